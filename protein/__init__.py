@@ -1,0 +1,1 @@
+"""Protein: cost-aware hyperparameter sweeps."""

@@ -1,0 +1,43 @@
+"""Every error that a user can meet, as one line: the value, the limit and the remedy.
+
+The command line prints the message of a `ProteinError` after `error: ` and exits with its `exit_code`;
+anything else is a defect and shows its traceback.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ProteinError(Exception):
+    """Base of all errors that are meant for the user."""
+
+    exit_code = 2
+
+
+class UsageError(ProteinError):
+    """A flag, a duration, a name or a budget that cannot be used as given."""
+
+
+class ConfigError(ProteinError):
+    """A configuration file or value that cannot be used: unknown key, wrong type, violated constraint."""
+
+
+class SpaceError(ProteinError):
+    """A search space that cannot be searched: empty range, log range touching 0, unsatisfiable constraint."""
+
+
+class StoreError(ProteinError):
+    """A store that cannot be opened, read or written, or that a newer version wrote."""
+
+
+class TrialFailed(ProteinError):
+    """The work itself failed (as opposed to bad usage): training diverged, a process died."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'x'?` for the closest known name, or the list of known names, to end a message with."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"

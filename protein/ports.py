@@ -1,0 +1,155 @@
+"""The seams of the sweep: what the loop asks of a designer, a store and a backend.
+
+The loop knows only these protocols, so an algorithm never learns where a trial runs or where it is stored. Each
+protocol is a written contract; `tests/contracts/` holds every implementation to it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from protein.types import (
+    Artifact,
+    Measurement,
+    Observation,
+    Outcome,
+    Params,
+    Provenance,
+    Suggestion,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialRecord,
+)
+
+
+class Designer(Protocol):
+    """Proposes trials. A pure function of its arguments: no state survives a call."""
+
+    def suggest(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        *,
+        remaining_seconds: float | None,
+        max_trial_seconds: float | None,
+        seed: int,
+    ) -> Suggestion | None:
+        """Returns the next trial, or None when nothing worth starting fits in `remaining_seconds`.
+
+        Args:
+            history: finished trials, oldest first. Interrupted ones (`reason == INTERRUPTED`) are ignored by the models.
+            running: params of trials that have not finished; the suggestion differs from them.
+            remaining_seconds: the budget left after what running trials are expected to spend; None: no budget.
+            max_trial_seconds: the cap on one trial's cost; None: no cap.
+            seed: the only source of randomness.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Keeps every fact. One public method is one transaction; all times are the store's, in UTC.
+
+    Writes to a trial are fenced by its owner: a writer that is not the trial's owner, or whose trial has finished, gets
+    a `StoreError` and changes nothing.
+    """
+
+    def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
+        """Stores a new sweep. Raises `StoreError` when the name is taken."""
+        ...
+
+    def find_sweep(self, name: str) -> SweepRecord | None: ...
+
+    def list_sweeps(self) -> list[SweepRecord]:
+        """Returns all sweeps, oldest first."""
+        ...
+
+    def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
+        """Records the budget that the sweep now runs under."""
+        ...
+
+    def start_trial(
+        self,
+        sweep_id: int,
+        suggestion: Suggestion,
+        *,
+        seed: int,
+        owner: str,
+        lease_seconds: float,
+        suggest_seconds: float,
+        provenance: Provenance,
+    ) -> Trial:
+        """Creates the next trial (numbers count up from 0 without gaps) in state RUNNING, owned until its lease ends."""
+        ...
+
+    def next_number(self, sweep_id: int) -> int:
+        """Returns the number that the next trial would get: what its seeds are derived from."""
+        ...
+
+    def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
+        """Appends curve points (possibly none) in one write and renews the lease."""
+        ...
+
+    def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
+        """Ends a RUNNING trial. `outcome.state` must be a finished state."""
+        ...
+
+    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
+        """Fails the RUNNING trials whose owner is listed or whose lease has ended, with reason INTERRUPTED.
+
+        Their cost is that of their last measurement. Returns their numbers.
+        """
+        ...
+
+    def trials(self, sweep_id: int) -> list[TrialRecord]:
+        """Returns all trials by number, each with its whole curve."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a backend runs for one trial: a whole run config and the limits that the process must keep to."""
+
+    trial: Trial
+    config: Mapping[str, Any]  # nested, complete: every section and key of the run config
+    directory: Path  # the trial's own folder: config, log, checkpoint
+    max_seconds: float | None  # wall clock of the process, start-up and evaluation included
+    max_memory_bytes: int | None  # resident
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
+
+    trial: Trial
+    measurements: tuple[Measurement, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A trial's process has ended, for whatever reason, and `outcome` says how."""
+
+    trial: Trial
+    outcome: Outcome
+    artifacts: tuple[Artifact, ...] = ()
+
+
+class Backend(Protocol):
+    """Runs trials, each in a process of its own that cannot harm the sweep."""
+
+    def start(self, job: Job) -> None: ...
+
+    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+        """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
+        ...
+
+    def stop(self, trial: Trial, reason: str) -> None:
+        """Ends a trial early; its `Finished` (FAILED, with this reason) comes from a later poll."""
+        ...
+
+    def close(self) -> None:
+        """Kills whatever still runs. Safe to call twice."""
+        ...

@@ -1,0 +1,217 @@
+"""The values that flow between designer, loop, backend, store and views. Nothing here does any work.
+
+All are frozen, slotted, keyword-only dataclasses. Units are in the names: `_seconds` are seconds of training on the
+trainer's own monotonic clock unless said otherwise, `steps` are decisions of the policy (skipped frames do not count).
+Scores are always maximised.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+ParamValue = bool | int | float | str
+Params = Mapping[str, ParamValue]  # dotted name -> raw value, as in {"train.learning_rate": 3e-3}
+
+
+class TrialState(StrEnum):
+    """Where a trial is in its life: RUNNING -> COMPLETE | PRUNED | FAILED. A finished trial never changes."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+    @property
+    def finished(self) -> bool:
+        return self is not TrialState.RUNNING
+
+
+# A FAILED trial with this reason was cut off from outside (Ctrl-C, `kill -9`, power): its cost counts,
+# but it says nothing about its params, so neither the models nor the failure model may learn from it.
+INTERRUPTED = "interrupted"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A predicted quantity: its median and a central 80 % interval, `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"an estimate needs low <= value <= high, got {self.low}, {self.value}, {self.high}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A proposed trial and the reason for it.
+
+    `origin` says in a few words why this one ("your own config", "initial design 3 of 8", "improving the front near
+    40 s"); a fallback after numerical trouble is named there too. Estimates are None before a model exists.
+    """
+
+    params: Params
+    origin: str
+    predicted_score: Estimate | None = None
+    predicted_cost_seconds: Estimate | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One point of a trial's learning curve. `score` is None before the first episode has finished."""
+
+    steps: int
+    elapsed_seconds: float
+    score: float | None
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or not (math.isfinite(self.elapsed_seconds) and self.elapsed_seconds >= 0):
+            raise ValueError(f"a measurement needs steps >= 0 and finite seconds >= 0, got {self.steps}, {self.elapsed_seconds}")
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"a measurement's score must be finite or None, got {self.score}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the designer learns from one finished trial. A failed trial has no score, and the cost that it really spent."""
+
+    params: Params
+    state: TrialState
+    score: float | None
+    cost_seconds: float
+    curve: tuple[Measurement, ...] = ()
+    reason: str = ""  # why it FAILED ("" otherwise)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
+            raise ValueError(f"an observation's cost must be finite seconds >= 0, got {self.cost_seconds}")
+        if self.score is not None and not math.isfinite(self.score):
+            raise ValueError(f"an observation's score must be finite or None, got {self.score}")
+        if self.state is TrialState.COMPLETE and self.score is None:
+            raise ValueError("a complete observation needs a score")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a result comes from: enough to run it again."""
+
+    version: str  # of this package
+    git_commit: str  # of the working directory; "" outside a repository, "-dirty" appended when it has changes
+    machine: str  # host, processor, cores
+    config_hash: str  # SHA-256 of the canonical JSON of the whole run config
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSpec:
+    """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
+
+    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides.
+    """
+
+    name: str
+    env: str
+    method: str
+    seed: int
+    space: Mapping[str, Any]
+    config: Mapping[str, Any]
+    provenance: Provenance
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """A stored sweep. `max_cost_seconds` is the budget most recently asked for (None: unlimited)."""
+
+    id: int
+    spec: SweepSpec
+    max_cost_seconds: float | None
+    created_at: datetime
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial as the loop and the backend know it. `number` counts from 0 within its sweep; `owner` runs it."""
+
+    id: int
+    sweep_id: int
+    number: int
+    params: Params
+    seed: int
+    owner: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a trial ended, as the backend reports it and the store keeps it.
+
+    `score` is what the sweep optimises (the final evaluation). `timings` holds seconds that are recorded beside the
+    cost and not in it (`startup`, `evaluation`, `compile`); `metrics` further final figures (`train_score`, ...).
+    """
+
+    state: TrialState
+    score: float | None
+    cost_seconds: float
+    steps: int
+    reason: str = ""
+    timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file that a trial left behind. `kind` is "checkpoint", "log" or "config"; `path` is absolute."""
+
+    kind: str
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """Everything about one trial, read-only, for history, views and exports.
+
+    While it runs, `cost_seconds` and `steps` are those of its last measurement and `score` is None.
+    """
+
+    id: int
+    sweep_id: int
+    number: int
+    params: Params
+    seed: int
+    state: TrialState
+    owner: str
+    origin: str
+    predicted_score: Estimate | None
+    predicted_cost_seconds: Estimate | None
+    suggest_seconds: float  # wall clock of the engine's own work on this suggestion
+    score: float | None
+    cost_seconds: float
+    steps: int
+    reason: str
+    timings: Mapping[str, float]
+    metrics: Mapping[str, float]
+    curve: tuple[Measurement, ...]
+    artifacts: tuple[Artifact, ...]
+    provenance: Provenance
+    started_at: datetime  # UTC, timezone-aware
+    finished_at: datetime | None
+
+    def observation(self) -> Observation:
+        """Returns what the designer may learn from this trial; it must have finished."""
+        assert self.state.finished, f"trial {self.number} is still {self.state}"
+        return Observation(
+            params=self.params,
+            state=self.state,
+            score=self.score,
+            cost_seconds=self.cost_seconds,
+            curve=self.curve,
+            reason=self.reason,
+        )
+
+    def artifact(self, kind: str) -> str | None:
+        """Returns the path of the newest artefact of a kind, if there is one."""
+        return next((a.path for a in reversed(self.artifacts) if a.kind == kind), None)
