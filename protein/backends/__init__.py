@@ -1,0 +1,1 @@
+"""Where trials run. Each backend implements `protein.ports.Backend`."""

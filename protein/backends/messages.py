@@ -1,0 +1,61 @@
+"""Reads the trainer's JSON lines. Whatever a process prints, nothing here raises: what is no message is log text.
+
+The trainer writes one object a line: `start`, `measurement`..., then one of `result`, `failed`, `interrupted`
+(`trainer/report.py` is the other end).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from protein.types import Measurement
+
+Message = Mapping[str, Any]
+
+
+def parse_line(line: bytes) -> Message | None:
+    """Returns the message on a line, or None when the line is anything else."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("event"), str) else None
+
+
+def measurement(message: Message) -> Measurement | None:
+    """Returns a `measurement` message as a curve point, or None when it lacks usable steps and seconds."""
+    steps, seconds = _number(message.get("steps")), _number(message.get("elapsed_seconds"))
+    if steps is None or seconds is None or steps < 0 or seconds < 0:
+        return None
+    return Measurement(
+        steps=int(steps), elapsed_seconds=seconds, score=_number(message.get("score")), metrics=numbers(message.get("metrics"))
+    )
+
+
+def seconds(message: Message) -> float | None:
+    """Returns the message's `elapsed_seconds` if it is a usable duration."""
+    value = _number(message.get("elapsed_seconds"))
+    return value if value is not None and value >= 0 else None
+
+
+def score(message: Message) -> float | None:
+    """Returns the message's `score`, or None when it is missing, NaN or infinite."""
+    return _number(message.get("score"))
+
+
+def numbers(value: object) -> dict[str, float]:
+    """Returns the finite numbers of a JSON object by name; whatever else it holds is dropped."""
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): number for key, item in value.items() if (number := _number(item)) is not None}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,404 @@
+"""The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
+
+The store is the only memory. A sweep that is killed at any moment goes on when it is run again: trials that were
+running then are FAILED as interrupted, their cost counts once, and the designer sees the finished ones.
+
+Costs are seconds of training on each trial's own clock, summed over trials; time that the sweep was down costs nothing.
+"""
+
+import copy
+import dataclasses
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import psutil
+
+from protein import provenance
+from protein.errors import StoreError, UsageError
+from protein.ports import Backend, Designer, Finished, Job, Progress, Store
+from protein.types import INTERRUPTED, Outcome, Params, Suggestion, SweepRecord, Trial, TrialRecord, TrialState
+
+POLL_SECONDS = 0.25
+LEASE_SECONDS = 120.0
+RENEW_SECONDS = 20.0  # a silent trial's lease is renewed this often
+STORE_PATIENCE_SECONDS = 600.0  # how long a store that refuses writes (disk full, server restarting) is tried again
+STORE_RETRY_SECONDS = 5.0
+CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
+OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
+OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
+MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How a sweep is run here and now; none of it defines the sweep, so all may change when it is resumed."""
+
+    directory: Path  # artefacts: one folder a trial
+    workers: int = 1
+    max_cost_seconds: float | None = None
+    max_trial_seconds: float | None = None  # None: a quarter of the budget
+    max_memory_bytes: int | None = None
+
+    def trial_cap_seconds(self) -> float | None:
+        """Returns the most that one trial may cost."""
+        if self.max_trial_seconds is not None or self.max_cost_seconds is None:
+            return self.max_trial_seconds
+        return CAP_FRACTION * self.max_cost_seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStatus:
+    """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
+
+    sweep: SweepRecord
+    trials: Sequence[TrialRecord]
+    elapsed_seconds: float  # wall clock since this process took the sweep up
+    engine_seconds: float  # of it, in suggest and store
+    stopping: bool
+
+    @property
+    def spent_seconds(self) -> float:
+        return sum(trial.cost_seconds for trial in self.trials)
+
+
+class Listener(Protocol):
+    """What watches a sweep: a live view, or plain lines."""
+
+    def update(self, status: SweepStatus) -> None:
+        """Called after every poll, some times a second."""
+        ...
+
+    def started(self, trial: TrialRecord) -> None: ...
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None: ...
+
+    def log(self, line: str) -> None:
+        """Called with anything else that a person should know, as one line."""
+        ...
+
+
+def run_sweep(
+    sweep: SweepRecord,
+    *,
+    designer: Designer,
+    store: Store,
+    backend: Backend,
+    settings: LoopSettings,
+    listener: Listener,
+    stop: threading.Event,
+) -> SweepStatus:
+    """Runs trials until the budget is spent, nothing worth starting fits any more, or `stop` is set.
+
+    Raises:
+        UsageError: another live process runs this sweep; or the budget was too small for a single trial.
+        StoreError: the store refused a write for longer than `STORE_PATIENCE_SECONDS`. What was stored stays.
+        TrialFailed: never; a trial's failure is a fact in the store.
+    """
+    loop = _Loop(sweep, designer, store, backend, settings, listener, stop)
+    try:
+        loop.run()
+    finally:
+        backend.close()
+    return loop.status()
+
+
+def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
+    """Returns the seeds of the suggestion and of the training for one trial of a sweep, both in [0, 2^31)."""
+    suggest, train = np.random.SeedSequence([sweep_seed, number]).generate_state(2)
+    return int(suggest) >> 1, int(train) >> 1
+
+
+def trial_config(config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None) -> dict[str, Any]:
+    """Returns a sweep's run config with one trial's dotted params, seed and limits put in."""
+    result: dict[str, Any] = copy.deepcopy(dict(config))
+    for name, value in params.items():
+        *sections, key = name.split(".")
+        section = result
+        for part in sections:
+            section = section[part]
+        section[key] = value
+    train = result["train"]
+    train["seed"] = seed
+    train["threads"] = train["threads"] or threads
+    if max_seconds is not None:
+        train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
+    return result
+
+
+def current_owner() -> str:
+    """Returns this process's name as an owner of trials: host, process id and start time, so that ids may be reused."""
+    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def dead_owners(trials: Sequence[TrialRecord]) -> list[str]:
+    """Returns the owners of running trials that were processes of this machine and live no more."""
+    owners = {trial.owner for trial in trials if trial.state is TrialState.RUNNING}
+    return sorted(owner for owner in owners if _is_local(owner) and not _is_alive(owner))
+
+
+def _is_local(owner: str) -> bool:
+    return owner.rsplit(":", 2)[0] == platform.node()
+
+
+def _is_alive(owner: str) -> bool:
+    _, pid, started = owner.rsplit(":", 2)
+    try:
+        process = psutil.Process(int(pid))
+        return f"{process.create_time():.2f}" == started and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class _Loop:
+    """The state of one call of `run_sweep`: a mirror of the stored trials, and when leases were renewed."""
+
+    def __init__(
+        self,
+        sweep: SweepRecord,
+        designer: Designer,
+        store: Store,
+        backend: Backend,
+        settings: LoopSettings,
+        listener: Listener,
+        stop: threading.Event,
+    ) -> None:
+        self._sweep = sweep
+        self._designer = designer
+        self._store = store
+        self._backend = backend
+        self._settings = settings
+        self._listener = listener
+        self._stop = stop
+        self._owner = current_owner()
+        self._began = time.monotonic()
+        self._engine_seconds = 0.0
+        self._records: dict[int, TrialRecord] = {}  # by number
+        self._running: dict[int, Trial] = {}  # by number
+        self._renewed: dict[int, float] = {}  # by number, on the monotonic clock
+        self._caps: dict[int, float | None] = {}  # by number
+        self._failures_in_a_row = 0
+
+    def status(self) -> SweepStatus:
+        return SweepStatus(
+            sweep=self._sweep,
+            trials=[self._records[number] for number in sorted(self._records)],
+            elapsed_seconds=time.monotonic() - self._began,
+            engine_seconds=self._engine_seconds,
+            stopping=self._stop.is_set(),
+        )
+
+    def run(self) -> None:
+        self._take_up()
+        exhausted = False
+        while True:
+            while not (exhausted or self._stop.is_set()) and len(self._running) < self._settings.workers:
+                if not self._start_next():
+                    # With trials running, what they cost in the end may leave room for another.
+                    exhausted = not self._running
+                    break
+            if self._stop.is_set():
+                self._end_running()
+            if not self._running:
+                break
+            for event in self._backend.poll(POLL_SECONDS):
+                if isinstance(event, Finished):
+                    self._on_finished(event)
+                else:
+                    self._on_progress(event)
+            self._renew_leases()
+            self._listener.update(self.status())
+        if exhausted:
+            self._check_that_something_finished()
+
+    def _take_up(self) -> None:
+        """Reads what is stored; trials that a dead process left running are marked interrupted."""
+        trials = self._store.trials(self._sweep.id)
+        orphans = self._store.interrupt_orphans(self._sweep.id, dead_owners(trials))
+        if orphans:
+            trials = self._store.trials(self._sweep.id)
+            names = ", ".join(str(number) for number in orphans)
+            self._listener.log(f"trial {names} was cut off when the sweep last ended; its cost counts, its params will be free to try again")
+        for trial in trials:
+            if trial.state is TrialState.RUNNING:
+                raise UsageError(
+                    f"sweep '{self._sweep.spec.name}' is being run by process {trial.owner}: wait for it, or stop it first"
+                )
+        self._records = {trial.number: trial for trial in trials}
+
+    def _start_next(self) -> bool:
+        """Suggests, stores and starts one trial. Returns False when nothing fits the budget."""
+        remaining = self._remaining_seconds()
+        if remaining is not None and remaining <= 0:
+            return False
+        number = self._store.next_number(self._sweep.id)
+        suggest_seed, train_seed = trial_seed(self._sweep.spec.seed, number)
+        began = time.monotonic()
+        suggestion = self._designer.suggest(
+            [trial.observation() for trial in self._records.values() if trial.state.finished],
+            [trial.params for trial in self._running.values()],
+            remaining_seconds=remaining,
+            max_trial_seconds=self._settings.trial_cap_seconds(),
+            seed=suggest_seed,
+        )
+        suggest_seconds = time.monotonic() - began
+        self._engine_seconds += suggest_seconds
+        if suggestion is None:
+            return False
+        cap = _smallest(self._settings.trial_cap_seconds(), remaining)
+        threads = max(1, (os.cpu_count() or 1) // self._settings.workers)
+        config = trial_config(self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap)
+        origin = provenance.collect(config)
+        trial = self._persist(
+            lambda: self._store.start_trial(
+                self._sweep.id,
+                suggestion,
+                seed=train_seed,
+                owner=self._owner,
+                lease_seconds=LEASE_SECONDS,
+                suggest_seconds=suggest_seconds,
+                provenance=origin,
+            )
+        )
+        self._running[trial.number] = trial
+        self._renewed[trial.number] = time.monotonic()
+        self._caps[trial.number] = cap
+        self._records[trial.number] = TrialRecord(
+            id=trial.id,
+            sweep_id=trial.sweep_id,
+            number=trial.number,
+            params=trial.params,
+            seed=trial.seed,
+            state=TrialState.RUNNING,
+            owner=trial.owner,
+            origin=suggestion.origin,
+            predicted_score=suggestion.predicted_score,
+            predicted_cost_seconds=suggestion.predicted_cost_seconds,
+            suggest_seconds=suggest_seconds,
+            score=None,
+            cost_seconds=0.0,
+            steps=0,
+            reason="",
+            timings={},
+            metrics={},
+            curve=(),
+            artifacts=(),
+            provenance=origin,
+            started_at=datetime.now(UTC),
+            finished_at=None,
+        )
+        self._listener.started(self._records[trial.number])
+        self._backend.start(
+            Job(
+                trial=trial,
+                config=config,
+                directory=self._settings.directory / f"{trial.number:04d}",
+                max_seconds=None if cap is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * cap,
+                max_memory_bytes=self._settings.max_memory_bytes,
+            )
+        )
+        return True
+
+    def _remaining_seconds(self) -> float | None:
+        """Returns the budget left after all that was spent and all that running trials are expected to spend yet."""
+        budget = self._settings.max_cost_seconds
+        if budget is None:
+            return None
+        committed = 0.0
+        for trial in self._records.values():
+            committed += trial.cost_seconds if trial.state.finished else self._expected_seconds(trial)
+        return budget - committed
+
+    def _expected_seconds(self, trial: TrialRecord) -> float:
+        if trial.predicted_cost_seconds is not None:
+            expected = trial.predicted_cost_seconds.value
+        else:
+            expected = self._caps[trial.number] or 0.0
+        return max(expected, trial.cost_seconds)
+
+    def _on_progress(self, event: Progress) -> None:
+        number, last = event.trial.number, event.measurements[-1]
+        self._persist(lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS))
+        self._renewed[number] = time.monotonic()
+        record = self._records[number]
+        self._records[number] = dataclasses.replace(
+            record, curve=record.curve + event.measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
+        )
+
+    def _on_finished(self, event: Finished) -> None:
+        trial, outcome = event.trial, event.outcome
+        self._persist(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
+        del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
+        record = dataclasses.replace(
+            self._records[trial.number],
+            state=outcome.state,
+            score=outcome.score,
+            cost_seconds=outcome.cost_seconds,
+            steps=outcome.steps,
+            reason=outcome.reason,
+            timings=outcome.timings,
+            metrics=outcome.metrics,
+            artifacts=event.artifacts,
+            finished_at=datetime.now(UTC),
+        )
+        self._records[trial.number] = record
+        self._listener.finished(record, self.status())
+        if outcome.state is not TrialState.FAILED:
+            self._failures_in_a_row = 0
+        elif outcome.reason != INTERRUPTED:
+            self._failures_in_a_row += 1
+            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+                self._listener.log(f"{MAX_FAILURES_IN_A_ROW} trials in a row failed, the last one with: {outcome.reason}; stopping")
+                self._stop.set()
+
+    def _renew_leases(self) -> None:
+        now = time.monotonic()
+        for number, trial in self._running.items():
+            if now - self._renewed[number] >= RENEW_SECONDS:
+                self._persist(lambda trial=trial: self._store.add_measurements(trial, (), LEASE_SECONDS))  # type: ignore[misc]
+                self._renewed[number] = now
+
+    def _end_running(self) -> None:
+        for trial in self._running.values():
+            self._backend.stop(trial, INTERRUPTED)
+
+    def _persist(self, write: Callable[[], T]) -> T:
+        """Makes one write to the store, again and again while the store refuses it: a night's work is worth waiting for."""
+        began = time.monotonic()
+        while True:
+            try:
+                result = write()
+            except StoreError as error:
+                if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
+                    raise
+                self._listener.log(f"the store refused a write, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
+                self._stop.wait(STORE_RETRY_SECONDS)
+            else:
+                self._engine_seconds += time.monotonic() - began
+                return result
+
+    def _check_that_something_finished(self) -> None:
+        """Raises UsageError when the whole budget went into trials of which none could finish."""
+        trials = list(self._records.values())
+        cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps]
+        if any(trial.state is TrialState.COMPLETE for trial in trials) or not cut:
+            return
+        first = cut[0]
+        total = trial_config(self._sweep.spec.config, first.params, seed=0, threads=1, max_seconds=None)["train"]["total_timesteps"]
+        needed = first.cost_seconds * total / first.steps
+        raise UsageError(
+            f"the budget of {self._settings.max_cost_seconds:.3g} s is smaller than one trial: trial {first.number} was stopped at"
+            f" {first.cost_seconds:.3g} s and needs about {needed:.0f} s; use --max-cost {max(1, round(needed * 10))}s or more"
+        )
+
+
+def _smallest(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
