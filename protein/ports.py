@@ -39,7 +39,7 @@ class Designer(Protocol):
         """Returns the next trial, or None when nothing worth starting fits in `remaining_seconds`.
 
         Args:
-            history: finished trials, oldest first. Interrupted ones (`reason == INTERRUPTED`) are ignored by the models.
+            history: finished trials, oldest first. The models ignore interrupted ones (`reason == INTERRUPTED`).
             running: params of trials that have not finished; the suggestion differs from them.
             remaining_seconds: the budget left after what running trials are expected to spend; None: no budget.
             max_trial_seconds: the cap on one trial's cost; None: no cap.
@@ -80,7 +80,7 @@ class Store(Protocol):
         suggest_seconds: float,
         provenance: Provenance,
     ) -> Trial:
-        """Creates the next trial (numbers count up from 0 without gaps) in state RUNNING, owned until its lease ends."""
+        """Creates the next trial (numbers count up from 0 without gaps), RUNNING and owned until its lease ends."""
         ...
 
     def next_number(self, sweep_id: int) -> int:

@@ -49,7 +49,8 @@ def _git(*arguments: str, cwd: Path) -> str:
 
 @functools.cache
 def _machine() -> str:
-    return f"{platform.node()}, {_processor()}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    parts = (platform.node(), _processor(), f"{os.cpu_count()} cores", platform.system())
+    return ", ".join((*parts, f"Python {platform.python_version()}"))
 
 
 def _processor() -> str:

@@ -8,6 +8,7 @@ Costs are seconds of training on each trial's own clock, summed over trials; tim
 
 import copy
 import dataclasses
+import math
 import os
 import platform
 import threading
@@ -21,9 +22,9 @@ import numpy as np
 import psutil
 
 from protein import provenance
-from protein.errors import StoreError, UsageError
+from protein.errors import StoreError, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
-from protein.types import INTERRUPTED, Outcome, Params, Suggestion, SweepRecord, Trial, TrialRecord, TrialState
+from protein.types import INTERRUPTED, Params, SweepRecord, Trial, TrialRecord, TrialState
 
 POLL_SECONDS = 0.25
 LEASE_SECONDS = 120.0
@@ -101,7 +102,7 @@ def run_sweep(
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial.
         StoreError: the store refused a write for longer than `STORE_PATIENCE_SECONDS`. What was stored stays.
-        TrialFailed: never; a trial's failure is a fact in the store.
+        TrialFailed: `MAX_FAILURES_IN_A_ROW` trials failed one after the other. A single failure is a fact in the store.
     """
     loop = _Loop(sweep, designer, store, backend, settings, listener, stop)
     try:
@@ -117,7 +118,9 @@ def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
     return int(suggest) >> 1, int(train) >> 1
 
 
-def trial_config(config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None) -> dict[str, Any]:
+def trial_config(
+    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None
+) -> dict[str, Any]:
     """Returns a sweep's run config with one trial's dotted params, seed and limits put in."""
     result: dict[str, Any] = copy.deepcopy(dict(config))
     for name, value in params.items():
@@ -186,6 +189,7 @@ class _Loop:
         self._renewed: dict[int, float] = {}  # by number, on the monotonic clock
         self._caps: dict[int, float | None] = {}  # by number
         self._failures_in_a_row = 0
+        self._hopeless = ""  # why it makes no sense to start another trial
 
     def status(self) -> SweepStatus:
         return SweepStatus(
@@ -200,7 +204,9 @@ class _Loop:
         self._take_up()
         exhausted = False
         while True:
-            while not (exhausted or self._stop.is_set()) and len(self._running) < self._settings.workers:
+            while (
+                not (exhausted or self._hopeless or self._stop.is_set()) and len(self._running) < self._settings.workers
+            ):
                 if not self._start_next():
                     # With trials running, what they cost in the end may leave room for another.
                     exhausted = not self._running
@@ -216,6 +222,8 @@ class _Loop:
                     self._on_progress(event)
             self._renew_leases()
             self._listener.update(self.status())
+        if self._hopeless:
+            raise TrialFailed(self._hopeless)
         if exhausted:
             self._check_that_something_finished()
 
@@ -226,12 +234,13 @@ class _Loop:
         if orphans:
             trials = self._store.trials(self._sweep.id)
             names = ", ".join(str(number) for number in orphans)
-            self._listener.log(f"trial {names} was cut off when the sweep last ended; its cost counts, its params will be free to try again")
+            self._listener.log(
+                f"trial {names} was cut off when the sweep last ended: its cost counts, its params may be tried again"
+            )
         for trial in trials:
             if trial.state is TrialState.RUNNING:
-                raise UsageError(
-                    f"sweep '{self._sweep.spec.name}' is being run by process {trial.owner}: wait for it, or stop it first"
-                )
+                name = self._sweep.spec.name
+                raise UsageError(f"sweep '{name}' is being run by process {trial.owner}: wait for it, or stop it first")
         self._records = {trial.number: trial for trial in trials}
 
     def _start_next(self) -> bool:
@@ -255,7 +264,9 @@ class _Loop:
             return False
         cap = _smallest(self._settings.trial_cap_seconds(), remaining)
         threads = max(1, (os.cpu_count() or 1) // self._settings.workers)
-        config = trial_config(self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap)
+        config = trial_config(
+            self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap
+        )
         origin = provenance.collect(config)
         trial = self._persist(
             lambda: self._store.start_trial(
@@ -356,8 +367,10 @@ class _Loop:
         elif outcome.reason != INTERRUPTED:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                self._listener.log(f"{MAX_FAILURES_IN_A_ROW} trials in a row failed, the last one with: {outcome.reason}; stopping")
-                self._stop.set()
+                log = next((artifact.path for artifact in event.artifacts if artifact.kind == "log"), "its log")
+                self._hopeless = (
+                    f"{self._failures_in_a_row} trials in a row failed, the last one with: {outcome.reason}; see {log}"
+                )
 
     def _renew_leases(self) -> None:
         now = time.monotonic()
@@ -371,7 +384,7 @@ class _Loop:
             self._backend.stop(trial, INTERRUPTED)
 
     def _persist(self, write: Callable[[], T]) -> T:
-        """Makes one write to the store, again and again while the store refuses it: a night's work is worth waiting for."""
+        """Makes one write, again and again while the store refuses it: a night's work is worth waiting for."""
         began = time.monotonic()
         while True:
             try:
@@ -392,11 +405,14 @@ class _Loop:
         if any(trial.state is TrialState.COMPLETE for trial in trials) or not cut:
             return
         first = cut[0]
-        total = trial_config(self._sweep.spec.config, first.params, seed=0, threads=1, max_seconds=None)["train"]["total_timesteps"]
+        total = trial_config(self._sweep.spec.config, first.params, seed=0, threads=1, max_seconds=None)["train"][
+            "total_timesteps"
+        ]
         needed = first.cost_seconds * total / first.steps
         raise UsageError(
-            f"the budget of {self._settings.max_cost_seconds:.3g} s is smaller than one trial: trial {first.number} was stopped at"
-            f" {first.cost_seconds:.3g} s and needs about {needed:.0f} s; use --max-cost {max(1, round(needed * 10))}s or more"
+            f"the budget of {self._settings.max_cost_seconds:.3g} s is smaller than one trial: trial {first.number} was"
+            f" stopped at {first.cost_seconds:.3g} s and needs about {needed:.0f} s;"
+            f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
         )
 
 

@@ -72,14 +72,16 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if self.steps < 0 or not (math.isfinite(self.elapsed_seconds) and self.elapsed_seconds >= 0):
-            raise ValueError(f"a measurement needs steps >= 0 and finite seconds >= 0, got {self.steps}, {self.elapsed_seconds}")
+            raise ValueError(
+                f"a measurement needs steps >= 0 and finite seconds >= 0, got {self.steps}, {self.elapsed_seconds}"
+            )
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"a measurement's score must be finite or None, got {self.score}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the designer learns from one finished trial. A failed trial has no score, and the cost that it really spent."""
+    """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent."""
 
     params: Params
     state: TrialState

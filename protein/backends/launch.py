@@ -1,7 +1,7 @@
 """Becomes the trial's process, after asking the kernel to kill it when the sweep dies.
 
-Run as a script, `python -I launch.py SWEEP_PID COMMAND...`: the setting survives `exec`, and doing it here instead of in
-a `preexec_fn` keeps Python code out of the window between fork and exec, which is unsafe in a process with threads.
+Run as a script, `python -I launch.py SWEEP_PID COMMAND...`: the setting survives `exec`, and doing it here instead of
+in a `preexec_fn` keeps Python code out of the window between fork and exec, unsafe in a process with threads.
 Off Linux there is no such setting; a trial whose sweep is gone then ends at its next line of output (broken pipe).
 """
 

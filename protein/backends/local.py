@@ -1,8 +1,8 @@
 """Runs each trial as a process of its own on this machine.
 
 A trial cannot harm the sweep: it has its own process group, dies with the sweep (`launch.py`), and is killed past its
-wall-clock limit, past its memory limit, or after a long silence. Crash, hang, garbage and out-of-memory each end that trial
-alone, with the reason in its outcome and the end of what it wrote to stderr in its log.
+wall-clock limit, past its memory limit, or after a long silence. Crash, hang, garbage and out-of-memory each end that
+trial alone, with the reason in its outcome and what it wrote to stderr in its log.
 """
 
 import contextlib
@@ -47,15 +47,14 @@ class LocalBackend:
         job.directory.mkdir(parents=True, exist_ok=True)
         config_file = job.directory / CONFIG_FILE
         config_file.write_text(json.dumps(job.config, indent=1))
+        arguments = ("--config", str(config_file), "--directory", str(job.directory))
         with (job.directory / LOG_FILE).open("wb") as log:
             popen = subprocess.Popen(
-                # start_new_session: a Ctrl-C in the terminal reaches the sweep alone, which then ends its trials in order
-                [sys.executable, "-I", launch.__file__, str(os.getpid()), *self._command]
-                + ["--config", str(config_file), "--directory", str(job.directory)],
+                [sys.executable, "-I", launch.__file__, str(os.getpid()), *self._command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,
+                start_new_session=True,  # a Ctrl-C reaches the sweep alone, which then ends its trials in order
             )
         assert popen.stdout is not None
         os.set_blocking(popen.stdout.fileno(), False)
@@ -110,7 +109,10 @@ class LocalBackend:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
             used = _resident_bytes(process.popen.pid)
             if used > limits.max_memory_bytes:
-                process.terminate(f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {limits.max_memory_bytes / 2**30:.1f} GiB")
+                limit = limits.max_memory_bytes
+                process.terminate(
+                    f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {limit / 2**30:.1f} GiB"
+                )
 
     def _finish(self, process: "_Process") -> Finished:
         process.kill()  # whatever it left behind in its group
@@ -201,7 +203,8 @@ class _Process:
         timings = messages.numbers(final.get("timings"))
         if self.started is not None:  # seen from outside: the interpreter's start and the imports are in it
             timings["startup"] = self.started - self.spawned
-        complete = final.get("event") == "result" and self.popen.returncode == 0 and self.stop_reason is None and score is not None
+        # A result that came while the trial was being stopped is a result: no finished trial is lost.
+        complete = final.get("event") == "result" and self.popen.returncode == 0 and score is not None
         capped = final.get("stopped") == "max_seconds"
         return Outcome(
             state=(TrialState.PRUNED if capped else TrialState.COMPLETE) if complete else TrialState.FAILED,
@@ -243,7 +246,10 @@ class _Process:
 
     def artifacts(self) -> tuple[Artifact, ...]:
         """Returns the files that are really there."""
-        found = [Artifact(kind="config", path=str(self.job.directory / CONFIG_FILE)), Artifact(kind="log", path=str(self.job.directory / LOG_FILE))]
+        found = [
+            Artifact(kind="config", path=str(self.job.directory / CONFIG_FILE)),
+            Artifact(kind="log", path=str(self.job.directory / LOG_FILE)),
+        ]
         checkpoint = (self.final or {}).get("checkpoint")
         if isinstance(checkpoint, str) and Path(checkpoint).is_file():
             found.append(Artifact(kind="checkpoint", path=str(Path(checkpoint).resolve())))

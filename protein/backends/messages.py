@@ -29,7 +29,10 @@ def measurement(message: Message) -> Measurement | None:
     if steps is None or seconds is None or steps < 0 or seconds < 0:
         return None
     return Measurement(
-        steps=int(steps), elapsed_seconds=seconds, score=_number(message.get("score")), metrics=numbers(message.get("metrics"))
+        steps=int(steps),
+        elapsed_seconds=seconds,
+        score=_number(message.get("score")),
+        metrics=numbers(message.get("metrics")),
     )
 
 

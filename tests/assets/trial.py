@@ -1,0 +1,82 @@
+"""A trial's process for tests: speaks the trainer's protocol, and behaves as `train.behaviour` in its config says."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def say(event: str, **fields: object) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def measure(step: int, score: float | None = 1.0) -> None:
+    say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--directory", type=Path)
+    arguments = parser.parse_args()
+    train = json.loads(arguments.config.read_text())["train"]
+    behaviour = train.get("behaviour", "good")
+
+    if behaviour == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say("start", pid=os.getpid())
+    measure(1)
+    if behaviour in ("hang", "stubborn"):
+        time.sleep(600)
+    if behaviour == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if behaviour == "exit":
+        print("the last words", file=sys.stderr)
+        sys.exit(3)
+    if behaviour == "garbage":
+        sys.stdout.buffer.write(
+            b"\xff\xfe{not json\n"
+            + b"[1, 2]\n"
+            + b'{"event": 7}\n'
+            + b'{"event": "measurement"}\n'
+            + b"x" * 3_000_000
+            + b"\n"
+        )
+        sys.stdout.flush()
+    if behaviour == "memory":
+        hoard = bytearray(300 * 2**20)
+        time.sleep(600)
+        print(len(hoard))
+    if behaviour == "child":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if behaviour == "diverge":
+        say("failed", reason="diverged", message="the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
+        sys.exit(1)
+    if behaviour == "nan":
+        print('{"event": "measurement", "steps": 2, "elapsed_seconds": 0.2, "score": NaN}', flush=True)
+        print('{"event": "result", "score": NaN, "steps": 2, "elapsed_seconds": 0.2}', flush=True)
+        return
+    time.sleep(train.get("sleep", 0.0))
+    measure(2, None)
+    measure(3)
+    checkpoint = arguments.directory / "checkpoint"
+    checkpoint.write_text("weights")
+    stopped = {"stopped": "max_seconds"} if behaviour == "capped" else {}
+    seconds = train.get("cost", 0.3)
+    say(
+        "result",
+        score=train.get("score", 2.0),
+        steps=3,
+        elapsed_seconds=seconds,
+        timings={"evaluation": 0.1},
+        checkpoint=str(checkpoint),
+        **stopped,
+    )
+
+
+if __name__ == "__main__":
+    main()

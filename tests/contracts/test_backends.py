@@ -1,0 +1,188 @@
+"""What every backend must do, whatever the trial's process does. See `protein.ports.Backend`."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from protein.backends.local import LocalBackend
+from protein.ports import Backend, Finished, Job, Progress
+from protein.types import Trial, TrialState
+
+TRIAL = (sys.executable, str(Path(__file__).parent.parent / "assets" / "trial.py"))
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(params=["local"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    backend = LocalBackend(command=TRIAL, silence_seconds=PATIENCE_SECONDS)
+    yield backend
+    backend.close()
+
+
+def job(
+    directory: Path,
+    number: int = 0,
+    *,
+    max_seconds: float | None = None,
+    max_memory_bytes: int | None = None,
+    **train: object,
+) -> Job:
+    trial = Trial(id=100 + number, sweep_id=1, number=number, params={}, seed=0, owner="test")
+    return Job(
+        trial=trial,
+        config={"train": train},
+        directory=directory / str(number),
+        max_seconds=max_seconds,
+        max_memory_bytes=max_memory_bytes,
+    )
+
+
+def run(backend: Backend, *jobs: Job) -> tuple[list[Progress], dict[int, Finished]]:
+    for each in jobs:
+        backend.start(each)
+    return wait(backend, len(jobs))
+
+
+def wait(backend: Backend, count: int) -> tuple[list[Progress], dict[int, Finished]]:
+    progress: list[Progress] = []
+    finished: dict[int, Finished] = {}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(finished) < count:
+        assert time.monotonic() < deadline, "the backend never reported the end"
+        for event in backend.poll(0.1):
+            assert event.trial.number not in finished, "an event after the trial's last"
+            if isinstance(event, Finished):
+                finished[event.trial.number] = event
+            else:
+                progress.append(event)
+    return progress, finished
+
+
+def test_a_good_trial_reports_its_curve_result_and_files(backend: Backend, tmp_path: Path) -> None:
+    progress, finished = run(backend, job(tmp_path))
+    points = [point for event in progress for point in event.measurements]
+    assert [(point.steps, point.score) for point in points] == [(1, 1.0), (2, None), (3, 1.0)]
+    assert points[0].metrics == {"loss": 0.5}
+    outcome = finished[0].outcome
+    assert (outcome.state, outcome.score, outcome.cost_seconds, outcome.steps) == (TrialState.COMPLETE, 2.0, 0.3, 3)
+    assert outcome.timings["evaluation"] == 0.1
+    assert outcome.timings["startup"] > 0
+    assert {artifact.kind for artifact in finished[0].artifacts} == {"config", "log", "checkpoint"}
+    assert all(Path(artifact.path).is_file() for artifact in finished[0].artifacts)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason", "cost"),
+    [
+        ("crash", "killed by SIGSEGV", None),
+        ("exit", "exited with code 3 and no result: the last words", None),
+        ("diverge", "diverged: the loss is NaN at step 2", 0.7),
+        ("nan", "reported no finite score", 0.2),
+    ],
+)
+def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
+    backend: Backend, tmp_path: Path, behaviour: str, reason: str, cost: float | None
+) -> None:
+    _, finished = run(backend, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
+    outcome = finished[0].outcome
+    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.FAILED, None, reason)
+    assert outcome.cost_seconds == cost if cost is not None else outcome.cost_seconds >= 0.1
+    assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_garbage_is_logged_and_the_result_still_counts(backend: Backend, tmp_path: Path) -> None:
+    progress, finished = run(backend, job(tmp_path, behaviour="garbage"))
+    assert finished[0].outcome.state is TrialState.COMPLETE
+    assert sum(len(event.measurements) for event in progress) == 3
+    assert b"{not json" in (tmp_path / "0" / "trial.log").read_bytes()
+
+
+def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Backend, tmp_path: Path) -> None:
+    _, finished = run(backend, job(tmp_path, behaviour="capped"))
+    outcome = finished[0].outcome
+    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, "stopped at its cost limit")
+
+
+def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path) -> None:
+    _, finished = run(backend, job(tmp_path, behaviour="hang", max_seconds=1.0))
+    outcome = finished[0].outcome
+    assert outcome.state is TrialState.FAILED
+    assert outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
+    assert outcome.cost_seconds >= 0.5, "the time that it hung was spent"
+
+
+def test_silence_is_a_hang(tmp_path: Path) -> None:
+    backend = LocalBackend(command=TRIAL, silence_seconds=0.5)
+    _, finished = run(backend, job(tmp_path, behaviour="hang"))
+    backend.close()
+    assert "without a sign of life" in finished[0].outcome.reason
+
+
+def test_memory_over_the_limit_ends_the_trial(backend: Backend, tmp_path: Path) -> None:
+    _, finished = run(backend, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
+    assert "of memory, over its limit of 0.2 GiB" in finished[0].outcome.reason
+
+
+def test_stop_ends_the_trial_with_the_reason_given_and_only_once(backend: Backend, tmp_path: Path) -> None:
+    one = job(tmp_path, behaviour="hang")
+    backend.start(one)
+    while not backend.poll(0.1):
+        pass
+    backend.stop(one.trial, "interrupted")
+    backend.stop(one.trial, "again")
+    _, finished = wait(backend, 1)
+    assert finished[0].outcome.reason == "interrupted"
+    backend.stop(one.trial, "too late")
+    assert backend.poll(0.0) == []
+
+
+def test_a_process_that_ignores_sigterm_is_killed(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
+    one = job(tmp_path, behaviour="stubborn")
+    backend.start(one)
+    while not backend.poll(0.1):
+        pass
+    backend.stop(one.trial, "interrupted")
+    _, finished = wait(backend, 1)
+    assert finished[0].outcome.state is TrialState.FAILED
+
+
+def test_children_that_a_trial_leaves_behind_are_killed(backend: Backend, tmp_path: Path) -> None:
+    before = set(psutil.process_iter())
+    _, finished = run(backend, job(tmp_path, behaviour="child"))
+    assert finished[0].outcome.state is TrialState.COMPLETE
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while _of_session(set(psutil.process_iter()) - before):
+        assert time.monotonic() < deadline, "a child of the trial lives on"
+        time.sleep(0.05)
+
+
+def _of_session(processes: set[psutil.Process]) -> list[psutil.Process]:
+    """Returns those that run the sleeping child's program."""
+    found = []
+    for process in processes:
+        try:
+            if "time.sleep(600)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:
+    backend = LocalBackend(command=TRIAL)
+    backend.start(job(tmp_path, behaviour="hang"))
+    events: list[Progress | Finished] = []
+    while not events:
+        events = backend.poll(0.1)
+    backend.close()
+    backend.close()
+    children = psutil.Process(os.getpid()).children(recursive=True)
+    assert not [child for child in children if "trial.py" in " ".join(child.cmdline())]
