@@ -1,0 +1,147 @@
+"""Validity constraints between parameters, as text: `train.minibatch_size <= env.num_envs * train.horizon`.
+
+The language is a small part of Python's expressions, parsed with `ast` and never executed as code: comparisons (also
+chained), `and`, `or`, `not`, `+ - * / // %`, numbers, strings, True, False, and dotted names. There is no power, call,
+index or attribute access, so an expression can neither run code nor take long.
+
+A constraint is evaluated for many points at once: every name stands for an array of `num_points` values. Numbers are
+compared in float64, which is exact for integers up to 2**53. A division by zero makes a point invalid.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protein.errors import SpaceError, nearest
+
+Values = Mapping[str, NDArray[Any]]
+_Evaluate = Callable[[Values], Any]
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.divide,
+    ast.FloorDiv: np.floor_divide,
+    ast.Mod: np.mod,
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: lambda a, b: a == b,
+    ast.NotEq: lambda a, b: a != b,
+}
+_LANGUAGE = "use comparisons, and, or, not, + - * / // %, numbers, strings and parameter names"
+_MAX_CHARACTERS = 2000  # far above any constraint that a person writes; bounds the parser's work
+
+
+class Constraint:
+    """One parsed constraint.
+
+    Attributes:
+        text: the expression as it was given.
+        names: the parameter names that it mentions.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Raises `SpaceError` when the text is not an expression of the language above."""
+        if not isinstance(text, str):
+            raise SpaceError(f"constraint {text!r} is not text; write it as a string")
+        if len(text) > _MAX_CHARACTERS:
+            raise SpaceError(f"constraint of {len(text)} characters is longer than {_MAX_CHARACTERS}; split it")
+        self.text = text
+        self.names: set[str] = set()
+        try:
+            tree = ast.parse(text.strip(), mode="eval")
+            self._evaluate = self._compile(tree.body)
+        except SyntaxError as error:
+            raise SpaceError(f"constraint '{text}' does not parse ({error.msg}); {_LANGUAGE}") from error
+        except RecursionError as error:
+            raise SpaceError(f"constraint '{text[:60]}...' is nested too deeply; split it") from error
+        if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
+            raise SpaceError(f"constraint '{text}' is not a comparison; write for example 'a.b <= c.d'")
+
+    def check_names(self, known: set[str]) -> None:
+        """Raises `SpaceError` when a name is neither a parameter nor a fixed value."""
+        for name in sorted(self.names - known):
+            raise SpaceError(f"constraint '{self.text}' mentions unknown parameter '{name}'{nearest(name, known)}")
+
+    def satisfied(self, values: Values, num_points: int) -> NDArray[np.bool_]:
+        """Returns which points satisfy it, `num_points`. Raises `SpaceError` when it compares text with numbers."""
+        try:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                result = np.asarray(self._evaluate(values))
+        except (TypeError, ValueError) as error:
+            raise SpaceError(f"constraint '{self.text}' mixes text and numbers; compare like with like") from error
+        return np.array(np.broadcast_to(result.astype(bool), (num_points,)))
+
+    def _compile(self, node: ast.expr) -> _Evaluate:
+        match node:
+            case ast.Constant(value=bool() | int() | float() | str() as constant):
+                value = (
+                    float(constant)
+                    if isinstance(constant, int | float) and not isinstance(constant, bool)
+                    else constant
+                )
+                return lambda values: value
+            case ast.Name() | ast.Attribute():
+                name = self._dotted(node)
+                self.names.add(name)
+                return lambda values: values[name]
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                inner = self._compile(operand)
+                return lambda values: np.logical_not(_truth(inner(values)))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                inner = self._compile(operand)
+                return lambda values: np.negative(inner(values))
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self._compile(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                a, b, binary = self._compile(left), self._compile(right), _BINARY[type(op)]
+                return lambda values: _number(binary(_number(a(values)), _number(b(values))))
+            case ast.BoolOp(op=op, values=operands):
+                parts = [self._compile(part) for part in operands]
+                reduce = np.logical_and.reduce if isinstance(op, ast.And) else np.logical_or.reduce
+                return lambda values: reduce(np.broadcast_arrays(*[_truth(part(values)) for part in parts]))
+            case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARE for op in ops):
+                terms = [self._compile(term) for term in (left, *comparators)]
+                compare = [_COMPARE[type(op)] for op in ops]
+                return lambda values: _chain(compare, [term(values) for term in terms])
+        raise SpaceError(f"constraint '{self.text}' uses '{ast.unparse(node)}', which is not allowed; {_LANGUAGE}")
+
+    def _dotted(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return node.id
+        if isinstance(node, ast.Attribute):
+            return f"{self._dotted(node.value)}.{node.attr}"
+        raise SpaceError(f"constraint '{self.text}' uses '{ast.unparse(node)}', which is not allowed; {_LANGUAGE}")
+
+
+def _truth(value: Any) -> NDArray[np.bool_]:
+    return np.asarray(value).astype(bool)
+
+
+def _number(value: Any) -> NDArray[np.float64]:
+    """Arithmetic is on numbers alone: `'a' + 1` is a `ValueError` here, also where numpy would build text."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "bif":
+        raise ValueError("not a number")
+    return array.astype(np.float64)
+
+
+def _chain(compare: list[Callable[[Any, Any], Any]], terms: list[Any]) -> NDArray[np.bool_]:
+    """`a <= b < c` is `a <= b and b < c`. A comparison with NaN (a division by zero) is false, as is `!=`."""
+    result: NDArray[np.bool_] = np.asarray(True)
+    for operator, a, b in zip(compare, terms[:-1], terms[1:], strict=True):
+        result = result & np.asarray(operator(a, b), dtype=bool) & ~_is_nan(a) & ~_is_nan(b)
+    return result
+
+
+def _is_nan(value: Any) -> NDArray[np.bool_]:
+    array = np.asarray(value)
+    return np.isnan(array) | np.isinf(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)

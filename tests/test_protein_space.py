@@ -1,0 +1,312 @@
+"""The search space: what it accepts, what it refuses and how, and its round trips."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protein.constraints import Constraint
+from protein.errors import SpaceError
+from protein.space import Categorical, Float, Integer, Space
+
+MIXED = Space(
+    [
+        Float("train.learning_rate", 1e-5, 0.1, scale="log", default=3e-3),
+        Float("train.gamma", 0.9, 0.9999, scale="logit", default=0.995),
+        Float("train.clip", 0.05, 0.4),
+        Float("train.scale", 0.25, 4.0, scale="pow2"),
+        Integer("train.total_timesteps", 10_000, 10_000_000, scale="log", default=1_000_000),
+        Integer("train.epochs", 1, 8),
+        Integer("train.minibatch_size", 64, 8192, scale="pow2"),
+        Integer("train.horizon", 8, 256, scale="pow2", default=64),
+        Categorical("policy.activation", ("tanh", "relu", "gelu")),
+        Categorical("train.anneal", (True, False)),
+    ],
+    cost_parameter="train.total_timesteps",
+    constraints=["train.minibatch_size <= env.num_envs * train.horizon", "train.anneal or train.epochs < 8"],
+    fixed={"env.num_envs": 16},
+)
+
+
+def test_default_takes_defaults_and_middles() -> None:
+    default = MIXED.default()
+    assert default["train.learning_rate"] == 3e-3
+    assert default["train.total_timesteps"] == 1_000_000
+    assert default["policy.activation"] == "relu"
+    assert default["train.clip"] == pytest.approx(0.225)
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=10, max_size=10))
+@settings(max_examples=300, deadline=None)
+def test_params_from_the_unit_cube_round_trip_exactly(x: list[float]) -> None:
+    params = MIXED.from_unit(x)
+    x_unit = MIXED.to_unit(params)
+    assert MIXED.from_unit(x_unit) == params
+    assert np.array_equal(MIXED.canonical(x_unit[None, :])[0], x_unit)
+    assert [type(v) for v in params.values()] == [float] * 4 + [int] * 4 + [str, bool]
+
+
+@given(
+    low=st.floats(1e-12, 1e6),
+    ratio=st.floats(1.001, 1e9),
+    x=st.floats(0.0, 1.0),
+    scale=st.sampled_from(["linear", "log"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_float_of_any_range_round_trips_exactly(low: float, ratio: float, x: float, scale: str) -> None:
+    space = Space([Float("v", low, low * ratio, scale=scale)])  # type: ignore[arg-type]
+    params = space.from_unit([x])
+    assert space.from_unit(space.to_unit(params)) == params
+    assert low <= float(params["v"]) <= low * ratio
+
+
+@given(low=st.floats(1e-9, 0.5), high=st.floats(0.500001, 1.0 - 1e-9), x=st.floats(0.0, 1.0))
+@settings(max_examples=300, deadline=None)
+def test_a_logit_float_round_trips_exactly(low: float, high: float, x: float) -> None:
+    space = Space([Float("v", low, high, scale="logit")])
+    params = space.from_unit([x])
+    assert space.from_unit(space.to_unit(params)) == params
+
+
+@given(low=st.integers(-(10**6), 10**6), width=st.integers(1, 10**11), x=st.floats(0.0, 1.0))
+@settings(max_examples=300, deadline=None)
+def test_every_integer_owns_a_bin(low: int, width: int, x: float) -> None:
+    space = Space([Integer("n", low, low + width)])
+    for value in (low, low + width, space.from_unit([x])["n"]):
+        assert space.from_unit(space.to_unit({"n": value})) == {"n": value}
+
+
+@given(low=st.integers(1, 10**6), factor=st.integers(2, 10**5))
+@settings(max_examples=200, deadline=None)
+def test_every_integer_of_a_log_range_round_trips(low: int, factor: int) -> None:
+    space = Space([Integer("n", low, low * factor, scale="log")])
+    for value in (low, low + 1, low * factor // 2, low * factor - 1, low * factor):
+        if low <= value <= low * factor:
+            assert space.from_unit(space.to_unit({"n": value})) == {"n": value}
+
+
+def test_linear_integers_are_drawn_equally_often() -> None:
+    space = Space([Integer("n", 1, 4)])
+    x = (np.arange(4000) + 0.5)[:, None] / 4000
+    values = [p["n"] for p in space.from_unit_many(x)]
+    assert [values.count(v) for v in (1, 2, 3, 4)] == [1000] * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "low", "high"),
+    [
+        (3e-4, "log", 1e-6, 1.0),
+        (0.995, "logit", 0.8, 0.9999),
+        (0.0625, "linear", 0.0, 1.0),
+        (123456.0, "log", 1.0, 1e9),
+    ],
+)
+def test_a_hand_written_value_is_kept_to_the_last_bit(value: float, scale: str, low: float, high: float) -> None:
+    space = Space([Float("v", low, high, scale=scale)])  # type: ignore[arg-type]
+    assert space.from_unit(space.to_unit({"v": value})) == {"v": value}
+
+
+def test_features_put_choices_one_apart_and_keep_numbers() -> None:
+    x = MIXED.sample(50, np.random.default_rng(0))
+    features = MIXED.features(x)
+    assert features.shape == (50, 8 + 3 + 2)
+    assert MIXED.feature_groups() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 9]
+    assert np.array_equal(features[:, :8], x[:, :8])
+    activations = features[:, 8:11]
+    distances = {round(float(np.linalg.norm(a - b)), 9) for a in activations for b in activations}
+    assert distances == {0.0, 1.0}
+
+
+def test_sampled_points_are_valid_canonical_and_seeded() -> None:
+    x = MIXED.sample(500, np.random.default_rng(3))
+    assert x.shape == (500, 10)
+    assert np.array_equal(MIXED.canonical(x), x)
+    assert all(MIXED.is_valid(params) for params in MIXED.from_unit_many(x))
+    assert np.array_equal(x, MIXED.sample(500, np.random.default_rng(3)))
+
+
+def test_rare_valid_points_are_found_or_the_known_one_is_returned() -> None:
+    space = Space([Float("a", 0.0, 1.0), Float("b", 0.0, 1.0)], constraints=["a + b < 0.02"])
+    x = space.sample(5, np.random.default_rng(0))
+    assert len(x) >= 1
+    assert space.valid(x).all()
+    needle = Space([Float("a", 0.0, 1.0, default=0.5)], constraints=["a == 0.5"])
+    assert needle.from_unit(needle.sample(3, np.random.default_rng(0))[0]) == {"a": 0.5}
+
+
+def test_json_round_trip() -> None:
+    data = json.loads(json.dumps(MIXED.to_dict()))
+    again = Space.from_dict(data)
+    assert again == MIXED
+    assert again.from_unit(np.full(10, 0.3)) == MIXED.from_unit(np.full(10, 0.3))
+    assert hash(again) == hash(MIXED)
+    with pytest.raises(SpaceError, match="not a stored space"):
+        Space.from_dict({"parameters": [{"type": "floot"}]})
+
+
+def test_snap_keeps_what_is_valid_to_the_last_bit() -> None:
+    params = {**MIXED.default(), "train.learning_rate": 0.00123456789}
+    assert MIXED.snap(params) == params
+
+
+def test_snap_clips_fills_and_repairs() -> None:
+    snapped = MIXED.snap(
+        {
+            "train.learning_rate": 5.0,
+            "train.horizon": 100,
+            "train.minibatch_size": 8192,
+            "policy.activation": "sine",
+            "train.anneal": "false",
+            "unknown": 1,
+        }
+    )
+    MIXED.validate(snapped)
+    assert snapped["train.learning_rate"] == 0.1
+    assert snapped["policy.activation"] == "relu"
+    assert snapped["train.gamma"] == 0.995
+    # 8192 > 16 * 128: the nearest way out moves minibatch_size and horizon, nothing else.
+    assert snapped["train.epochs"] == MIXED.default()["train.epochs"]
+    assert snapped["train.total_timesteps"] == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"train.learning_rat": 1e-3}, "did you mean 'train.learning_rate'"),
+        ({"train.learning_rate": 1.0}, r"1.0 is outside its range \[1e-05, 0.1\]"),
+        ({"train.learning_rate": math.nan}, "outside its range"),
+        ({"train.learning_rate": True}, "True is not a number"),
+        ({"train.epochs": 2.0}, "2.0 is not a whole number"),
+        ({"train.epochs": True}, "True is not a whole number"),
+        ({"train.minibatch_size": 100}, "100 is not a power of two"),
+        ({"policy.activation": "sin"}, "'sin' is not one of its choices 'tanh', 'relu', 'gelu'"),
+        ({"train.anneal": 1}, "1 is not one of its choices True, False"),
+        ({"train.minibatch_size": 8192}, "constraint 'train.minibatch_size <= .* is violated by env.num_envs = 16, "),
+    ],
+)
+def test_validate_names_value_and_limit(params: dict[str, object], message: str) -> None:
+    given_params = {**MIXED.default(), **params}
+    with pytest.raises(SpaceError, match=message):
+        MIXED.validate(given_params)  # type: ignore[arg-type]
+    assert not MIXED.is_valid(given_params)  # type: ignore[arg-type]
+
+
+def test_a_missing_value_is_named() -> None:
+    params = MIXED.default()
+    del params["train.gamma"]
+    with pytest.raises(SpaceError, match=r"'train\.gamma' has no value"):
+        MIXED.validate(params)
+    with pytest.raises(SpaceError, match=r"'train\.gamma' has no value"):
+        MIXED.to_unit(params)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Float("a", 1.0, 1.0), "low 1.0 is not below high 1.0"),
+        (lambda: Integer("a", 5, 2), "low 5 is not below high 2"),
+        (lambda: Float("a", 0.0, 1.0, scale="log"), "low 0.0 of a log range must be above 0"),
+        (lambda: Integer("a", 0, 8, scale="log"), "log range must be above 0"),
+        (lambda: Float("a", 0.0, 0.5, scale="logit"), r"must lie inside \(0, 1\)"),
+        (lambda: Float("a", 0.5, 1.0, scale="logit"), r"must lie inside \(0, 1\)"),
+        (lambda: Integer("a", 1, 4, scale="logit"), "no logit scale"),  # type: ignore[arg-type]
+        (lambda: Integer("a", 48, 64, scale="pow2"), "48 of a pow2 range is not a power of two"),
+        (lambda: Float("a", 0.3, 4.0, scale="pow2"), "0.3 of a pow2 range is not a power of two"),
+        (lambda: Float("a", 0.0, 1.0, scale="lag"), "did you mean 'log'"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.0, math.inf), "not finite"),
+        (lambda: Float("a", "0", 1.0), "'0' is not a number"),  # type: ignore[arg-type]
+        (lambda: Integer("a", 0.5, 1), "0.5 is not a whole number"),  # type: ignore[arg-type]
+        (lambda: Integer("a", 0, 10**15), "count in larger units"),
+        (lambda: Float("a", 0.0, 1.0, default=2.0), "default 2.0 is outside its range"),
+        (lambda: Categorical("a", ("x",)), "has 1 choices"),
+        (lambda: Categorical("a", ("x", "x")), "lists a choice twice"),
+        (lambda: Categorical("a", "xy"), "must be a list"),  # type: ignore[arg-type]
+        (lambda: Categorical("a", ("x", "y"), default="z"), "default 'z' is not one of its choices"),
+        (lambda: Categorical("a", ("x", None)), "no bool, number or text"),  # type: ignore[arg-type]
+        (lambda: Float("a b", 0.0, 1.0), "not a dotted name"),
+        (lambda: Space([]), "no parameters"),
+        (lambda: Space([Float("a", 0.0, 1.0), Float("a", 0.0, 2.0)]), "'a' is given twice"),
+        (lambda: Space([Float("a", 0.0, 1.0)], fixed={"a": 1.0}), "'a' is given twice"),
+        (lambda: Space([Float("steps", 0.0, 1.0)], cost_parameter="stepz"), "did you mean 'steps'"),
+        (lambda: Space([Categorical("a", (1, 2))], cost_parameter="a"), "is categorical"),
+        (lambda: Space([Float("a", 0.0, 1.0)], constraints=["a > 2"]), "'a > 2' cannot be met"),
+        (lambda: Space([Float("abc", 0.0, 1.0)], constraints=["abd > 2"]), "did you mean 'abc'"),
+        (lambda: Space([Float("a", 0.0, 1.0)], constraints="a > 2"), "must be a list of texts"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused(build: object, message: str) -> None:
+    with pytest.raises(SpaceError, match=message):
+        build()  # type: ignore[operator]
+
+
+def test_a_fixed_cost_parameter_counts_as_none() -> None:
+    space = Space([Float("a", 0.0, 1.0)], cost_parameter="steps", fixed={"steps": 100})
+    assert space.cost_parameter is None
+    assert space.cost_index is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "a.__class__() <= 1",
+        "(lambda: 1)() == 1",
+        "[a for a in (1,)] == 1",
+        "a[0] <= 1",
+        "a ** 9 <= 1",
+        "a if a else a",
+        "a in (1, 2)",
+        "a is 1",
+        "f'{a}' == 'x'",
+        "a <= ",
+        "a + 1",
+        "a = 1",
+        "None == a",
+        "b'x' == a",
+        "1" * 3000,
+    ],
+)
+def test_anything_but_the_constraint_language_is_refused(text: str) -> None:
+    with pytest.raises(SpaceError, match="constraint"):
+        Constraint(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("0 < a <= 2", {"a": [0.0, 1.0, 2.0, 3.0]}, [False, True, True, False]),
+        ("a % 2 == 0 and not b", {"a": [2.0, 2.0, 3.0, 4.0], "b": [True, False, False, False]}, [0, 1, 0, 1]),
+        ("a // b >= 2 or a == -1", {"a": [5.0, 4.0, -1.0, 1.0], "b": [2.0, 0.0, 1.0, 1.0]}, [1, 0, 1, 0]),
+        ("a / b != 3", {"a": [3.0, 4.0, 0.0, 1.0], "b": [1.0, 1.0, 0.0, 0.0]}, [0, 1, 0, 0]),
+        ("+a - b * 2 > 0", {"a": [3.0, 1.0, 5.0, 2.0], "b": [1.0, 1.0, 2.0, 1.0]}, [1, 0, 1, 0]),
+    ],
+)
+def test_constraints_mean_what_python_means(text: str, values: dict[str, list[float]], expected: list[bool]) -> None:
+    """Where Python would divide by zero, the point is invalid."""
+    constraint = Constraint(text)
+    columns = {name: np.array(column) for name, column in values.items()}
+    assert constraint.satisfied(columns, 4).tolist() == [bool(e) for e in expected]
+
+
+def test_constraints_on_text_compare_like_with_like() -> None:
+    space = Space(
+        [Categorical("opt", ("adam", "muon")), Float("lr", 0.0, 1.0)],
+        constraints=["opt == 'adam' or lr < 0.1"],
+    )
+    assert space.is_valid({"opt": "adam", "lr": 0.5})
+    assert not space.is_valid({"opt": "muon", "lr": 0.5})
+    with pytest.raises(SpaceError, match="mixes text and numbers"):
+        Space([Categorical("opt", ("adam", "muon"))], constraints=["opt < 3"])
+    with pytest.raises(SpaceError, match="mixes text and numbers"):
+        Space([Categorical("opt", ("adam", "muon"))], constraints=["opt + 'x' == 'adamx'"])
+
+
+def test_importing_the_space_loads_neither_torch_nor_scipy() -> None:
+    code = "import sys, protein.space; print([m for m in ('torch', 'scipy', 'gpytorch') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == "[]"
