@@ -1,0 +1,113 @@
+"""The C environments, vectorised: `names`, `spec` and `VecEnv`.
+
+Every array is the caller's own and is written in place: no copies, one call a step, without the GIL. Rows are agents.
+Needs numpy alone; a torch tensor on the CPU takes part through `.numpy()`, which shares its memory.
+"""
+
+import dataclasses
+import difflib
+
+import numpy as np
+import numpy.typing as npt
+
+from envs_c import _native
+
+__all__ = ["EnvSpec", "Episodes", "UnknownEnvError", "VecEnv", "names", "spec"]
+
+
+class UnknownEnvError(ValueError):
+    """No environment bears this name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EnvSpec:
+    """What an environment is, before one is made.
+
+    `score_range` is the lowest and the highest possible score of an episode; at a mean of `solved_score` the
+    environment counts as solved. `max_episode_steps` is in frames: an episode that has not ended by then is truncated.
+    """
+
+    name: str
+    description: str
+    observation_size: int
+    num_actions: int
+    agents_per_env: int
+    score_range: tuple[float, float]
+    solved_score: float
+    max_episode_steps: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Episodes:
+    """Finished episodes, one array element each, in order of (step, environment). `length` is in decisions."""
+
+    env: npt.NDArray[np.int32]
+    score: npt.NDArray[np.float32]
+    return_: npt.NDArray[np.float32]
+    length: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.env)
+
+
+def names() -> list[str]:
+    """Returns the names of all environments, sorted."""
+    return sorted(_native.names())
+
+
+def spec(name: str) -> EnvSpec:
+    """Returns the description of one environment.
+
+    Raises:
+        UnknownEnvError: if there is none of that name; the message gives the nearest.
+    """
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
+        raise UnknownEnvError(f"unknown environment {name!r}; {hint}")
+    return EnvSpec(**_native.describe(name))
+
+
+class VecEnv(_native.VecEnv):
+    """`num_envs` instances of one environment, stepped together.
+
+    A step is one decision: the action held for `frame_skip` frames, rewards summed, cut short where the episode ends.
+    An instance that ends starts its next episode within the same step. Results depend on (seed, index of the instance)
+    alone: not on `num_envs`, not on `threads`. Calls from several threads wait for one another.
+
+    With A = `num_agents` (= `num_envs * spec.agents_per_env`) and D = `spec.observation_size`, all C-contiguous:
+    actions `A` int32, observations `A x D` float32, rewards `A` float32, terminals and truncations `A` bool,
+    final_observations `A x D` float32. A wrong array is a ValueError that names it and says what was expected.
+
+    Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,
+    final_observations=None)`, where the observation of an instance that has ended is its next episode's first and
+    final_observations receives, in the rows of truncated episodes alone, the observation that ended them;
+    `get_state()` and `set_state(bytes)`, everything that the future depends on, for the same build.
+
+    Raises:
+        UnknownEnvError: if there is no environment of that name.
+        ValueError: if a number is outside its range.
+    """
+
+    def __init__(self, name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, threads: int = 1) -> None:
+        self.spec = spec(name)
+        _check("num_envs", num_envs, 1, 2**24)
+        _check("seed", seed, 0, 2**64 - 1)
+        _check("frame_skip", frame_skip, 1, 1024)
+        _check("threads", threads, 1, 1024)
+        super().__init__(name, num_envs, seed, frame_skip, threads)
+
+    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+        """Seeds every instance anew, writes its first observation and forgets the episodes that were not drained."""
+        _check("seed", seed, 0, 2**64 - 1)
+        super().reset(seed, observations)
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the episodes that finished since the last call. They are kept until then: call it now and then."""
+        env, score, return_, length = self._drain_episodes()
+        return Episodes(env=env, score=score, return_=return_, length=length)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer from {low} to {high}, got {value!r}")

@@ -1,0 +1,153 @@
+// The only file that knows Python: checks the caller's arrays, releases the GIL, turns C++ errors into ValueError.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "environment.hpp"
+#include "vec_env.hpp"
+
+namespace py = pybind11;
+
+namespace envs_c {
+namespace {
+
+std::string shape_of(const py::array &array) {
+    std::string text = "(";
+    for (py::ssize_t i = 0; i < array.ndim(); ++i) text += (i ? ", " : "") + std::to_string(array.shape(i));
+    return text + (array.ndim() == 1 ? ",)" : ")");
+}
+
+// The data of a C-contiguous array of this very dtype and shape; `columns` 0 asks for one dimension.
+template <typename T>
+T *checked(const char *name, py::handle object, const char *dtype, std::size_t rows, std::size_t columns, bool write) {
+    const auto fail = [&](const std::string &got) -> py::value_error {
+        const std::string shape = "(" + std::to_string(rows) + "," + (columns ? " " + std::to_string(columns) : "") + ")";
+        return py::value_error(std::string(name) + " must be a " + (write ? "writeable " : "") + "C-contiguous " + dtype +
+                               " array of shape " + shape + ", got " + got);
+    };
+    if (!py::isinstance<py::array>(object))
+        throw fail(py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>());
+    const auto array = py::reinterpret_borrow<py::array>(object);
+    const bool bytes = sizeof(T) == 1;  // bool and uint8 are stored alike
+    const bool same_type = bytes ? (py::isinstance<py::array_t<bool>>(array) || py::isinstance<py::array_t<std::uint8_t>>(array))
+                                 : py::isinstance<py::array_t<T>>(array);
+    if (!same_type) throw fail("dtype " + py::str(array.dtype()).cast<std::string>());
+    const bool same_shape = array.ndim() == (columns ? 2 : 1) && array.shape(0) == static_cast<py::ssize_t>(rows) &&
+                            (!columns || array.shape(1) == static_cast<py::ssize_t>(columns));
+    if (!same_shape) throw fail("shape " + shape_of(array));
+    if (!(array.flags() & py::array::c_style)) throw fail("one that is not contiguous");
+    if (!(array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_)) throw fail("one that is not aligned");
+    if (write && !array.writeable()) throw fail("a read-only one");
+    return static_cast<T *>(const_cast<void *>(array.data()));
+}
+
+const Environment &find(const std::string &name) {
+    for (const auto *environment : environments())
+        if (name == environment->name) return *environment;
+    throw py::value_error("unknown environment '" + name + "'");
+}
+
+std::unique_ptr<VecEnv> make(const std::string &name, py::ssize_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
+                             py::ssize_t threads) {
+    return std::make_unique<VecEnv>(find(name), static_cast<std::size_t>(num_envs), seed, frame_skip,
+                                    static_cast<std::size_t>(threads));
+}
+
+void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
+    auto *data = checked<float>("observations", observations, "float32", self.num_agents(),
+                                static_cast<std::size_t>(self.environment().observation_size), true);
+    const py::gil_scoped_release release;
+    self.reset(seed, data);
+}
+
+void step(VecEnv &self, py::handle actions, py::handle observations, py::handle rewards, py::handle terminals,
+          py::handle truncations, py::handle final_observations) {
+    const std::size_t rows = self.num_agents();
+    const auto columns = static_cast<std::size_t>(self.environment().observation_size);
+    StepArrays arrays{};
+    arrays.actions = checked<std::int32_t>("actions", actions, "int32", rows, 0, false);
+    arrays.observations = checked<float>("observations", observations, "float32", rows, columns, true);
+    arrays.rewards = checked<float>("rewards", rewards, "float32", rows, 0, true);
+    arrays.terminals = checked<std::uint8_t>("terminals", terminals, "bool", rows, 0, true);
+    arrays.truncations = checked<std::uint8_t>("truncations", truncations, "bool", rows, 0, true);
+    if (!final_observations.is_none())
+        arrays.final_observations = checked<float>("final_observations", final_observations, "float32", rows, columns, true);
+    const py::gil_scoped_release release;
+    self.step(arrays);
+}
+
+py::tuple drain_episodes(VecEnv &self) {
+    std::vector<Episode> episodes;
+    {
+        const py::gil_scoped_release release;
+        episodes = self.drain_episodes();
+    }
+    const auto count = static_cast<py::ssize_t>(episodes.size());
+    py::array_t<std::int32_t> env(count), length(count);
+    py::array_t<float> score(count), return_(count);
+    for (py::ssize_t i = 0; i < count; ++i) {
+        const Episode &episode = episodes[static_cast<std::size_t>(i)];
+        env.mutable_at(i) = episode.env;
+        score.mutable_at(i) = episode.score;
+        return_.mutable_at(i) = episode.return_;
+        length.mutable_at(i) = episode.length;
+    }
+    return py::make_tuple(env, score, return_, length);
+}
+
+py::dict describe(const Environment &environment) {
+    py::dict spec;
+    spec["name"] = environment.name;
+    spec["description"] = environment.description;
+    spec["observation_size"] = environment.observation_size;
+    spec["num_actions"] = environment.num_actions;
+    spec["agents_per_env"] = environment.agents_per_env;
+    spec["score_range"] = py::make_tuple(environment.score_low, environment.score_high);
+    spec["solved_score"] = environment.solved_score;
+    spec["max_episode_steps"] = environment.max_frames;
+    return spec;
+}
+
+}  // namespace
+}  // namespace envs_c
+
+PYBIND11_MODULE(_native, module) {
+    using namespace envs_c;
+    module.doc() = "The C environments, vectorised. Use the package envs_c.";
+    module.def("names", [] {
+        py::list names;
+        for (const auto *environment : environments()) names.append(environment->name);
+        return names;
+    });
+    module.def("describe", [](const std::string &name) { return describe(find(name)); }, py::arg("name"));
+    py::class_<VecEnv>(module, "VecEnv")
+        .def(py::init(&make), py::arg("name"), py::arg("num_envs"), py::arg("seed"), py::arg("frame_skip"),
+             py::arg("threads"))
+        .def_property_readonly("num_envs", &VecEnv::num_envs)
+        .def_property_readonly("num_agents", &VecEnv::num_agents)
+        .def_property_readonly("frame_skip", &VecEnv::frame_skip)
+        .def_property_readonly("threads", &VecEnv::threads)
+        .def("reset", &reset, py::arg("seed"), py::arg("observations"))
+        .def("step", &step, py::arg("actions"), py::arg("observations"), py::arg("rewards"), py::arg("terminals"),
+             py::arg("truncations"), py::arg("final_observations") = py::none())
+        .def("_drain_episodes", &drain_episodes)
+        .def("get_state",
+             [](VecEnv &self) {
+                 std::string state;
+                 {
+                     const py::gil_scoped_release release;
+                     state = self.get_state();
+                 }
+                 return py::bytes(state);
+             })
+        .def("set_state",
+             [](VecEnv &self, const py::bytes &state) {
+                 const std::string bytes = state;
+                 const py::gil_scoped_release release;
+                 self.set_state(bytes);
+             },
+             py::arg("state"));
+}

@@ -1,0 +1,128 @@
+#include "vec_env.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace envs_c {
+namespace {
+
+constexpr char state_magic[8] = {'e', 'n', 'v', 's', '_', 'c', '0', '1'};
+
+struct StateHeader {
+    char magic[8];
+    char name[32];
+    std::uint64_t state_size;
+    std::uint64_t num_envs;
+    std::uint64_t frame_skip;
+    std::uint64_t num_episodes;
+};
+
+// One chunk for one thread; else a few a thread, so that a late or slow thread holds nobody up for long, but large
+// enough that claiming one is cheap and that chunks seldom share a cache line of `terminals`.
+std::size_t envs_per_chunk(std::size_t num_envs, std::size_t threads) {
+    if (threads == 1) return num_envs;
+    const std::size_t even = (num_envs + 4 * threads - 1) / (4 * threads);
+    return std::max<std::size_t>(64, (even + 63) / 64 * 64);
+}
+
+}  // namespace
+
+VecEnv::VecEnv(const Environment &environment, std::size_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
+               std::size_t threads)
+    : environment_(environment),
+      num_envs_(num_envs),
+      frame_skip_(frame_skip),
+      threads_(threads),
+      chunk_envs_(envs_per_chunk(num_envs, threads)),
+      num_chunks_((num_envs + chunk_envs_ - 1) / chunk_envs_),
+      storage_((num_envs * environment.state_size + 7) / 8, 0),
+      logs_(num_chunks_),
+      pool_(std::min(threads, num_chunks_), num_chunks_) {
+    std::vector<float> observations(num_agents() * static_cast<std::size_t>(environment.observation_size));
+    reset(seed, observations.data());
+}
+
+void VecEnv::reset(std::uint64_t seed, float *observations) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::fill(storage_.begin(), storage_.end(), 0);
+    episodes_.clear();
+    environment_.reset(storage_.data(), 0, num_envs_, seed, observations);
+}
+
+void VecEnv::step(StepArrays arrays) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // Unsigned, so that negative actions are large: one maximum, which the compiler vectorises.
+    std::uint32_t largest = 0;
+    const std::size_t agents = num_agents();
+    for (std::size_t i = 0; i < agents; ++i) largest = std::max(largest, static_cast<std::uint32_t>(arrays.actions[i]));
+    if (largest >= static_cast<std::uint32_t>(environment_.num_actions)) {
+        std::size_t i = 0;
+        while (static_cast<std::uint32_t>(arrays.actions[i]) != largest) ++i;
+        throw std::invalid_argument("actions[" + std::to_string(i) + "] is " + std::to_string(arrays.actions[i]) + "; " +
+                                    environment_.name + " takes 0 to " + std::to_string(environment_.num_actions - 1));
+    }
+    arrays.frame_skip = frame_skip_;
+    if (num_chunks_ == 1) {
+        environment_.step(storage_.data(), 0, num_envs_, arrays, episodes_);
+        return;
+    }
+    pool_.run([&](std::size_t chunk) {
+        const std::size_t begin = chunk * chunk_envs_;
+        const std::size_t end = std::min(begin + chunk_envs_, num_envs_);
+        environment_.step(storage_.data(), begin, end, arrays, logs_[chunk]);
+    });
+    for (auto &log : logs_) {
+        if (log.empty()) continue;
+        episodes_.insert(episodes_.end(), log.begin(), log.end());
+        log.clear();
+    }
+}
+
+std::vector<Episode> VecEnv::drain_episodes() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<Episode> drained;
+    drained.swap(episodes_);
+    return drained;
+}
+
+std::string VecEnv::get_state() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    StateHeader header{};
+    std::memcpy(header.magic, state_magic, sizeof state_magic);
+    std::strncpy(header.name, environment_.name, sizeof header.name - 1);
+    header.state_size = environment_.state_size;
+    header.num_envs = num_envs_;
+    header.frame_skip = static_cast<std::uint64_t>(frame_skip_);
+    header.num_episodes = episodes_.size();
+    std::string bytes(reinterpret_cast<const char *>(&header), sizeof header);
+    bytes.append(reinterpret_cast<const char *>(storage_.data()), num_envs_ * environment_.state_size);
+    bytes.append(reinterpret_cast<const char *>(episodes_.data()), episodes_.size() * sizeof(Episode));
+    return bytes;
+}
+
+void VecEnv::set_state(const std::string &bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    StateHeader header{};
+    if (bytes.size() < sizeof header || std::memcmp(bytes.data(), state_magic, sizeof state_magic) != 0)
+        throw std::invalid_argument("these bytes are not a state from get_state() of this version");
+    std::memcpy(&header, bytes.data(), sizeof header);
+    header.name[sizeof header.name - 1] = '\0';
+    if (std::strcmp(header.name, environment_.name) != 0 || header.state_size != environment_.state_size ||
+        header.num_envs != num_envs_ || header.frame_skip != static_cast<std::uint64_t>(frame_skip_)) {
+        throw std::invalid_argument(std::string("the state is of ") + header.name + " with " +
+                                    std::to_string(header.num_envs) + " environments and frame skip " +
+                                    std::to_string(header.frame_skip) + ", these are " + environment_.name + " with " +
+                                    std::to_string(num_envs_) + " and " + std::to_string(frame_skip_));
+    }
+    const std::size_t states = num_envs_ * environment_.state_size;
+    const std::size_t rest = bytes.size() - sizeof header;
+    if (rest < states || (rest - states) % sizeof(Episode) != 0 || (rest - states) / sizeof(Episode) != header.num_episodes)
+        throw std::invalid_argument("the state is cut short: " + std::to_string(bytes.size()) + " bytes");
+    std::memcpy(storage_.data(), bytes.data() + sizeof header, states);
+    episodes_.resize(header.num_episodes);
+    if (!episodes_.empty())
+        std::memcpy(episodes_.data(), bytes.data() + sizeof header + states, rest - states);
+}
+
+}  // namespace envs_c

@@ -1,0 +1,54 @@
+// N instances of one environment, stepped together over the caller's buffers. Knows no Python.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "environment.hpp"
+#include "thread_pool.hpp"
+
+namespace envs_c {
+
+class VecEnv {
+   public:
+    VecEnv(const Environment &environment, std::size_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
+           std::size_t threads);
+
+    const Environment &environment() const { return environment_; }
+    std::size_t num_envs() const { return num_envs_; }
+    std::size_t num_agents() const { return num_envs_ * static_cast<std::size_t>(environment_.agents_per_env); }
+    std::int32_t frame_skip() const { return frame_skip_; }
+    std::size_t threads() const { return threads_; }
+
+    // Seeds every instance anew, starts its first episode and forgets the episodes that were not drained.
+    void reset(std::uint64_t seed, float *observations);
+
+    // Steps every instance. Throws std::invalid_argument, before anything has moved, where an action is out of range.
+    void step(StepArrays arrays);
+
+    // Hands over the episodes that have finished since the last call, in order of (step, environment).
+    std::vector<Episode> drain_episodes();
+
+    // Everything that the future depends on, and the episodes that were not drained, for this build of the library.
+    std::string get_state();
+    // Throws std::invalid_argument where the bytes are not a state of this environment, size and frame skip.
+    void set_state(const std::string &bytes);
+
+   private:
+    const Environment &environment_;
+    const std::size_t num_envs_;
+    const std::int32_t frame_skip_;
+    const std::size_t threads_;
+    const std::size_t chunk_envs_;
+    const std::size_t num_chunks_;
+    std::vector<std::uint64_t> storage_;  // the instances; 64-bit words give the alignment
+    std::vector<std::vector<Episode>> logs_;  // one a chunk, empty between steps
+    std::vector<Episode> episodes_;
+    std::mutex mutex_;  // one call at a time; others wait
+    ThreadPool pool_;   // last: its workers end first
+};
+
+}  // namespace envs_c
