@@ -1,0 +1,27 @@
+"""Every trial, durably: SQLAlchemy over SQLite (the default, a file) or PostgreSQL.
+
+    open_store("runs/protein.db")                           a file: sqlite:///runs/protein.db says the same
+    open_store("postgresql+psycopg://user@host/database")   a server, for several machines
+
+The file format is SQLite with a write-ahead log: any number of processes on one machine may use it at once. Don't put
+it on a network file system (NFS, SMB): locks and shared memory do not work there; use PostgreSQL for several machines.
+A store belongs to the process that opened it: don't carry one across a fork.
+"""
+
+from protein.ports import Store
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str) -> Store:
+    """Opens a store; creates its folder and schema when there is none yet, and upgrades an older schema.
+
+    Args:
+        url: a path, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql+psycopg://...`.
+
+    Raises:
+        StoreError: it cannot be opened, is no store of ours or comes from a newer version; nothing has been changed.
+    """
+    from storage.store import SqlStore  # late: SQLAlchemy costs 0.3 s, and `protein --help` does without
+
+    return SqlStore(url)

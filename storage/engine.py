@@ -1,0 +1,167 @@
+"""From a URL to an engine: which databases are accepted, how they are connected to, and what their errors mean.
+
+SQLite runs with a write-ahead log, `synchronous=NORMAL` (a crash of processes loses nothing that was committed; a power
+cut may lose the last commits, never the file) and foreign keys. Every write takes the lock at its start
+(`BEGIN IMMEDIATE`), since a transaction that reads first and asks for the lock later can fail without waiting.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+
+from protein.errors import StoreError, nearest
+
+BUSY_SECONDS = 30  # how long a write waits for another process's lock
+CONNECT_SECONDS = 10  # how long to wait for a server
+WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_FORMS = "use a path such as runs/protein.db or postgresql+psycopg://user@host/database"
+
+
+def parse_url(url: str) -> sqlalchemy.URL:
+    """Returns the URL with its driver chosen; a plain path means SQLite. Touches nothing.
+
+    Raises:
+        StoreError: it is malformed, or names a database or a driver that isn't supported.
+    """
+    if not url.strip():
+        raise StoreError(f"the store's URL is empty; {_FORMS}")
+    if "://" not in url:
+        if url.startswith(("sqlite:", "postgres:", "postgresql:")) or url == ":memory:" or "\0" in url:
+            raise StoreError(f"store {url!r} is neither a path nor a URL; {_FORMS}")
+        return sqlalchemy.URL.create("sqlite", database=str(Path(url).expanduser()))
+    try:
+        parsed = sqlalchemy.make_url(url)
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
+        raise StoreError(f"store URL {url.split('@')[-1]!r} cannot be read; {_FORMS}") from error
+    kind, _, driver = parsed.drivername.partition("+")
+    shown = parsed.render_as_string(hide_password=True)
+    if kind == "sqlite" and driver in ("", "pysqlite"):
+        if parsed.host:
+            raise StoreError(f"store {shown!r} names a host; a relative path takes three slashes, an absolute one four")
+        if not parsed.database or parsed.database == ":memory:":
+            raise StoreError(f"store {shown!r} names no file, and a store in memory could not be resumed; {_FORMS}")
+        if parsed.query or "\0" in parsed.database:
+            raise StoreError(f"store {shown!r}: a SQLite store takes a path and no options; {_FORMS}")
+        return sqlalchemy.URL.create("sqlite", database=str(Path(parsed.database).expanduser()))
+    if kind == "postgresql" and driver in ("", "psycopg"):
+        if not parsed.database:
+            raise StoreError(f"store {shown!r} names no database; {_FORMS}")
+        return parsed.set(drivername="postgresql+psycopg")
+    if kind in ("sqlite", "postgresql"):
+        raise StoreError(f"store {shown!r}: the driver {driver!r} is not supported; {_FORMS}")
+    raise StoreError(f"store {shown!r}: {kind!r} is not supported{nearest(kind, ['sqlite', 'postgresql'])}; {_FORMS}")
+
+
+def check_file(path: Path) -> None:
+    """Raises `StoreError` unless a SQLite store can be opened or created at `path`. Creates the parent folder.
+
+    Asked before SQLite is: it would create an empty file first and report half of this as "unable to open".
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        header = path.open("rb").read(len(_SQLITE_MAGIC)) if path.exists() else b""
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(f"store {path} cannot be opened: {reason}; give another path with --store") from error
+    if header and header != _SQLITE_MAGIC:
+        raise StoreError(f"store {path} is not a SQLite database; give another path with --store")
+    for place in (path.parent, path):
+        if place.exists() and not os.access(place, os.W_OK):
+            what = "folder (it holds the write-ahead log)" if place == path.parent else "file"
+            raise StoreError(
+                f"store {path}: no permission to write the {what} {place}; change it, or give another path"
+            )
+
+
+def create_engine(url: sqlalchemy.URL) -> Engine:
+    """Returns an engine for a URL from `parse_url`, without connecting yet.
+
+    Raises:
+        StoreError: the driver is not installed.
+    """
+    if url.get_backend_name() == "sqlite":
+        engine = sqlalchemy.create_engine(url, connect_args={"timeout": BUSY_SECONDS})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    arguments: dict[str, Any] = {}
+    if "connect_timeout" not in url.query:
+        arguments["connect_timeout"] = CONNECT_SECONDS
+    if "options" not in url.query:
+        arguments["options"] = f"-c lock_timeout={BUSY_SECONDS}s"
+    try:
+        return sqlalchemy.create_engine(url, connect_args=arguments, pool_pre_ping=True, pool_size=2)
+    except ImportError as error:
+        raise StoreError(
+            f"store {url.render_as_string(hide_password=True)} needs psycopg, which cannot be imported "
+            f"({_one_line(error)}); pip install 'protein-sweep[postgresql]'"
+        ) from error
+
+
+def set_write_ahead_log(engine: Engine) -> None:
+    """Switches a SQLite file to its write-ahead log, once; the file remembers it. Nothing to do elsewhere."""
+    if engine.dialect.name != "sqlite":
+        return
+    raw = engine.raw_connection()
+    try:
+        cursor = raw.cursor()
+        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            cursor.execute("PRAGMA journal_mode=WAL")
+    finally:
+        raw.close()
+
+
+def explain(error: SQLAlchemyError, url: sqlalchemy.URL) -> StoreError:
+    """Returns what a database's error means to the user, in one line with a remedy."""
+    shown = url.database if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    text = _one_line(cause)
+    for codes, meaning in _MEANINGS:
+        if code.startswith(codes):
+            return StoreError(f"store {shown}: {meaning} ({text}); the last write was undone, all before it is safe")
+    if isinstance(error, OperationalError) and url.get_backend_name() == "postgresql":
+        return StoreError(
+            f"store {shown} cannot be reached ({text}); check that the server runs, its address and password"
+        )
+    return StoreError(f"store {shown}: {text}; the last write was undone, all before it is safe")
+
+
+_MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("SQLITE_FULL", "53100"), "the disk is full; free some space and run the same command again"),
+    (
+        ("SQLITE_BUSY", "SQLITE_LOCKED", "55P03"),
+        f"locked by another process for more than {BUSY_SECONDS} s; end that one",
+    ),
+    (("SQLITE_READONLY", "42501", "25006"), "no permission to write; change that, or give another store"),
+    (
+        ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
+        "not a SQLite database, or damaged; restore it from a copy, or give another path",
+    ),
+    (
+        ("SQLITE_IOERR",),
+        "the disk reports an error, or has no space left; free or replace it and run the same command again",
+    ),
+    (("SQLITE_CANTOPEN",), "the file cannot be opened; check the folder and its permissions"),
+)
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not before the first INSERT
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("protein_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

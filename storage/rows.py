@@ -1,0 +1,174 @@
+"""The tables. Row classes never leave this package; the migrations in `migrations/versions` must equal them (a test).
+
+    sweeps --< trials --< measurements   (the curve: one row a point, `position` counts from 0 within its trial)
+                     \\--< artifacts
+
+What is asked for by value (state, score, cost, times, owner, lease) has a column of its own; params, space, config,
+metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks say in SQL
+what `protein.types` says in Python, because SQLite would quietly store a NaN as NULL and accept infinity.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+MAX_NAME_LENGTH = 200  # characters; a unique index of PostgreSQL holds at most about 2,700 bytes
+_LARGEST = "1.7976931348623157e308"  # the largest finite double
+
+Id = BigInteger().with_variant(Integer(), "sqlite")  # SQLite: only INTEGER PRIMARY KEY can be AUTOINCREMENT
+
+
+class Utc(TypeDecorator[datetime]):
+    """A moment, always timezone-aware in UTC. SQLite keeps no time zone: there it is stored as UTC without one."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        assert value.tzinfo is not None, "a moment needs a time zone"
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "pk": "pk_%(table_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads it once)
+        str: Text(),
+        float: Double(),
+        datetime: Utc(),
+        dict[str, Any]: JSON(),
+    }
+
+
+def _finite(column: str, low: str = f"-{_LARGEST}") -> CheckConstraint:
+    """NULL passes, as in every SQL check."""
+    return CheckConstraint(f"{column} BETWEEN {low} AND {_LARGEST}", name=f"{column}_finite")
+
+
+class SweepRow(Base):
+    __tablename__ = "sweeps"
+    __table_args__ = (
+        UniqueConstraint("name"),
+        _finite("max_cost_seconds", low="0"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    name: Mapped[str] = mapped_column(String(MAX_NAME_LENGTH))
+    env: Mapped[str]
+    method: Mapped[str]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    space: Mapped[dict[str, Any]]
+    config: Mapped[dict[str, Any]]
+    max_cost_seconds: Mapped[float | None]
+    created_at: Mapped[datetime]
+    version: Mapped[str]
+    git_commit: Mapped[str]
+    machine: Mapped[str]
+    config_hash: Mapped[str]
+
+
+class TrialRow(Base):
+    __tablename__ = "trials"
+    __table_args__ = (
+        UniqueConstraint("sweep_id", "number"),
+        CheckConstraint("number >= 0", name="number_counts_from_0"),
+        CheckConstraint("state IN ('running', 'complete', 'pruned', 'failed')", name="state_known"),
+        CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_has_time"),
+        CheckConstraint("state <> 'complete' OR score IS NOT NULL", name="complete_has_score"),
+        CheckConstraint("state NOT IN ('running', 'failed') OR score IS NULL", name="failed_has_no_score"),
+        CheckConstraint("state <> 'failed' OR reason <> ''", name="failed_has_reason"),
+        CheckConstraint("steps >= 0", name="steps_not_negative"),
+        _finite("score"),
+        _finite("cost_seconds", low="0"),
+        _finite("suggest_seconds", low="0"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    sweep_id: Mapped[int] = mapped_column(Id, ForeignKey("sweeps.id"))
+    number: Mapped[int]
+    state: Mapped[str] = mapped_column(String(16))
+    params: Mapped[dict[str, Any]]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    owner: Mapped[str]
+    lease_until: Mapped[datetime]
+    origin: Mapped[str]
+    predicted_score: Mapped[float | None]
+    predicted_score_low: Mapped[float | None]
+    predicted_score_high: Mapped[float | None]
+    predicted_cost_seconds: Mapped[float | None]
+    predicted_cost_seconds_low: Mapped[float | None]
+    predicted_cost_seconds_high: Mapped[float | None]
+    suggest_seconds: Mapped[float]
+    score: Mapped[float | None]
+    cost_seconds: Mapped[float]  # while it runs: of the last measurement
+    steps: Mapped[int] = mapped_column(BigInteger)  # while it runs: of the last measurement
+    reason: Mapped[str]
+    timings: Mapped[dict[str, Any]]
+    metrics: Mapped[dict[str, Any]]
+    started_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    version: Mapped[str]
+    git_commit: Mapped[str]
+    machine: Mapped[str]
+    config_hash: Mapped[str]
+
+
+class MeasurementRow(Base):
+    __tablename__ = "measurements"
+    __table_args__ = (
+        CheckConstraint("steps >= 0", name="steps_not_negative"),
+        _finite("elapsed_seconds", low="0"),
+        _finite("score"),
+        {"sqlite_with_rowid": False},  # the curve of one trial lies together on disk
+    )
+
+    trial_id: Mapped[int] = mapped_column(Id, ForeignKey("trials.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    steps: Mapped[int] = mapped_column(BigInteger)
+    elapsed_seconds: Mapped[float]
+    score: Mapped[float | None]
+    metrics: Mapped[dict[str, Any]]
+
+
+class ArtifactRow(Base):
+    __tablename__ = "artifacts"
+    __table_args__ = (Index(None, "trial_id"), {"sqlite_autoincrement": True})
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    trial_id: Mapped[int] = mapped_column(Id, ForeignKey("trials.id"))
+    kind: Mapped[str]
+    path: Mapped[str]

@@ -1,0 +1,90 @@
+"""The schema's version: which one a database has, and bringing an older or empty one up to ours.
+
+Migrations are Alembic's, numbered from 0001, in `migrations/versions`; `HEAD` is the last. The version is asked for
+with one plain query, so that opening a current store never imports Alembic (0.3 s). Its table has a name of its own
+because other programs that use Alembic, too, keep databases that we must not take for ours.
+"""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from protein.errors import StoreError
+
+HEAD = "0001"
+VERSION_TABLE = "protein_schema"
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+_ADVISORY_LOCK = 0x70726F7465696E  # "protein": who migrates a PostgreSQL database holds it
+
+
+def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> None:
+    """Creates or upgrades the schema where needed, in one transaction; a current one costs one query.
+
+    Args:
+        engine: of the database.
+        shown: how messages name the store.
+        migrations: Alembic's folder.
+        head: the last revision in it.
+
+    Raises:
+        StoreError: the database is another program's, or from a newer version of ours; it has not been changed.
+    """
+    with engine.connect() as connection:
+        version = _version(connection, shown, head)
+    if version == head:
+        return
+    # Foreign keys are off while tables are rebuilt: SQLite would otherwise delete the rows that refer to a dropped
+    # table. The switch has no effect inside a transaction, hence the connection outside the pool.
+    connection = engine.connect()
+    try:
+        if engine.dialect.name == "sqlite":
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            raw.cursor().execute("PRAGMA foreign_keys=OFF")
+        connection = connection.execution_options(protein_write=True)
+        with connection.begin():
+            if engine.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+            if _version(connection, shown, head) != head:  # nobody was faster
+                _upgrade(connection, migrations)
+                if engine.dialect.name == "sqlite":
+                    broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
+                    assert not broken, f"the migration left dangling references: {broken[:3]}"
+    finally:
+        connection.invalidate()  # this connection's switches must not return to the pool
+        connection.close()
+
+
+def _version(connection: Connection, shown: str, head: str) -> str | None:
+    """Returns the stored version, None for an empty database. `StoreError`: it is not ours, or newer."""
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    if VERSION_TABLE not in tables:
+        names = ", ".join(sorted(tables)[:3])
+        raise StoreError(
+            f"store {shown} is a database of another program (it has the tables {names} and no {VERSION_TABLE})"
+            "; give another path or an empty database with --store"
+        )
+    version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
+    if version is None or not version.isdigit():
+        raise StoreError(
+            f"store {shown} has the schema version {version!r}, which is none of ours; restore it from a copy"
+        )
+    if int(version) > int(head):
+        raise StoreError(
+            f"store {shown} has schema {version}, and this version of protein knows schemas up to {head}"
+            "; upgrade with: pip install --upgrade protein-sweep"
+        )
+    return str(version)
+
+
+def _upgrade(connection: Connection, migrations: Path) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,0 +1,285 @@
+"""`protein.ports.Store` over SQLAlchemy. One public method is one transaction; see the port for the contract.
+
+Concurrency: SQLite serialises writers. On PostgreSQL whatever changes the set of a sweep's trials locks its sweep's row
+first, so numbers have no gaps. A write to a trial is one UPDATE whose WHERE is the fence (`id`, `owner`, running):
+either it matched or nothing happens. Leases run by the server's clock where there is a server.
+
+A finished trial never changes, so `trials` keeps what it has read of them and asks again only from the first one
+that was still running: the loop calls it before every suggestion.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Engine, Interval, func, insert, literal, or_, select, type_coerce, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Session
+
+from protein.errors import StoreError
+from protein.types import (
+    INTERRUPTED,
+    Artifact,
+    Measurement,
+    Outcome,
+    Provenance,
+    Suggestion,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialRecord,
+    TrialState,
+)
+from storage import values
+from storage.engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
+from storage.rows import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
+from storage.schema import bring_up_to_date
+
+
+class SqlStore:
+    """A store in a SQLite file or a PostgreSQL database; `storage.open_store` is the way to one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = parse_url(url)
+        sqlite = self._url.get_backend_name() == "sqlite"
+        self._shown = str(self._url.database) if sqlite else self._url.render_as_string(hide_password=True)
+        if sqlite:
+            check_file(Path(str(self._url.database)))
+        self._engine = create_engine(self._url)
+        self._write_engine = self._engine.execution_options(**WRITE)
+        self._read_engine = self._engine
+        if not sqlite:  # several queries, one moment; SQLite's transactions are that anyway
+            self._read_engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._finished: dict[int, tuple[TrialRecord, ...]] = {}  # sweep id -> its first trials, all finished
+        try:
+            with self._explained():
+                bring_up_to_date(self._engine, self._shown)
+                set_write_ahead_log(self._engine)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
+        if not 1 <= len(spec.name) <= MAX_NAME_LENGTH:
+            raise StoreError(
+                f"sweep name of {len(spec.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed; give another"
+            )
+        row = SweepRow(
+            name=values.text("sweep name", spec.name),
+            env=values.text("environment", spec.env),
+            method=values.text("method", spec.method),
+            seed=values.integer("seed", spec.seed),
+            space=values.json_object("space", spec.space),
+            config=values.json_object("config", spec.config),
+            max_cost_seconds=values.budget(max_cost_seconds),
+            **values.provenance_columns(spec.provenance),
+        )
+        with self._transaction(self._write_engine) as session:
+            # Asked, not tried: on both databases this is safe, for a racing insert still meets the constraint.
+            if session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name)) is not None:
+                raise StoreError(
+                    f"sweep {spec.name!r} exists already in {self._shown}; give another name, or resume it"
+                )
+            row.created_at = session.execute(select(self._now())).scalar_one()
+            session.add(row)
+            session.flush()
+            return values.sweep_record(row)
+
+    def find_sweep(self, name: str) -> SweepRecord | None:
+        with self._transaction(self._read_engine) as session:
+            row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
+            return None if row is None else values.sweep_record(row)
+
+    def list_sweeps(self) -> list[SweepRecord]:
+        with self._transaction(self._read_engine) as session:
+            return [values.sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
+
+    def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
+        change = (
+            update(SweepRow).where(SweepRow.id == sweep_id).values(max_cost_seconds=values.budget(max_cost_seconds))
+        )
+        with self._transaction(self._write_engine) as session:
+            if session.connection().execute(change).rowcount == 0:
+                raise self._no_sweep(sweep_id)
+
+    def next_number(self, sweep_id: int) -> int:
+        with self._transaction(self._read_engine) as session:
+            if session.get(SweepRow, sweep_id) is None:
+                raise self._no_sweep(sweep_id)
+            return self._next_number(session, sweep_id)
+
+    def start_trial(
+        self,
+        sweep_id: int,
+        suggestion: Suggestion,
+        *,
+        seed: int,
+        owner: str,
+        lease_seconds: float,
+        suggest_seconds: float,
+        provenance: Provenance,
+    ) -> Trial:
+        columns: dict[str, Any] = {
+            "sweep_id": sweep_id,
+            "state": TrialState.RUNNING.value,
+            "params": values.params(suggestion.params),
+            "seed": values.integer("seed", seed),
+            "owner": values.text("owner", owner),
+            "origin": values.readable(suggestion.origin),
+            "suggest_seconds": values.seconds("suggest_seconds", suggest_seconds),
+            "cost_seconds": 0.0,
+            "steps": 0,
+            "reason": "",
+            "timings": {},
+            "metrics": {},
+            **values.estimate_columns("predicted_score", suggestion.predicted_score),
+            **values.estimate_columns("predicted_cost_seconds", suggestion.predicted_cost_seconds),
+            **values.provenance_columns(provenance),
+        }
+        lease = values.lease(lease_seconds)
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)
+            number = self._next_number(session, sweep_id)
+            columns |= {"number": number, "started_at": self._now(), "lease_until": self._now(lease)}
+            key = session.execute(insert(TrialRow).values(**columns).returning(TrialRow.id)).scalar_one()
+        return Trial(id=key, sweep_id=sweep_id, number=number, params=dict(columns["params"]), seed=seed, owner=owner)
+
+    def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
+        lease = values.lease(lease_seconds)
+        rows = [
+            {
+                "trial_id": trial.id,
+                "steps": values.integer("steps", m.steps),
+                "elapsed_seconds": values.seconds("elapsed_seconds", m.elapsed_seconds),
+                "score": values.optional_number("score", m.score),
+                "metrics": values.numbers("metric", m.metrics),
+            }
+            for m in measurements
+        ]
+        with self._transaction(self._write_engine) as session:
+            change: dict[str, Any] = {"lease_until": self._now(lease)}
+            if rows:
+                change |= {"cost_seconds": rows[-1]["elapsed_seconds"], "steps": rows[-1]["steps"]}
+            self._fenced_update(session, trial, change)
+            if rows:
+                last = func.max(MeasurementRow.position)
+                first = session.scalar(select(func.coalesce(last + 1, 0)).where(MeasurementRow.trial_id == trial.id))
+                for position, row in enumerate(rows, start=first or 0):
+                    row["position"] = position
+                session.execute(insert(MeasurementRow), rows)
+
+    def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
+        values.check_outcome(outcome)
+        change = {
+            "state": outcome.state.value,
+            "score": values.optional_number("score", outcome.score),
+            "cost_seconds": values.seconds("cost_seconds", outcome.cost_seconds),
+            "steps": values.integer("steps", outcome.steps),
+            "reason": values.readable(outcome.reason),
+            "timings": values.numbers("timing", outcome.timings),
+            "metrics": values.numbers("metric", outcome.metrics),
+        }
+        rows = [
+            {"trial_id": trial.id, "kind": values.text("kind", a.kind), "path": values.text("path", a.path)}
+            for a in artifacts
+        ]
+        with self._transaction(self._write_engine) as session:
+            self._fenced_update(session, trial, {**change, "finished_at": self._now()})
+            if rows:
+                session.execute(insert(ArtifactRow), rows)
+
+    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)  # two of these at once would lock the trials in different orders
+            change = (
+                update(TrialRow)
+                .where(
+                    TrialRow.sweep_id == sweep_id,
+                    TrialRow.state == TrialState.RUNNING.value,
+                    or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now()),
+                )
+                .values(state=TrialState.FAILED.value, reason=INTERRUPTED, finished_at=self._now())
+                .returning(TrialRow.number)
+            )
+            return sorted(session.connection().execute(change).scalars())
+
+    def trials(self, sweep_id: int) -> list[TrialRecord]:
+        known = self._finished.get(sweep_id, ())
+        wanted = (TrialRow.sweep_id == sweep_id, TrialRow.number >= len(known))
+        m, a = MeasurementRow, ArtifactRow
+        curves: dict[int, list[Measurement]] = {}
+        artifacts: dict[int, list[Artifact]] = {}
+        with self._transaction(self._read_engine) as session:
+            rows = session.scalars(select(TrialRow).where(*wanted).order_by(TrialRow.number)).all()
+            points = (
+                select(m.trial_id, m.steps, m.elapsed_seconds, m.score, m.metrics)
+                .join(TrialRow, TrialRow.id == m.trial_id)
+                .where(*wanted)
+                .order_by(m.trial_id, m.position)
+            )
+            for trial_id, steps, elapsed_seconds, score, metrics in session.execute(points):
+                point = Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=score, metrics=metrics)
+                curves.setdefault(trial_id, []).append(point)
+            files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
+            for trial_id, kind, path in session.execute(files.order_by(a.id)):
+                artifacts.setdefault(trial_id, []).append(Artifact(kind=kind, path=path))
+        records = (*known, *(values.trial_record(r, curves.get(r.id, ()), artifacts.get(r.id, ())) for r in rows))
+        finished = next((i for i, record in enumerate(records) if not record.state.finished), len(records))
+        self._finished[sweep_id] = records[:finished]
+        return list(records)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Session]:
+        with self._explained(), Session(engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, PoolTimeout) as error:
+            raise explain(error, self._url) from error
+
+    def _now(self, later: timedelta = timedelta(0)) -> ColumnElement[datetime]:
+        """The server's clock, read by the statement itself; SQLite's is this machine's.
+
+        To be called inside the transaction: waiting for a lock would age the moment, and a lease with it.
+        """
+        if self._engine.dialect.name == "sqlite":
+            return literal(datetime.now(UTC) + later, Utc())
+        return type_coerce(func.clock_timestamp() + literal(later, Interval()), Utc())
+
+    def _next_number(self, session: Session, sweep_id: int) -> int:
+        highest = session.scalar(select(func.max(TrialRow.number)).where(TrialRow.sweep_id == sweep_id))
+        return 0 if highest is None else highest + 1
+
+    def _lock_sweep(self, session: Session, sweep_id: int) -> None:
+        lock = select(SweepRow.id).where(SweepRow.id == sweep_id).with_for_update(key_share=True)
+        if session.scalar(lock) is None:
+            raise self._no_sweep(sweep_id)
+
+    def _no_sweep(self, sweep_id: int) -> StoreError:
+        return StoreError(f"no sweep has the id {sweep_id} in {self._shown}; `protein status` lists the sweeps")
+
+    def _fenced_update(self, session: Session, trial: Trial, change: Mapping[str, Any]) -> None:
+        fence = (TrialRow.id == trial.id, TrialRow.owner == trial.owner, TrialRow.state == TrialState.RUNNING.value)
+        if session.connection().execute(update(TrialRow).where(*fence).values(**change)).rowcount == 1:
+            return
+        found = session.execute(select(TrialRow.state, TrialRow.owner).where(TrialRow.id == trial.id)).one_or_none()
+        if found is None:
+            raise StoreError(f"trial {trial.number} (id {trial.id}) is not in {self._shown}; nothing was written")
+        if found.state != TrialState.RUNNING.value:
+            raise StoreError(
+                f"trial {trial.number} is finished ({found.state}) and cannot change; nothing was written"
+                "; its lease may have ended, or another process resumed the sweep"
+            )
+        raise StoreError(
+            f"trial {trial.number} belongs to {found.owner!r} and not to {trial.owner!r}; nothing was written"
+            "; let one process run a trial"
+        )
