@@ -30,6 +30,14 @@ class StoreError(ProteinError):
     """A store that cannot be opened, read or written, or that a newer version wrote."""
 
 
+class StoreUnavailable(StoreError):
+    """A write or read that may succeed later as it is: the disk is full, the server is down, another process locks."""
+
+
+class TrialLost(StoreError):
+    """A write to a trial that is no longer this process's: it finished, was interrupted, or has another owner."""
+
+
 class TrialFailed(ProteinError):
     """The work itself failed (as opposed to bad usage): training diverged, a process died."""
 

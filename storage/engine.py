@@ -6,14 +6,17 @@ cut may lose the last commits, never the file) and foreign keys. Every write tak
 """
 
 import os
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from protein.errors import StoreError, nearest
+from protein.errors import StoreError, StoreUnavailable, nearest
 
 BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
@@ -111,44 +114,59 @@ def set_write_ahead_log(engine: Engine) -> None:
     raw = engine.raw_connection()
     try:
         cursor = raw.cursor()
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            cursor.execute("PRAGMA journal_mode=WAL")
+        end = time.monotonic() + BUSY_SECONDS
+        while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                cursor.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:  # the switch does not wait for other connections by itself
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise OperationalError("PRAGMA journal_mode=WAL", None, error) from error
+                time.sleep(0.01)
     finally:
         raw.close()
 
 
-def explain(error: SQLAlchemyError, url: sqlalchemy.URL) -> StoreError:
+def explain(error: DBAPIError | PoolTimeout, url: sqlalchemy.URL) -> StoreError:
     """Returns what a database's error means to the user, in one line with a remedy."""
-    shown = url.database if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    sqlite = url.get_backend_name() == "sqlite"
+    shown = url.database if sqlite else url.render_as_string(hide_password=True)
+    cause = (error.orig if isinstance(error, DBAPIError) else None) or error
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
-    text = _one_line(cause)
-    for codes, meaning in _MEANINGS:
+    for codes, kind, meaning in _MEANINGS:
         if code.startswith(codes):
-            return StoreError(f"store {shown}: {meaning} ({text}); the last write was undone, all before it is safe")
-    if isinstance(error, OperationalError) and url.get_backend_name() == "postgresql":
-        return StoreError(
-            f"store {shown} cannot be reached ({text}); check that the server runs, its address and password"
-        )
-    return StoreError(f"store {shown}: {text}; the last write was undone, all before it is safe")
+            return kind(f"store {shown}: {meaning} ({_one_line(cause)})")
+    if not sqlite and isinstance(error, OperationalError | PoolTimeout):
+        remedy = "check its address and password, that it runs, and that the database exists"
+        return StoreUnavailable(f"store {shown}: the server cannot be used ({_one_line(cause)}); {remedy}")
+    return StoreError(f"store {shown}: refused ({_one_line(cause)}); nothing was written")
 
 
-_MEANINGS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("SQLITE_FULL", "53100"), "the disk is full; free some space and run the same command again"),
+_MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
+    (
+        ("SQLITE_FULL", "53100"),
+        StoreUnavailable,
+        "the disk is full, so the last write was undone; free some space and run the same command again",
+    ),
     (
         ("SQLITE_BUSY", "SQLITE_LOCKED", "55P03"),
-        f"locked by another process for more than {BUSY_SECONDS} s; end that one",
-    ),
-    (("SQLITE_READONLY", "42501", "25006"), "no permission to write; change that, or give another store"),
-    (
-        ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
-        "not a SQLite database, or damaged; restore it from a copy, or give another path",
+        StoreUnavailable,
+        f"another process has locked it for more than {BUSY_SECONDS} s, so nothing was written; end that process",
     ),
     (
         ("SQLITE_IOERR",),
-        "the disk reports an error, or has no space left; free or replace it and run the same command again",
+        StoreUnavailable,
+        "the disk fails or has no space left, so the last write was undone; free some space, or move the store",
     ),
-    (("SQLITE_CANTOPEN",), "the file cannot be opened; check the folder and its permissions"),
+    (
+        ("SQLITE_READONLY", "SQLITE_CANTOPEN", "42501", "25006"),
+        StoreUnavailable,
+        "no permission to write, or its folder is gone; change that, or give another store with --store",
+    ),
+    (
+        ("SQLITE_NOTADB", "SQLITE_CORRUPT"),
+        StoreError,
+        "not a SQLite database, or damaged; restore it from a copy, or give another path with --store",
+    ),
 )
 
 

@@ -35,7 +35,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
     if version == head:
         return
     # Foreign keys are off while tables are rebuilt: SQLite would otherwise delete the rows that refer to a dropped
-    # table. The switch has no effect inside a transaction, hence the connection outside the pool.
+    # table. The switch has no effect inside a transaction, and must not outlive this one.
     connection = engine.connect()
     try:
         if engine.dialect.name == "sqlite":
@@ -52,7 +52,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
                     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
                     assert not broken, f"the migration left dangling references: {broken[:3]}"
     finally:
-        connection.invalidate()  # this connection's switches must not return to the pool
+        connection.invalidate()
         connection.close()
 
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
-from protein.errors import StoreError
+from protein.errors import StoreError, TrialLost
 from protein.types import (
     INTERRUPTED,
     Artifact,
@@ -56,7 +56,7 @@ class SqlStore:
         self._finished: dict[int, tuple[TrialRecord, ...]] = {}  # sweep id -> its first trials, all finished
         try:
             with self._explained():
-                bring_up_to_date(self._engine, self._shown)
+                bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and then nothing may have changed
                 set_write_ahead_log(self._engine)
         except BaseException:
             self._engine.dispose()
@@ -152,7 +152,7 @@ class SqlStore:
         rows = [
             {
                 "trial_id": trial.id,
-                "steps": values.integer("steps", m.steps),
+                "steps": values.integer("steps", m.steps, low=0),
                 "elapsed_seconds": values.seconds("elapsed_seconds", m.elapsed_seconds),
                 "score": values.optional_number("score", m.score),
                 "metrics": values.numbers("metric", m.metrics),
@@ -177,7 +177,7 @@ class SqlStore:
             "state": outcome.state.value,
             "score": values.optional_number("score", outcome.score),
             "cost_seconds": values.seconds("cost_seconds", outcome.cost_seconds),
-            "steps": values.integer("steps", outcome.steps),
+            "steps": values.integer("steps", outcome.steps, low=0),
             "reason": values.readable(outcome.reason),
             "timings": values.numbers("timing", outcome.timings),
             "metrics": values.numbers("metric", outcome.metrics),
@@ -273,13 +273,13 @@ class SqlStore:
             return
         found = session.execute(select(TrialRow.state, TrialRow.owner).where(TrialRow.id == trial.id)).one_or_none()
         if found is None:
-            raise StoreError(f"trial {trial.number} (id {trial.id}) is not in {self._shown}; nothing was written")
+            raise TrialLost(f"trial {trial.number} (id {trial.id}) is not in {self._shown}; nothing was written")
         if found.state != TrialState.RUNNING.value:
-            raise StoreError(
+            raise TrialLost(
                 f"trial {trial.number} is finished ({found.state}) and cannot change; nothing was written"
                 "; its lease may have ended, or another process resumed the sweep"
             )
-        raise StoreError(
+        raise TrialLost(
             f"trial {trial.number} belongs to {found.owner!r} and not to {trial.owner!r}; nothing was written"
             "; let one process run a trial"
         )

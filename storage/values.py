@@ -45,9 +45,9 @@ def readable(value: str) -> str:
     return value.replace("\0", "\ufffd").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
-def integer(what: str, value: int) -> int:
-    if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
-        raise StoreError(f"{what} {value} cannot be stored: it needs more than 64 bits; give one below 2**63")
+def integer(what: str, value: int, low: int = -MAX_INTEGER - 1) -> int:
+    if not low <= value <= MAX_INTEGER:
+        raise StoreError(f"{what} {value:.6g} cannot be stored: an integer from {low} to 2**63 - 1 is needed")
     return int(value)
 
 
