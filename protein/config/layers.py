@@ -1,0 +1,221 @@
+"""Lays configuration over configuration: each layer overrides the ones before it.
+
+    dataclass defaults < configs/default.toml < configs/<env>.toml < --config FILE < stored trial < flags
+
+A value that may be swept carries its range beside it, in one table; a later layer may give the whole table, some of its
+keys, or a plain value, which then is fixed:
+
+    learning_rate = { value = 0.01, min = 1e-3, max = 0.1, scale = "log" }
+    optimizer = { value = "adam", choices = ["adam", "muon"] }
+
+Which sections and keys exist is what the dataclass of a run says (`trainer.config.RunConfig`).
+"""
+
+import dataclasses
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protein.config.settings import SweepConfig, update_sweep
+from protein.errors import ConfigError, SpaceError, nearest
+from trainer.config import RunConfig
+from trainer.errors import ConfigError as RunConfigError
+
+if typing.TYPE_CHECKING:
+    from protein.parameters import Parameter  # loads numpy, which the help has no use for
+
+NUMERIC_KEYS = ("min", "max", "scale")
+RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One value of a run config, its range when it is swept (`{}` when not), and where each was given."""
+
+    value: Any
+    source: str = "default"
+    range: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    range_source: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """The result of laying layers over each other so far. Immutable; every `with_` returns a new one."""
+
+    settings: Mapping[str, Setting]  # dotted name -> setting, every value of a run config
+    sweep: SweepConfig = dataclasses.field(default_factory=SweepConfig)
+    sweep_source: str = "default"  # the last file with a [sweep] section
+
+    @classmethod
+    def defaults(cls) -> "Layers":
+        return cls(settings={name: Setting(value=value) for name, value in flatten(RunConfig().to_dict()).items()})
+
+    def with_file(self, path: Path) -> "Layers":
+        """Lays a TOML file over these layers. Raises `ConfigError`, naming the file and the key."""
+        source = display_path(path)
+        settings, sweep, sweep_source = dict(self.settings), self.sweep, self.sweep_source
+        for section, table in read_toml(path).items():
+            if section not in (known := {name.partition(".")[0] for name in settings} | {"sweep"}):
+                raise ConfigError(f"{source}: unknown section '{section}'{nearest(section, known)}")
+            if not isinstance(table, dict):
+                raise ConfigError(f"{source}: '{section}' must be a section, [{section}], not {table!r}")
+            if section == "sweep":
+                sweep, sweep_source = update_sweep(sweep, table, source), source
+                continue
+            for key, given in table.items():
+                name = f"{section}.{key}"
+                if name not in settings:
+                    raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
+                settings[name] = _override(name, settings[name], given, source)
+        return Layers(settings=_checked(settings, f"{source}: "), sweep=sweep, sweep_source=sweep_source)
+
+    def with_values(self, values: Mapping[str, Any], source: str) -> "Layers":
+        """Lays plain values over these layers, by dotted name: they are fixed from now on, and leave the space.
+
+        Raises:
+            ConfigError: an unknown name, or a value of the wrong type or out of range.
+        """
+        settings = dict(self.settings)
+        for name, value in values.items():
+            if name not in settings:
+                raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
+            settings[name] = Setting(value=value, source=source)
+        return dataclasses.replace(self, settings=_checked(settings, ""))
+
+    def values(self) -> dict[str, Any]:
+        """Returns every value by dotted name."""
+        return {name: setting.value for name, setting in self.settings.items()}
+
+    def run_config(self) -> RunConfig:
+        """Returns the values as one run config."""
+        return _read(self.values(), "")
+
+    def parameters(self) -> "list[Parameter]":
+        """Returns the swept values as parameters of a space, in the order of the dataclass. Raises `ConfigError`."""
+        values = self.values()
+        return [_parameter(name, setting, values) for name, setting in self.settings.items() if setting.range]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Returns what a TOML file holds. Raises `ConfigError` when it cannot be read or is not valid."""
+    source = display_path(path)
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{source}: no such config file; check the path") from None
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+
+
+def value_types() -> dict[str, Any]:
+    """Returns the type of every value of a run config, by dotted name, in order."""
+    types: dict[str, Any] = {}
+    for section, section_type in typing.get_type_hints(RunConfig).items():
+        for key, value_type in typing.get_type_hints(section_type).items():
+            types[f"{section}.{key}"] = value_type
+    return types
+
+
+def flatten(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns a nested run config by dotted names."""
+    return {f"{section}.{key}": value for section, table in nested.items() for key, value in table.items()}
+
+
+def unflatten(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the nested form of dotted names; the inverse of `flatten`."""
+    nested: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        section, key = name.split(".")
+        nested.setdefault(section, {})[key] = value
+    return nested
+
+
+def flag(name: str) -> str:
+    """Returns the flag that sets a value: `train.learning_rate` -> `--train.learning-rate`."""
+    return "--" + name.replace("_", "-")
+
+
+def display_path(path: Path) -> str:
+    """Returns a path as short as it can be said from here."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
+    """Returns one setting of a file laid over the setting below it."""
+    if not isinstance(given, dict):
+        return Setting(value=given, source=source)
+    for key in given:
+        if key not in (known := ("value", *RANGE_KEYS)):
+            raise ConfigError(f"{source}: unknown key '{key}' in the table of '{name}'{nearest(key, known)}")
+    swept = dict(below.range)
+    if "choices" in given:
+        if clash := [key for key in NUMERIC_KEYS if key in given]:
+            raise ConfigError(f"{source}: {name} gives both choices and {clash[0]}; give either choices or min and max")
+        swept = {"choices": given["choices"]}
+    elif any(key in given for key in NUMERIC_KEYS):
+        swept.pop("choices", None)
+        swept.update({key: given[key] for key in NUMERIC_KEYS if key in given})
+        for key in ("min", "max"):
+            if key not in swept:
+                raise ConfigError(f"{source}: the range of {name} has no {key}; give both min and max")
+    value, value_source = below.value, below.source
+    if "value" in given:
+        value, value_source = given["value"], source
+    touched = any(key in given for key in RANGE_KEYS)
+    return Setting(
+        value=value,
+        source=value_source,
+        range=swept,
+        range_source=source if touched else below.range_source,
+    )
+
+
+def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Parameter":
+    """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name."""
+    from protein.parameters import Categorical, Float, Integer
+
+    kind, source, given = value_types()[name], setting.range_source, setting.range
+    listed = given["choices"] if "choices" in given else [given["min"], given["max"]]
+    if not isinstance(listed, list):
+        raise ConfigError(f"{source}: {name}: choices = {listed!r} must be a list")
+    if "choices" not in given and kind not in (int, float):
+        raise ConfigError(f"{source}: {name} is not a number, so it has no min and max; give choices = [...]")
+    parameter: Parameter
+    try:
+        if "choices" in given:
+            parameter = Categorical(name, tuple(listed))
+        elif kind is int:
+            parameter = Integer(name, listed[0], listed[1], given.get("scale", "linear"))
+        else:
+            low, high = (float(bound) if type(bound) is int else bound for bound in listed)
+            parameter = Float(name, low, high, given.get("scale", "linear"))
+    except SpaceError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    for value in listed:  # whatever a trial may get must be something that the trainer takes
+        _read({**values, name: value}, f"{source}: ")
+    try:
+        return dataclasses.replace(parameter, default=setting.value)
+    except SpaceError as error:
+        at = "" if setting.source == source else f" (given in {source})"
+        raise ConfigError(f"{setting.source}: {error}{at}; change the value or the range") from error
+
+
+def _checked(settings: Mapping[str, Setting], prefix: str) -> dict[str, Setting]:
+    """Returns the settings with their values as the run config keeps them: an int becomes a float where one is due."""
+    values = flatten(_read({name: setting.value for name, setting in settings.items()}, prefix).to_dict())
+    return {name: dataclasses.replace(setting, value=values[name]) for name, setting in settings.items()}
+
+
+def _read(values: Mapping[str, Any], prefix: str) -> RunConfig:
+    try:
+        return RunConfig.from_dict(unflatten(values))
+    except RunConfigError as error:
+        raise ConfigError(f"{prefix}{error}") from error

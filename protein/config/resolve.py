@@ -1,0 +1,101 @@
+"""From an environment's name, files, stored results and flags to what a run or a sweep needs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import protein
+from protein.config.layers import Layers, display_path, read_toml
+from protein.errors import ConfigError, SpaceError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from protein.space import Space  # loads numpy, which the help has no use for
+
+CONFIG_DIRECTORY = Path(protein.__file__).parent.parent / "configs"
+
+
+def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str:
+    """Returns the environment that is meant: the one of `--env`, or the one that a config file names.
+
+    Raises:
+        UsageError: none is named, it is unknown, or the flag and the file name two.
+    """
+    named: Any = None
+    if config_file is not None:
+        section = read_toml(config_file).get("env")
+        named = section.get("name") if isinstance(section, dict) else None
+    if env is None and not named:
+        raise UsageError(f"no environment is named; give --env NAME; known: {', '.join(known)}")
+    if env is not None and named and named != env:
+        assert config_file is not None
+        file = display_path(config_file)
+        raise UsageError(f"--env {env} contradicts {file}, which is for '{named}'; drop one of the two")
+    name = str(env if env is not None else named)
+    if name not in known:
+        raise UsageError(f"unknown environment '{name}'{nearest(name, known)}")
+    return name
+
+
+def load(
+    env: str,
+    *,
+    config_file: Path | None = None,
+    stored: Mapping[str, Any] | None = None,
+    stored_source: str = "",
+    flags: Mapping[str, Any] | None = None,
+    directory: Path = CONFIG_DIRECTORY,
+) -> Layers:
+    """Returns all layers of an environment's configuration, laid over each other.
+
+    Args:
+        env: the environment.
+        config_file: a file of the user's own.
+        stored: values of a stored trial by dotted name, which override files.
+        stored_source: where `stored` comes from, for messages.
+        flags: values of dotted flags, which override everything.
+        directory: holds `default.toml` and `<env>.toml`; either may be missing.
+
+    Raises:
+        ConfigError: a file or value that cannot be used.
+    """
+    layers = Layers.defaults()
+    for path in (directory / "default.toml", directory / f"{env}.toml"):
+        if path.exists():
+            layers = layers.with_file(path)
+    if config_file is not None:
+        layers = layers.with_file(config_file)
+    if stored:
+        layers = layers.with_values(stored, stored_source)
+    layers = layers.with_values({"env.name": env}, "--env")
+    return layers.with_values(flags or {}, "the command line")
+
+
+def make_space(layers: Layers) -> "Space":
+    """Returns the space that the swept values span, with all others as its fixed values.
+
+    Raises:
+        ConfigError: a range, a constraint or the cost parameter is unusable.
+        SpaceError: the values themselves, where the sweep starts, violate a constraint.
+    """
+    from protein.space import Space
+
+    parameters = layers.parameters()
+    if not parameters:
+        raise ConfigError("nothing is swept: no value has a range; give one as { value = ..., min = ..., max = ... }")
+    fixed = {name: setting.value for name, setting in layers.settings.items() if not setting.range}
+    try:
+        space = Space(
+            parameters,
+            cost_parameter=layers.sweep.cost_parameter,
+            constraints=layers.sweep.constraints,
+            fixed=fixed,
+        )
+    except SpaceError as error:
+        raise ConfigError(f"{layers.sweep_source}: {error}") from error
+    space.validate(start_params(layers))
+    return space
+
+
+def start_params(layers: Layers) -> dict[str, Any]:
+    """Returns the swept values as they are configured: where a sweep starts."""
+    return {name: setting.value for name, setting in layers.settings.items() if setting.range}

@@ -1,0 +1,67 @@
+"""A sweep's own settings: how it searches and what one trial may cost. The `[sweep]` section of a config file."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from protein.config.units import parse_duration, parse_size
+from protein.errors import ConfigError, ProteinError, nearest
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepConfig:
+    """How to search. None means no limit of its own."""
+
+    method: str = "protein"
+    seed: int = 0
+    workers: int = 1  # trials at the same time
+    max_trial_cost_seconds: float | None = None
+    max_trial_memory_bytes: int | None = None
+    cost_parameter: str | None = None  # what makes a trial cheap or dear
+    constraints: tuple[str, ...] = ()  # what every trial's values must satisfy
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed} is below the limit of 0; use 0 or more")
+        if self.workers < 1:
+            raise ConfigError(f"workers = {self.workers} is below the limit of 1; use 1 or more")
+
+
+# key of the section -> (field, what a value must be, type)
+_KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
+    "method": ("method", "a text", str),
+    "seed": ("seed", "a whole number", int),
+    "workers": ("workers", "a whole number", int),
+    "max_trial_cost": ("max_trial_cost_seconds", 'a text such as "2m"', str),
+    "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
+    "cost_parameter": ("cost_parameter", "a text", str),
+    "constraints": ("constraints", "a list of texts", list),
+}
+
+
+def update_sweep(sweep: SweepConfig, table: Mapping[str, Any], source: str) -> SweepConfig:
+    """Returns `sweep` with one file's `[sweep]` section laid over it.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong type or out of range; names `source` and the key.
+    """
+    changes: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise ConfigError(f"{source}: unknown key 'sweep.{key}'{nearest(key, _KEYS)}")
+        field, wanted, kind = _KEYS[key]
+        if type(value) is not kind or (kind is list and not all(isinstance(item, str) for item in value)):
+            raise ConfigError(f"{source}: sweep.{key} = {value!r} must be {wanted}")
+        try:
+            changes[field] = _READ[key](value, f"sweep.{key}") if key in _READ else value
+            dataclasses.replace(sweep, **changes)
+        except ProteinError as error:
+            raise ConfigError(f"{source}: {error}") from error
+    return dataclasses.replace(sweep, **changes)
+
+
+_READ: Mapping[str, Callable[[Any, str], Any]] = {
+    "max_trial_cost": parse_duration,
+    "max_trial_memory": parse_size,
+    "constraints": lambda texts, _: tuple(texts),
+}

@@ -1,0 +1,74 @@
+"""Durations and sizes as people write them: `90s 15m 2h 1d 1h30m`, `512MiB 4GiB`.
+
+A duration is a sum of whole or decimal counts of d, h, m and s, largest unit first, each at most once.
+"""
+
+import re
+
+from protein.errors import UsageError
+
+SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+MAX_DURATION_SECONDS = 3650 * 86400.0  # ten years: what is longer is a slip, and overflows dates
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in SECONDS))
+_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
+
+
+def parse_duration(text: str, what: str) -> float:
+    """Returns the seconds that a duration such as `1h30m` stands for; positive and finite.
+
+    Args:
+        text: the duration.
+        what: the flag or key that it was given to, to begin an error with.
+
+    Raises:
+        UsageError: it does not parse, is zero, or is longer than ten years.
+    """
+    match = _DURATION.fullmatch(text.strip().lower())
+    counts = {unit: count for unit, count in match.groupdict().items() if count is not None} if match else {}
+    if not counts:
+        raise UsageError(f"{what} '{text}' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m")
+    seconds = sum(float(count) * SECONDS[unit] for unit, count in counts.items())
+    if seconds <= 0:
+        raise UsageError(f"{what} '{text}' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m")
+    if seconds > MAX_DURATION_SECONDS:
+        raise UsageError(f"{what} '{text}' is longer than the limit of 3650d; give a shorter one")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Returns a duration that `parse_duration` reads back to the same seconds (to a millisecond): `1h30m`, `12.5s`."""
+    thousandths = round(seconds * 1000)
+    parts = []
+    for unit in ("d", "h", "m"):
+        count, thousandths = divmod(thousandths, SECONDS[unit] * 1000)
+        if count:
+            parts.append(f"{count}{unit}")
+    if thousandths or not parts:
+        parts.append(f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)
+
+
+def parse_size(text: str, what: str) -> int:
+    """Returns the bytes that a size such as `4GiB` (1024-based) or `4GB` (1000-based) stands for.
+
+    Raises:
+        UsageError: it does not parse, or is less than a byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{what} '{text}' is not a size; write it like 512MiB or 4GiB")
+    unit = match["unit"].lower()
+    base = 1024 if "i" in unit else 1000
+    size = int(float(match["count"]) * base ** " kmgt".index(unit[0]) if unit != "b" else float(match["count"]))
+    if size < 1:
+        raise UsageError(f"{what} '{text}' must be more than 0; write it like 512MiB or 4GiB")
+    return size
+
+
+def format_size(size: float) -> str:
+    """Returns a size for people: `512 MiB`, `3.9 GiB`."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:.4g} {units[0]}"
