@@ -22,7 +22,6 @@ BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
 _FORMS = "use a path such as runs/protein.db or postgresql+psycopg://user@host/database"
 
 
@@ -62,24 +61,20 @@ def parse_url(url: str) -> sqlalchemy.URL:
 
 
 def check_file(path: Path) -> None:
-    """Raises `StoreError` unless a SQLite store can be opened or created at `path`. Creates the parent folder.
+    """Raises `StoreError` unless a SQLite store may be opened or created at `path`. Creates the parent folder.
 
-    Asked before SQLite is: it would create an empty file first and report half of this as "unable to open".
+    SQLite would report all of this as "unable to open". The file itself is left to SQLite: closing a handle of ours
+    would drop the locks that other connections of this process hold on it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        header = path.open("rb").read(len(_SQLITE_MAGIC)) if path.exists() else b""
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(f"store {path} cannot be opened: {reason}; give another path with --store") from error
-    if header and header != _SQLITE_MAGIC:
-        raise StoreError(f"store {path} is not a SQLite database; give another path with --store")
-    for place in (path.parent, path):
+        raise StoreError(f"store {path}: its folder cannot be made ({error.strerror}); give another path") from error
+    if path.is_dir():
+        raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
+    for place, what in ((path.parent, "folder (it holds the write-ahead log)"), (path, "file")):
         if place.exists() and not os.access(place, os.W_OK):
-            what = "folder (it holds the write-ahead log)" if place == path.parent else "file"
-            raise StoreError(
-                f"store {path}: no permission to write the {what} {place}; change it, or give another path"
-            )
+            raise StoreError(f"store {path}: no permission to write the {what} {place}; change that or give another")
 
 
 def create_engine(url: sqlalchemy.URL) -> Engine:

@@ -47,7 +47,7 @@ def readable(value: str) -> str:
 
 def integer(what: str, value: int, low: int = -MAX_INTEGER - 1) -> int:
     if not low <= value <= MAX_INTEGER:
-        raise StoreError(f"{what} {value:.6g} cannot be stored: an integer from {low} to 2**63 - 1 is needed")
+        raise StoreError(f"{what} {_shown(value)} cannot be stored: an integer from {low} to 2**63 - 1 is needed")
     return int(value)
 
 
@@ -59,7 +59,7 @@ def number(what: str, value: float) -> float:
                 return float(value)
         except OverflowError:
             pass
-    raise StoreError(f"{what} {value!r:.80} cannot be stored: a finite number is needed")
+    raise StoreError(f"{what} {_shown(value)} cannot be stored: a finite number is needed")
 
 
 def optional_number(what: str, value: float | None) -> float | None:
@@ -107,6 +107,12 @@ def json_object(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise StoreError(f"{what} cannot be stored: {error}; it must be plain JSON without NaN and infinity") from error
     return copy
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"of {value.bit_length()} bits"
+    return f"{value!r:.80}"
 
 
 def _plain(value: object) -> dict[Any, Any]:

@@ -1,0 +1,66 @@
+"""Databases for tests: a fresh SQLite file, or a fresh database on one real PostgreSQL server a session."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import postgresql
+import pytest
+
+from protein.ports import Store
+from storage import open_store
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a running server, without a database. Without a server installed: a skip, but in CI a failure."""
+    try:
+        postgresql.find_binaries()
+    except postgresql.MissingPostgresqlError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with postgresql.server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_server: str) -> str:
+    """The name of a database with our schema: copying it is faster than migrating an empty one for every test."""
+    postgresql.create_database(postgresql_server, "ours")
+    open_store(f"{postgresql_server}/ours").close()
+    return "ours"
+
+
+@pytest.fixture
+def new_postgresql(postgresql_server: str) -> Iterator[Callable[..., str]]:
+    """Makes databases that are dropped after the test; returns their URLs."""
+    made = []
+
+    def create(template: str = "template0") -> str:
+        made.append(f"test_{next(_numbers)}")
+        postgresql.create_database(postgresql_server, made[-1], template)
+        return f"{postgresql_server}/{made[-1]}"
+
+    yield create
+    for name in made:
+        postgresql.drop_database(postgresql_server, name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store that nothing is in yet, on every kind of database that we support."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.db"
+    create = request.getfixturevalue("new_postgresql")
+    return str(create(request.getfixturevalue("postgresql_template")))
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Store]:
+    store = open_store(store_url)
+    yield store
+    store.close()

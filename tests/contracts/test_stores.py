@@ -1,0 +1,608 @@
+"""What every store must do. See `protein.ports.Store`."""
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from storing import (
+    LEASE_SECONDS,
+    PROVENANCE,
+    complete,
+    new_sweep,
+    points,
+    process,
+    start,
+    sweep_spec,
+)
+
+from protein.errors import StoreError, TrialLost
+from protein.ports import Store
+from protein.types import (
+    INTERRUPTED,
+    Artifact,
+    Estimate,
+    Measurement,
+    Outcome,
+    Provenance,
+    Suggestion,
+    Trial,
+    TrialState,
+)
+from storage import open_store
+
+NOT_FINITE = [math.nan, math.inf, -math.inf]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+# Sweeps
+
+
+def test_a_sweep_is_found_as_it_was_created(store: Store) -> None:
+    before = now()
+    sweep = store.create_sweep(sweep_spec("größe"), 600.0)
+    assert sweep.spec == sweep_spec("größe")
+    assert sweep.max_cost_seconds == 600.0
+    assert sweep.created_at.utcoffset() == timedelta(0)
+    assert abs(sweep.created_at - before) < timedelta(minutes=1)
+    assert store.find_sweep("größe") == sweep
+    assert store.find_sweep("grösse") is None
+
+
+def test_space_and_config_keep_order_types_and_every_digit(store: Store) -> None:
+    values = {
+        "z": 0.1 + 0.2,
+        "a": 1,
+        "b": 1.0,
+        "c": 5e-324,
+        "d": 1.7976931348623157e308,
+        "e": 10**30,
+        "f": [True, None],
+    }
+    store.create_sweep(dataclasses.replace(sweep_spec(), space=values, config={"train": values}), None)
+    sweep = store.find_sweep("s")
+    assert sweep is not None
+    for stored in (sweep.spec.space, sweep.spec.config["train"]):
+        assert list(stored.items()) == list(values.items())
+        assert [type(value) for value in stored.values()] == [type(value) for value in values.values()]
+
+
+def test_sweeps_are_listed_oldest_first(store: Store) -> None:
+    assert store.list_sweeps() == []
+    sweeps = [new_sweep(store, name) for name in ("b", "c", "a")]
+    assert store.list_sweeps() == sweeps
+    assert len({sweep.id for sweep in sweeps}) == 3
+
+
+def test_a_taken_name_is_refused_and_nothing_changes(store: Store) -> None:
+    sweep = new_sweep(store)
+    with pytest.raises(StoreError, match=r"sweep 's' exists already in .*another name"):
+        store.create_sweep(dataclasses.replace(sweep_spec(), seed=99), None)
+    assert store.list_sweeps() == [sweep]
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "\ud800"], ids=["empty", "long", "NUL", "surrogate"])
+def test_an_impossible_name_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(StoreError, match="sweep name"):
+        store.create_sweep(sweep_spec(name), None)
+    assert store.list_sweeps() == []
+
+
+def test_the_longest_name_fits(store: Store) -> None:
+    assert store.find_sweep(new_sweep(store, "\U0001f3d3" * 200).spec.name) is not None
+
+
+def test_the_budget_may_change(store: Store) -> None:
+    sweep = new_sweep(store)
+    other = new_sweep(store, "other")
+    for budget in (7200.0, None, 0.0):
+        store.set_budget(sweep.id, budget)
+        assert store.find_sweep("s") == dataclasses.replace(sweep, max_cost_seconds=budget)
+    assert store.find_sweep("other") == other
+
+
+@pytest.mark.parametrize("budget", [*NOT_FINITE, -1.0])
+def test_an_impossible_budget_is_refused(store: Store, budget: float) -> None:
+    sweep = new_sweep(store)
+    with pytest.raises(StoreError, match="budget"):
+        store.set_budget(sweep.id, budget)
+    with pytest.raises(StoreError, match="budget"):
+        store.create_sweep(sweep_spec("other"), budget)
+    assert store.list_sweeps() == [sweep]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.set_budget(99, 1.0),
+        lambda store: store.next_number(99),
+        lambda store: store.interrupt_orphans(99, ["me"]),
+        lambda store: start(store, dataclasses.replace(new_sweep(store), id=99)),
+    ],
+    ids=["set_budget", "next_number", "interrupt_orphans", "start_trial"],
+)
+def test_an_unknown_sweep_is_an_error(store: Store, call: Callable[[Store], object]) -> None:
+    with pytest.raises(StoreError, match="no sweep has the id 99"):
+        call(store)
+
+
+# Starting trials
+
+
+def test_numbers_count_up_from_0_in_each_sweep(store: Store) -> None:
+    first, second = new_sweep(store, "first"), new_sweep(store, "second")
+    for expected in range(3):
+        assert store.next_number(first.id) == expected
+        assert start(store, first).number == expected
+    assert store.next_number(second.id) == 0
+    assert start(store, second).number == 0
+    assert [trial.number for trial in store.trials(first.id)] == [0, 1, 2]
+    assert [trial.number for trial in store.trials(second.id)] == [0]
+
+
+def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
+    sweep, before = new_sweep(store), now()
+    estimate = Estimate(value=3.0, low=-1.5, high=1e300)
+    cost = Estimate(value=40.0, low=30.0, high=60.0)
+    suggestion = Suggestion(
+        params={"b": True, "i": 3, "f": 1.0, "s": "ä"},
+        origin="improving the front near 40 s",
+        predicted_score=estimate,
+        predicted_cost_seconds=cost,
+    )
+    trial = store.start_trial(
+        sweep.id, suggestion, seed=2**62, owner="host:1", lease_seconds=60.0, suggest_seconds=0.5, provenance=PROVENANCE
+    )
+    assert trial == Trial(
+        id=trial.id, sweep_id=sweep.id, number=0, params=suggestion.params, seed=2**62, owner="host:1"
+    )
+    [record] = store.trials(sweep.id)
+    assert (record.id, record.sweep_id, record.number) == (trial.id, sweep.id, 0)
+    assert list(record.params.items()) == list(suggestion.params.items())
+    assert [type(value) for value in record.params.values()] == [bool, int, float, str]
+    assert (record.seed, record.state, record.owner) == (2**62, TrialState.RUNNING, "host:1")
+    assert (record.origin, record.predicted_score, record.predicted_cost_seconds) == (suggestion.origin, estimate, cost)
+    assert (record.suggest_seconds, record.provenance) == (0.5, PROVENANCE)
+    assert (record.score, record.cost_seconds, record.steps, record.reason) == (None, 0.0, 0, "")
+    assert (record.timings, record.metrics, record.curve, record.artifacts) == ({}, {}, (), ())
+    assert record.finished_at is None
+    assert record.started_at.utcoffset() == timedelta(0)
+    assert abs(record.started_at - before) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("value", [*NOT_FINITE, None, [1]])
+def test_a_parameter_that_is_no_value_is_refused(store: Store, value: Any) -> None:
+    sweep = new_sweep(store)
+    with pytest.raises(StoreError, match="parameter 'x'"):
+        start(store, sweep, params={"x": value})
+    assert store.trials(sweep.id) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"suggest_seconds": math.nan},
+        {"suggest_seconds": -1.0},
+        {"lease_seconds": 0.0},
+        {"lease_seconds": math.inf},
+        {"lease_seconds": 1e12},
+        {"seed": 2**63},
+        {"owner": "a\0"},
+        {"suggestion": Suggestion(params={}, origin="", predicted_score=Estimate(value=0.0, low=0.0, high=math.inf))},
+    ],
+    ids=str,
+)
+def test_a_start_that_cannot_be_stored_is_refused(store: Store, change: dict[str, Any]) -> None:
+    sweep = new_sweep(store)
+    arguments: dict[str, Any] = {
+        "suggestion": Suggestion(params={}, origin=""),
+        "seed": 0,
+        "owner": "me",
+        "lease_seconds": 1.0,
+        "suggest_seconds": 0.0,
+        "provenance": PROVENANCE,
+    }
+    with pytest.raises(StoreError):
+        store.start_trial(sweep.id, **(arguments | change))
+    assert store.next_number(sweep.id) == 0
+
+
+def test_processes_that_start_trials_at_once_share_numbers_without_gaps(store: Store, store_url: str) -> None:
+    sweep, count = new_sweep(store), 20
+    writers = [process("trials", store_url, sweep, f"w{i}", count) for i in range(4)]
+    printed = [[int(line) for line in writer.communicate(timeout=60)[0].split()] for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * 4
+    assert sorted(itertools.chain(*printed)) == list(range(4 * count))
+    records = store.trials(sweep.id)
+    assert [record.number for record in records] == list(range(4 * count))
+    assert len({record.id for record in records}) == 4 * count
+    for owner, numbers in zip(("w0", "w1", "w2", "w3"), printed, strict=True):
+        assert [record.number for record in records if record.owner == owner] == numbers
+        assert all(records[number].params == {"owner": owner} for number in numbers)
+    assert all(record.state is TrialState.COMPLETE and record.curve == tuple(points(0, 3)) for record in records)
+
+
+# Curves
+
+
+def test_a_curve_keeps_the_order_of_its_writing(store: Store) -> None:
+    sweep = new_sweep(store)
+    first, second = start(store, sweep), start(store, sweep)
+    unordered = [
+        Measurement(steps=9, elapsed_seconds=0.5, score=None),
+        Measurement(steps=2, elapsed_seconds=0.25, score=-1.0),
+    ]
+    store.add_measurements(first, points(0, 5), LEASE_SECONDS)
+    store.add_measurements(second, unordered, LEASE_SECONDS)
+    store.add_measurements(first, [], LEASE_SECONDS)
+    store.add_measurements(first, points(5, 12), LEASE_SECONDS)
+    records = store.trials(sweep.id)
+    assert [record.curve for record in records] == [tuple(points(0, 12)), tuple(unordered)]
+
+
+def test_a_running_trial_costs_what_its_last_measurement_says(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    for last in (3, 9):
+        store.add_measurements(trial, points(last - 2, last), LEASE_SECONDS)
+        store.add_measurements(trial, [], LEASE_SECONDS)
+        [record] = store.trials(sweep.id)
+        assert (record.cost_seconds, record.steps, record.score) == ((last - 1) / 8, last - 1, None)
+
+
+@pytest.mark.parametrize("value", [*NOT_FINITE, "1", None])
+def test_a_bad_metric_is_refused_with_its_whole_batch(store: Store, value: Any) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    batch = [*points(0, 3), Measurement(steps=3, elapsed_seconds=3.0, score=0.0, metrics={"loss": value})]
+    with pytest.raises(StoreError, match="metric 'loss'"):
+        store.add_measurements(trial, batch, LEASE_SECONDS)
+    [record] = store.trials(sweep.id)
+    assert (record.curve, record.cost_seconds) == ((), 0.0)
+
+
+def test_steps_beyond_64_bits_are_refused(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    with pytest.raises(StoreError, match="steps"):
+        store.add_measurements(trial, [Measurement(steps=2**63, elapsed_seconds=1.0, score=0.0)], LEASE_SECONDS)
+    store.add_measurements(trial, [Measurement(steps=2**63 - 1, elapsed_seconds=1.0, score=0.0)], LEASE_SECONDS)
+    assert store.trials(sweep.id)[0].steps == 2**63 - 1
+
+
+def test_long_curves_come_back_whole(store: Store) -> None:
+    sweep = new_sweep(store)
+    curve = points(0, 1000)
+    for _ in range(50):
+        trial = start(store, sweep)
+        store.add_measurements(trial, curve, LEASE_SECONDS)
+        store.finish_trial(trial, complete())
+    records = store.trials(sweep.id)
+    assert len(records) == 50
+    assert all(record.curve == tuple(curve) for record in records)
+    assert store.trials(sweep.id) == records
+
+
+# Finishing
+
+
+OUTCOMES = [
+    Outcome(
+        state=TrialState.COMPLETE,
+        score=-20.5,
+        cost_seconds=12.25,
+        steps=10**12,
+        timings={"startup": 1.5, "evaluation": 0.0},
+        metrics={"train_score": -3.0, "episodes": 100},
+    ),
+    Outcome(state=TrialState.PRUNED, score=1.0, cost_seconds=0.0, steps=0, reason="stopped at its cost limit"),
+    Outcome(state=TrialState.PRUNED, score=None, cost_seconds=1.0, steps=7, reason="hopeless"),
+    Outcome(state=TrialState.FAILED, score=None, cost_seconds=3.5, steps=7, reason="diverged: loss is nan at step 7"),
+]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=["complete", "pruned", "pruned without score", "failed"])
+def test_an_outcome_is_stored_as_it_is(store: Store, outcome: Outcome) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    store.add_measurements(trial, points(0, 2), LEASE_SECONDS)
+    files = [
+        Artifact(kind="log", path="/runs/ä b/1.log"),
+        Artifact(kind="checkpoint", path="/a"),
+        Artifact(kind="log", path="/2"),
+    ]
+    store.finish_trial(trial, outcome, files)
+    [record] = store.trials(sweep.id)
+    for field in dataclasses.fields(outcome):
+        assert getattr(record, field.name) == getattr(outcome, field.name), field.name
+    assert record.artifacts == tuple(files)
+    assert record.artifact("log") == "/2"
+    assert record.curve == tuple(points(0, 2))
+    assert record.finished_at is not None
+    assert record.finished_at >= record.started_at
+    assert record.observation().cost_seconds == outcome.cost_seconds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": TrialState.RUNNING},
+        {"score": None},
+        {"score": math.nan},
+        {"score": math.inf},
+        {"cost_seconds": math.nan},
+        {"cost_seconds": -0.5},
+        {"steps": -1},
+        {"steps": 10**400},
+        {"metrics": {"loss": math.nan}},
+        {"metrics": {"loss": 10**400}},
+        {"timings": {"startup": math.inf}},
+        {"state": TrialState.FAILED, "reason": "it has a score"},
+        {"state": TrialState.FAILED, "score": None, "reason": ""},
+    ],
+    ids=lambda change: ",".join(f"{name}={str(value)[:20]}" for name, value in change.items()),
+)
+def test_an_outcome_that_makes_no_sense_is_refused(store: Store, change: dict[str, Any]) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    before = store.trials(sweep.id)
+    with pytest.raises(StoreError) as caught:
+        store.finish_trial(trial, dataclasses.replace(complete(), **change), [Artifact(kind="log", path="/1")])
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert store.trials(sweep.id) == before
+
+
+def test_a_broken_process_may_say_anything_as_its_reason(store: Store) -> None:
+    sweep = new_sweep(store)
+    reason = "crashed: \0 \ud800 Grüße \U0001f4a5\nsecond line" + "x" * 10_000
+    store.finish_trial(
+        start(store, sweep), Outcome(state=TrialState.FAILED, score=None, cost_seconds=0.0, steps=0, reason=reason)
+    )
+    stored = store.trials(sweep.id)[0].reason
+    assert stored.startswith("crashed: \ufffd \ufffd")
+    assert stored.endswith(" Grüße \U0001f4a5\nsecond line" + "x" * 10_000)
+
+
+def test_a_finished_trial_never_changes(store: Store) -> None:
+    sweep = new_sweep(store)
+    for outcome in OUTCOMES:
+        trial = start(store, sweep)
+        store.finish_trial(trial, outcome)
+        before = store.trials(sweep.id)
+        with pytest.raises(TrialLost, match=rf"trial {trial.number} is finished \({outcome.state}\)"):
+            store.add_measurements(trial, points(0, 1), LEASE_SECONDS)
+        with pytest.raises(TrialLost, match=rf"trial {trial.number} is finished \({outcome.state}\)"):
+            store.finish_trial(trial, complete(), [Artifact(kind="log", path="/1")])
+        assert store.interrupt_orphans(sweep.id, ["me"]) == []
+        assert store.trials(sweep.id) == before
+
+
+def test_only_the_owner_writes_to_a_trial(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "me")
+    before = store.trials(sweep.id)
+    thief = dataclasses.replace(trial, owner="thief")
+    with pytest.raises(TrialLost, match="trial 0 belongs to 'me' and not to 'thief'"):
+        store.add_measurements(thief, points(0, 1), LEASE_SECONDS)
+    with pytest.raises(TrialLost, match="trial 0 belongs to 'me' and not to 'thief'"):
+        store.finish_trial(thief, complete())
+    with pytest.raises(TrialLost, match=r"id 12345\) is not in"):
+        store.finish_trial(dataclasses.replace(trial, id=12345), complete())
+    assert store.trials(sweep.id) == before
+    store.finish_trial(trial, complete())
+
+
+# Orphans
+
+
+def test_the_trials_of_dead_owners_are_interrupted_once(store: Store) -> None:
+    sweep, other = new_sweep(store), new_sweep(store, "other")
+    dead, alive, finished = start(store, sweep, "dead"), start(store, sweep, "alive"), start(store, sweep, "dead")
+    fresh, elsewhere = start(store, sweep, "dead too"), start(store, other, "dead")
+    store.add_measurements(dead, points(0, 9), LEASE_SECONDS)
+    store.add_measurements(alive, points(0, 3), LEASE_SECONDS)
+    store.finish_trial(finished, complete())
+    before = store.trials(sweep.id)
+
+    assert store.interrupt_orphans(sweep.id, ["dead", "dead too", "nobody"]) == [dead.number, fresh.number]
+    records = store.trials(sweep.id)
+    for record, cost_seconds, steps in ((records[dead.number], 1.0, 8), (records[fresh.number], 0.0, 0)):
+        assert (record.state, record.reason, record.score) == (TrialState.FAILED, INTERRUPTED, None)
+        assert (record.cost_seconds, record.steps) == (cost_seconds, steps)
+        assert record.finished_at is not None
+    assert records[dead.number].curve == tuple(points(0, 9))
+    assert records[alive.number] == before[alive.number]
+    assert records[finished.number] == before[finished.number]
+    assert store.trials(other.id)[elsewhere.number].state is TrialState.RUNNING
+
+    assert store.interrupt_orphans(sweep.id, ["dead", "dead too", "nobody"]) == []
+    assert store.trials(sweep.id) == records
+    with pytest.raises(TrialLost):
+        store.finish_trial(dead, complete())
+
+
+def test_a_trial_whose_lease_has_ended_is_interrupted(store: Store) -> None:
+    sweep = new_sweep(store)
+    lapsed, kept, renewed = (
+        start(store, sweep, lease_seconds=0.05),
+        start(store, sweep),
+        start(store, sweep, lease_seconds=0.05),
+    )
+    store.add_measurements(renewed, [], LEASE_SECONDS)
+    time.sleep(0.1)
+    assert store.interrupt_orphans(sweep.id, []) == [lapsed.number]
+    assert [record.state for record in store.trials(sweep.id)] == [
+        TrialState.FAILED,
+        TrialState.RUNNING,
+        TrialState.RUNNING,
+    ]
+    store.finish_trial(kept, complete())
+
+
+def test_a_lapsed_lease_that_nobody_took_is_the_owners_still(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, lease_seconds=0.01)
+    time.sleep(0.05)
+    store.add_measurements(trial, points(0, 1), LEASE_SECONDS)
+    assert store.interrupt_orphans(sweep.id, []) == []
+    store.finish_trial(trial, complete())
+
+
+# Durability
+
+
+def test_another_store_sees_everything(store: Store, store_url: str) -> None:
+    sweep = new_sweep(store)
+    other = open_store(store_url)
+    running, finished = start(store, sweep), start(store, sweep)
+    store.finish_trial(finished, complete())
+    assert other.trials(sweep.id) == store.trials(sweep.id)
+    store.add_measurements(running, points(0, 3), LEASE_SECONDS)
+    assert other.trials(sweep.id) == store.trials(sweep.id)
+    other.finish_trial(running, complete(), [Artifact(kind="log", path="/1")])
+    late = start(other, sweep)
+    assert [record.state for record in store.trials(sweep.id)] == [
+        TrialState.COMPLETE,
+        TrialState.COMPLETE,
+        TrialState.RUNNING,
+    ]
+    assert other.interrupt_orphans(sweep.id, [late.owner]) == [late.number]
+    assert other.trials(sweep.id) == store.trials(sweep.id)
+    assert other.find_sweep("s") == sweep
+    records = store.trials(sweep.id)
+    other.close()
+    store.close()
+    again = open_store(store_url)
+    assert again.trials(sweep.id) == records
+    assert again.list_sweeps() == [sweep]
+    again.close()
+
+
+def test_changing_what_was_returned_changes_nothing(store: Store) -> None:
+    sweep = new_sweep(store)
+    store.finish_trial(start(store, sweep), complete())
+    records = store.trials(sweep.id)
+    kept = list(records)
+    records.clear()
+    assert store.trials(sweep.id) == kept
+
+
+def test_a_killed_writer_loses_nothing_that_it_had_committed(store: Store, store_url: str) -> None:
+    sweep = new_sweep(store)
+    writer = process("curve", store_url, sweep, "doomed", 1_000_000)
+    assert writer.stdout is not None
+    for _ in range(50):
+        last = int(writer.stdout.readline())
+    writer.kill()
+    last = max([last, *map(int, writer.stdout.read().split("\n")[:-1])])
+    writer.wait()
+    writer.stdout.close()
+    [record] = store.trials(sweep.id)
+    assert record.state is TrialState.RUNNING
+    assert len(record.curve) in (last + 1, last + 2)  # the very last commit may not have been printed any more
+    assert record.curve == tuple(points(0, len(record.curve)))
+    assert store.interrupt_orphans(sweep.id, ["doomed"]) == [0]
+    assert store.trials(sweep.id)[0].cost_seconds == record.curve[-1].elapsed_seconds
+    assert start(store, sweep).number == 1
+
+
+# Round trips
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+seconds = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
+steps = st.integers(0, 2**63 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+metrics = st.dictionaries(text, finite | st.integers(-(2**70), 2**70), max_size=3)
+params = st.dictionaries(text, st.booleans() | st.integers() | finite | text, max_size=4)
+estimates = st.none() | st.lists(finite, min_size=3, max_size=3).map(
+    lambda values: Estimate(low=min(values), value=sorted(values)[1], high=max(values))
+)
+suggestions = st.builds(
+    Suggestion, params=params, origin=text, predicted_score=estimates, predicted_cost_seconds=estimates
+)
+provenances = st.builds(Provenance, version=text, git_commit=text, machine=text, config_hash=text)
+curves = st.lists(
+    st.builds(Measurement, steps=steps, elapsed_seconds=seconds, score=st.none() | finite, metrics=metrics), max_size=5
+)
+artifacts = st.lists(st.builds(Artifact, kind=text, path=text), max_size=3)
+common = {"cost_seconds": seconds, "steps": steps, "timings": metrics, "metrics": metrics}
+outcomes = (
+    st.builds(Outcome, state=st.just(TrialState.COMPLETE), score=finite, reason=text, **common)
+    | st.builds(Outcome, state=st.just(TrialState.PRUNED), score=st.none() | finite, reason=text, **common)
+    | st.builds(Outcome, state=st.just(TrialState.FAILED), score=st.none(), reason=text.filter(bool), **common)
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    suggestion=suggestions,
+    seed=st.integers(-(2**63), 2**63 - 1),
+    owner=text,
+    suggest_seconds=seconds,
+    provenance=provenances,
+    curve=curves,
+    outcome=outcomes,
+    files=artifacts,
+    cut=st.integers(0, 5),
+)
+def test_whatever_goes_in_comes_out(
+    store: Store,
+    store_url: str,
+    suggestion: Suggestion,
+    seed: int,
+    owner: str,
+    suggest_seconds: float,
+    provenance: Provenance,
+    curve: list[Measurement],
+    outcome: Outcome,
+    files: list[Artifact],
+    cut: int,
+) -> None:
+    sweep = store.find_sweep("s") or new_sweep(store)  # one store for all examples
+    trial = store.start_trial(
+        sweep.id,
+        suggestion,
+        seed=seed,
+        owner=owner,
+        lease_seconds=LEASE_SECONDS,
+        suggest_seconds=suggest_seconds,
+        provenance=provenance,
+    )
+    store.add_measurements(trial, curve[:cut], LEASE_SECONDS)
+    store.add_measurements(trial, curve[cut:], LEASE_SECONDS)
+    store.finish_trial(trial, outcome, files)
+    records = store.trials(sweep.id)
+    record = records[trial.number]
+    for given_ in (suggestion, outcome):
+        for field in dataclasses.fields(given_):
+            assert getattr(record, field.name) == getattr(given_, field.name), field.name
+    assert {name: type(value) for name, value in record.params.items()} == {
+        n: type(v) for n, v in suggestion.params.items()
+    }
+    assert (record.id, record.seed, record.owner) == (trial.id, seed, owner)
+    assert (record.suggest_seconds, record.provenance) == (suggest_seconds, provenance)
+    assert record.curve == tuple(curve)
+    assert record.artifacts == tuple(files)
+    other = open_store(store_url)
+    assert other.trials(sweep.id) == records
+    other.close()
+
+
+def test_a_sqlite_store_is_one_file_once_it_is_closed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "runs" / "x.db"))
+    new_sweep(store)
+    store.close()
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["x.db"]

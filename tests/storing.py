@@ -1,0 +1,106 @@
+"""Values for tests of the store, and a process that writes: `python storing.py TASK URL SWEEP_ID OWNER COUNT`."""
+
+import os
+import subprocess
+import sys
+from typing import IO
+
+from protein.ports import Store
+from protein.types import (
+    Measurement,
+    Outcome,
+    Params,
+    Provenance,
+    Suggestion,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialState,
+)
+from storage import open_store
+
+LEASE_SECONDS = 600.0
+PROVENANCE = Provenance(version="0.1.0", git_commit="abc-dirty", machine="host, 4 cores", config_hash="f" * 64)
+
+
+def sweep_spec(name: str = "s") -> SweepSpec:
+    return SweepSpec(
+        name=name,
+        env="pong",
+        method="protein",
+        seed=7,
+        space={"parameters": [{"name": "train.learning_rate", "low": 1e-3, "high": 0.1, "scale": "log"}]},
+        config={"train": {"learning_rate": 0.01, "name": "ä", "sizes": [64, 64], "flag": False, "none": None}},
+        provenance=PROVENANCE,
+    )
+
+
+def new_sweep(store: Store, name: str = "s") -> SweepRecord:
+    return store.create_sweep(sweep_spec(name), 600.0)
+
+
+def start(
+    store: Store,
+    sweep: SweepRecord,
+    owner: str = "me",
+    *,
+    params: Params | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Trial:
+    return store.start_trial(
+        sweep.id,
+        Suggestion(params=params or {"train.learning_rate": 0.01}, origin="your own config"),
+        seed=1,
+        owner=owner,
+        lease_seconds=lease_seconds,
+        suggest_seconds=0.25,
+        provenance=PROVENANCE,
+    )
+
+
+def points(first: int, last: int) -> list[Measurement]:
+    return [
+        Measurement(steps=i, elapsed_seconds=i / 8, score=i / 3, metrics={"loss": 1 / (i + 1)})
+        for i in range(first, last)
+    ]
+
+
+def complete(cost_seconds: float = 1.0) -> Outcome:
+    return Outcome(state=TrialState.COMPLETE, score=0.5, cost_seconds=cost_seconds, steps=100)
+
+
+def process(task: str, url: str, sweep: SweepRecord, owner: str, count: int) -> "subprocess.Popen[str]":
+    """Starts this file as a process; it prints what it has committed, a line each."""
+    command = [sys.executable, __file__, task, url, str(sweep.id), owner, str(count)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def run_trials(store: Store, sweep_id: int, owner: str, count: int, output: IO[str]) -> None:
+    """Starts and finishes trials; prints their numbers."""
+    for _ in range(count):
+        trial = store.start_trial(
+            sweep_id,
+            Suggestion(params={"owner": owner}, origin="test"),
+            seed=0,
+            owner=owner,
+            lease_seconds=LEASE_SECONDS,
+            suggest_seconds=0.0,
+            provenance=PROVENANCE,
+        )
+        store.add_measurements(trial, points(0, 3), LEASE_SECONDS)
+        store.finish_trial(trial, complete())
+        print(trial.number, file=output, flush=True)
+
+
+def write_curve(store: Store, sweep_id: int, owner: str, count: int, output: IO[str]) -> None:
+    """Appends one curve point after the other to a new trial; prints the steps of each."""
+    trial = start(store, store.list_sweeps()[0], owner)
+    for i in range(count):
+        store.add_measurements(trial, points(i, i + 1), LEASE_SECONDS)
+        print(i, file=output, flush=True)
+
+
+if __name__ == "__main__":
+    task, url, sweep_id, owner, count = sys.argv[1:]
+    {"trials": run_trials, "curve": write_curve}[task](open_store(url), int(sweep_id), owner, int(count), sys.stdout)
