@@ -23,9 +23,7 @@ static inline uint64_t pcg32_mix(uint64_t z) {
 }
 
 /* Returns the start state of generator `index` of a family that `seed` names. */
-static inline uint64_t pcg32_seed(uint64_t seed, uint64_t index) {
-    return pcg32_mix(pcg32_mix(seed) + index);
-}
+static inline uint64_t pcg32_seed(uint64_t seed, uint64_t index) { return pcg32_mix(pcg32_mix(seed) + index); }
 
 /* Returns 32 uniform bits and advances the state. */
 static inline uint32_t pcg32_next(uint64_t *state) {
@@ -36,7 +34,8 @@ static inline uint32_t pcg32_next(uint64_t *state) {
     return (word >> turn) | (word << ((32u - turn) & 31u));
 }
 
-/* Returns a float in [-1, 1), a multiple of 2^-23 (so the conversion is exact everywhere), from the upper 24 of 32 bits. */
+/* Returns a float in [-1, 1), a multiple of 2^-23 (so the conversion is exact everywhere), from the upper 24 of 32
+ * bits. */
 static inline float pcg32_symmetric(uint32_t bits) {
     return (float)((int32_t)(bits >> 8) - (1 << 23)) * (1.0f / 8388608.0f);
 }

@@ -1,11 +1,12 @@
 /* Pong: first to 21 points against a scripted opponent.
  *
- * Court: x and y in [-1, 1]. The player's paddle moves on the line x = +1, the opponent's on x = -1. The ball is a point
- * that crosses the court in PONG_CROSSING frames, whatever its slope, and bounces off y = -1 and y = +1. A paddle whose
- * centre is within PONG_PADDLE_HALF of the ball returns it; otherwise the other side scores and the next point begins
- * with both paddles in the middle and a serve from the centre. The player aims: the further from its paddle's centre the
- * ball is hit, the steeper it leaves. The opponent follows the ball, but slower than a steep ball is, and returns it at
- * a random slope, so that no rally repeats itself for ever. All of this is in the observation: the game is Markov.
+ * Court: x and y in [-1, 1]. The player's paddle moves on the line x = +1, the opponent's on x = -1. The ball is a
+ * point that crosses the court in PONG_CROSSING frames, whatever its slope, and bounces off y = -1 and y = +1. A paddle
+ * whose centre is within PONG_PADDLE_HALF of the ball returns it; otherwise the other side scores and the next point
+ * begins with both paddles in the middle and a serve from the centre. The player aims: the further from its paddle's
+ * centre the ball is hit, the steeper it leaves. The opponent follows the ball, but slower than a steep ball is, and
+ * returns it at a random slope, so that no rally repeats itself for ever. All of this is in the observation: the game
+ * is Markov.
  *
  * Observation (float32 x 8):
  *   0  player's paddle, y of its centre      [-0.8125, 0.8125]
@@ -20,12 +21,11 @@
  * Reward: +1 for a point won, -1 for a point lost, summed over the frames of a step.
  * Ends: terminal when one side has 21 points; truncated after PONG_MAX_FRAMES frames that did not end it. A step stops
  *   at the frame that ends the episode. Score of an episode: player's points minus opponent's, in [-21, 21].
- * Call order: pong_seed once, pong_reset, then pong_step until it ends, pong_episode if wanted, pong_reset, pong_step ...
- * RNG draws (state in the struct): one per serve (slope from the upper 24 bits, side from bit 0), one per opponent's
- *   return (slope).
- * Buffers are borrowed for the call; every call writes every element of each output that it is given. No allocation,
- * no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats bit for bit on every IEEE
- * machine, given a compiler that does not contract (-ffp-contract=off).
+ * Call order: pong_seed once, pong_reset, then pong_step until it ends, pong_episode if wanted, pong_reset, pong_step
+ * ... RNG draws (state in the struct): one per serve (slope from the upper 24 bits, side from bit 0), one per
+ * opponent's return (slope). Buffers are borrowed for the call; every call writes every element of each output that it
+ * is given. No allocation, no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats
+ * bit for bit on every IEEE machine, given a compiler that does not contract (-ffp-contract=off).
  */
 #ifndef PROTEIN_PONG_H
 #define PROTEIN_PONG_H
@@ -44,14 +44,14 @@
 #define PONG_MAX_FRAMES 16000
 
 #define PONG_POINTS 21
-#define PONG_CROSSING 60              /* frames from one paddle's line to the other's */
-#define PONG_PADDLE_HALF 0.1875f      /* half a paddle's length */
-#define PONG_PADDLE_LIMIT 0.8125f     /* 1 - PONG_PADDLE_HALF: a paddle never leaves the court */
-#define PONG_PLAYER_SPEED 0.0234375f  /* per frame; 3/128, so that sums of it are exact */
-#define PONG_OPPONENT_SPEED 0.015625f /* per frame */
-#define PONG_BALL_VY_MAX 0.04f        /* per frame, off the very edge of the player's paddle */
-#define PONG_RETURN_VY_MAX 0.03f      /* per frame, the opponent's steepest return */
-#define PONG_SERVE_VY_MAX 0.015f      /* per frame */
+#define PONG_CROSSING 60                /* frames from one paddle's line to the other's */
+#define PONG_PADDLE_HALF 0.1875f        /* half a paddle's length */
+#define PONG_PADDLE_LIMIT 0.8125f       /* 1 - PONG_PADDLE_HALF: a paddle never leaves the court */
+#define PONG_PLAYER_SPEED 0.015625f     /* per frame; 2^-6, so that sums of it are exact */
+#define PONG_OPPONENT_SPEED 0.01171875f /* per frame */
+#define PONG_BALL_VY_MAX 0.04f          /* per frame, off the very edge of the player's paddle */
+#define PONG_RETURN_VY_MAX 0.03f        /* per frame, the opponent's steepest return */
+#define PONG_SERVE_VY_MAX 0.015f        /* per frame */
 
 typedef struct pong_t {
     uint64_t rng;

@@ -24,16 +24,18 @@ std::string shape_of(const py::array &array) {
 template <typename T>
 T *checked(const char *name, py::handle object, const char *dtype, std::size_t rows, std::size_t columns, bool write) {
     const auto fail = [&](const std::string &got) -> py::value_error {
-        const std::string shape = "(" + std::to_string(rows) + "," + (columns ? " " + std::to_string(columns) : "") + ")";
-        return py::value_error(std::string(name) + " must be a " + (write ? "writeable " : "") + "C-contiguous " + dtype +
-                               " array of shape " + shape + ", got " + got);
+        const std::string shape =
+            "(" + std::to_string(rows) + "," + (columns ? " " + std::to_string(columns) : "") + ")";
+        return py::value_error(std::string(name) + " must be a " + (write ? "writeable " : "") + "C-contiguous " +
+                               dtype + " array of shape " + shape + ", got " + got);
     };
     if (!py::isinstance<py::array>(object))
         throw fail(py::str(py::type::handle_of(object).attr("__name__")).cast<std::string>());
     const auto array = py::reinterpret_borrow<py::array>(object);
     const bool bytes = sizeof(T) == 1;  // bool and uint8 are stored alike
-    const bool same_type = bytes ? (py::isinstance<py::array_t<bool>>(array) || py::isinstance<py::array_t<std::uint8_t>>(array))
-                                 : py::isinstance<py::array_t<T>>(array);
+    const bool same_type =
+        bytes ? (py::isinstance<py::array_t<bool>>(array) || py::isinstance<py::array_t<std::uint8_t>>(array))
+              : py::isinstance<py::array_t<T>>(array);
     if (!same_type) throw fail("dtype " + py::str(array.dtype()).cast<std::string>());
     const bool same_shape = array.ndim() == (columns ? 2 : 1) && array.shape(0) == static_cast<py::ssize_t>(rows) &&
                             (!columns || array.shape(1) == static_cast<py::ssize_t>(columns));
@@ -74,7 +76,8 @@ void step(VecEnv &self, py::handle actions, py::handle observations, py::handle 
     arrays.terminals = checked<std::uint8_t>("terminals", terminals, "bool", rows, 0, true);
     arrays.truncations = checked<std::uint8_t>("truncations", truncations, "bool", rows, 0, true);
     if (!final_observations.is_none())
-        arrays.final_observations = checked<float>("final_observations", final_observations, "float32", rows, columns, true);
+        arrays.final_observations =
+            checked<float>("final_observations", final_observations, "float32", rows, columns, true);
     const py::gil_scoped_release release;
     self.step(arrays);
 }
@@ -143,11 +146,12 @@ PYBIND11_MODULE(_native, module) {
                  }
                  return py::bytes(state);
              })
-        .def("set_state",
-             [](VecEnv &self, const py::bytes &state) {
-                 const std::string bytes = state;
-                 const py::gil_scoped_release release;
-                 self.set_state(bytes);
-             },
-             py::arg("state"));
+        .def(
+            "set_state",
+            [](VecEnv &self, const py::bytes &state) {
+                const std::string bytes = state;
+                const py::gil_scoped_release release;
+                self.set_state(bytes);
+            },
+            py::arg("state"));
 }

@@ -1,5 +1,6 @@
-// A pool that splits one call into numbered chunks. The caller works too, so that a call never waits for a thread to wake
-// up: whoever is free takes the next chunk. Which thread runs a chunk is open; what a chunk does must not depend on it.
+// A pool that splits one call into numbered chunks. The caller works too, so that a call never waits for a thread to
+// wake up: whoever is free takes the next chunk. Which thread runs a chunk is open; what a chunk does must not depend
+// on it.
 //
 // Workers spin for a moment after a call and then sleep, so that a tight loop of calls pays no wake-up and an idle pool
 // uses no processor. After a fork the child has no workers, and its caller does every chunk itself.

@@ -59,8 +59,9 @@ void VecEnv::step(StepArrays arrays) {
     if (largest >= static_cast<std::uint32_t>(environment_.num_actions)) {
         std::size_t i = 0;
         while (static_cast<std::uint32_t>(arrays.actions[i]) != largest) ++i;
-        throw std::invalid_argument("actions[" + std::to_string(i) + "] is " + std::to_string(arrays.actions[i]) + "; " +
-                                    environment_.name + " takes 0 to " + std::to_string(environment_.num_actions - 1));
+        throw std::invalid_argument("actions[" + std::to_string(i) + "] is " + std::to_string(arrays.actions[i]) +
+                                    "; " + environment_.name + " takes 0 to " +
+                                    std::to_string(environment_.num_actions - 1));
     }
     arrays.frame_skip = frame_skip_;
     if (num_chunks_ == 1) {
@@ -117,12 +118,12 @@ void VecEnv::set_state(const std::string &bytes) {
     }
     const std::size_t states = num_envs_ * environment_.state_size;
     const std::size_t rest = bytes.size() - sizeof header;
-    if (rest < states || (rest - states) % sizeof(Episode) != 0 || (rest - states) / sizeof(Episode) != header.num_episodes)
+    if (rest < states || (rest - states) % sizeof(Episode) != 0 ||
+        (rest - states) / sizeof(Episode) != header.num_episodes)
         throw std::invalid_argument("the state is cut short: " + std::to_string(bytes.size()) + " bytes");
     std::memcpy(storage_.data(), bytes.data() + sizeof header, states);
     episodes_.resize(header.num_episodes);
-    if (!episodes_.empty())
-        std::memcpy(episodes_.data(), bytes.data() + sizeof header + states, rest - states);
+    if (!episodes_.empty()) std::memcpy(episodes_.data(), bytes.data() + sizeof header + states, rest - states);
 }
 
 }  // namespace envs_c

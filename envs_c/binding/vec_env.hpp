@@ -44,7 +44,7 @@ class VecEnv {
     const std::size_t threads_;
     const std::size_t chunk_envs_;
     const std::size_t num_chunks_;
-    std::vector<std::uint64_t> storage_;  // the instances; 64-bit words give the alignment
+    std::vector<std::uint64_t> storage_;      // the instances; 64-bit words give the alignment
     std::vector<std::vector<Episode>> logs_;  // one a chunk, empty between steps
     std::vector<Episode> episodes_;
     std::mutex mutex_;  // one call at a time; others wait
