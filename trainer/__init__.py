@@ -1,0 +1,1 @@
+"""One training run: configuration, vectorised rollouts, policy, PPO, checkpoints. Runs alone: `python -m trainer`."""

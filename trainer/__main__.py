@@ -1,0 +1,63 @@
+"""The command line of one run: `python -m trainer --config FILE --directory DIR [--train.learning-rate 1e-3 ...]`.
+
+Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. Exit codes: 0, 1 (the work
+failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
+"""
+
+import time
+
+_STARTED = time.perf_counter()
+
+import argparse  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import sys  # noqa: E402
+import threading  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import tyro  # noqa: E402
+
+from trainer import config as configs  # noqa: E402
+from trainer.errors import TrainerError  # noqa: E402
+from trainer.report import JsonLines  # noqa: E402
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m trainer", add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--directory", type=Path)
+    ours, overrides = parser.parse_known_args(arguments)
+    stop = threading.Event()
+    # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    # The events get a descriptor of their own; from here on a stray print lands on stderr.
+    report = JsonLines(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    os.dup2(2, 1)
+    try:
+        base = configs.load(ours.config) if ours.config else configs.RunConfig()
+        config = tyro.cli(
+            configs.RunConfig,
+            default=base,
+            args=overrides,
+            prog="python -m trainer [--config FILE] [--directory DIR]",
+            description="Trains one agent, reporting JSON lines.",
+        )
+        config.validate()
+    except TrainerError as error:
+        report({"event": "failed", "reason": error.reason, "message": str(error), "steps": 0, "elapsed_seconds": 0.0})
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+    from trainer.run import run  # torch is imported here, so that --help and a bad config answer at once
+
+    try:
+        result = run(config, directory=ours.directory, report=report, stop=stop, started=_STARTED)
+    except TrainerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 130 if result.interrupted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,291 @@
+"""What one training run is made of: frozen dataclasses, read strictly from dictionaries, TOML and JSON files.
+
+Each field's docstring is its help text on the command line. Nothing is coerced: `"false"` is not a bool, `"64"` is not
+an int, and an unknown key is an error that names the nearest known one. Only an int where a float is meant is accepted,
+because TOML and JSON writers drop the `.0`.
+
+A configuration file may carry a sweep's range beside a value, `{ value = 0.01, min = 1e-3, max = 0.1, scale = "log" }`,
+and a `[sweep]` section; one run needs neither, so reading a file keeps the values alone.
+"""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from trainer.errors import ConfigError, nearest
+
+RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvConfig:
+    """The environment and how many copies of it are stepped together."""
+
+    name: str = "pong"
+    """Environment to train on; `protein envs` lists them."""
+    num_envs: int = 1024
+    """Copies of the environment that are stepped as one batch."""
+    frame_skip: int = 1
+    """Frames for which a decision is repeated; one step is one decision."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyConfig:
+    """The network: a trunk of fully connected layers that the policy and the value function share."""
+
+    hidden_size: int = 64
+    """Units of every hidden layer."""
+    num_layers: int = 2
+    """Hidden layers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """PPO and the machine that it runs on."""
+
+    total_timesteps: int = 5_000_000
+    """Decisions to train for, over all agents; rounded up to a whole number of vectorised steps."""
+    max_seconds: float = 0.0
+    """Ends the training normally after so many seconds of training; 0: no limit."""
+    seed: int = 0
+    """Source of all randomness: weights, actions, minibatches, environments and evaluation."""
+    threads: int = 0
+    """Threads for PyTorch and for the environments; 0: one per available core."""
+    device: str = "auto"
+    """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the network's matrix products: `fp32`, or `bf16` by autocast."""
+    compile: bool = False
+    """Compiles the network with torch.compile; its seconds are reported apart. Falls back to eager execution."""
+    horizon: int = 64
+    """Steps that each environment takes per iteration."""
+    minibatch_size: int = 8192
+    """Samples per optimiser step; at most num_envs * horizon (times the agents per environment)."""
+    update_epochs: int = 2
+    """Passes over an iteration's samples."""
+    learning_rate: float = 0.003
+    """Adam's step size at the start."""
+    lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the step size falls from `learning_rate` towards 0 over `total_timesteps`."""
+    beta1: float = 0.9
+    """Adam's decay of the gradient's running mean."""
+    beta2: float = 0.999
+    """Adam's decay of the squared gradient's running mean."""
+    adam_eps: float = 1e-5
+    """Adam's guard against division by a small root."""
+    gamma: float = 0.99
+    """Discount per decision."""
+    gae_lambda: float = 0.95
+    """Weight of longer returns in the generalised advantage estimate."""
+    clip_coef: float = 0.2
+    """Range of the probability ratio outside which the policy's gradient is cut."""
+    vf_coef: float = 0.5
+    """Weight of the value loss."""
+    vf_clip_coef: float = 0.0
+    """Range around the old value outside which the value's gradient is cut; 0: no clipping."""
+    ent_coef: float = 0.01
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Global norm to which gradients are clipped."""
+    normalize_advantages: bool = True
+    """Centres and scales the advantages of each iteration."""
+    score_window: int = 100
+    """Finished episodes over which the reported training score is averaged."""
+    checkpoint_seconds: float = 60.0
+    """Seconds of training between checkpoints (one is always written at the end); 0: only at the end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """The evaluation after training, on episodes that training has not seen. Its mean score is the run's score."""
+
+    episodes: int = 256
+    """Episodes in all; a multiple of `num_envs`, so that each environment contributes equally many."""
+    num_envs: int = 256
+    """Environments that play them."""
+    greedy: bool = False
+    """Takes the most probable action; otherwise actions are sampled, as in training."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that defines one training run."""
+
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+
+    @staticmethod
+    def from_dict(nested: Mapping[str, Any]) -> "RunConfig":
+        """Reads `{section: {key: value}}`; what is missing keeps its default.
+
+        Raises:
+            ConfigError: an unknown section or key, a value of the wrong type, or one that `validate` refuses.
+        """
+        sections: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(RunConfig)}
+        for name in nested:
+            if name not in sections:
+                raise ConfigError(f"unknown section '{name}'{nearest(name, sections)}")
+        read = {name: _read_section(name, default, nested.get(name, {})) for name, default in sections.items()}  # type: ignore[arg-type]
+        config = RunConfig(**read)
+        config.validate()
+        return config
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Returns the nested form that `from_dict` reads: the exact round trip."""
+        return dataclasses.asdict(self)
+
+    def validate(self) -> None:
+        """Raises `ConfigError` for a value out of range or values that contradict each other."""
+        for section, limits in _LIMITS.items():
+            for key, (low, high) in limits.items():
+                value = getattr(getattr(self, section), key)
+                if not (low <= value <= high):
+                    allowed = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g} and finite"
+                    raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
+        for key in ("learning_rate", "clip_coef", "max_grad_norm", "adam_eps"):
+            if getattr(self.train, key) == 0.0:
+                raise ConfigError(f"train.{key} must be above 0, got 0")
+        for key in ("beta1", "beta2"):
+            if getattr(self.train, key) == 1.0:
+                raise ConfigError(f"train.{key} must be below 1, got 1")
+        for section in ("env", "policy", "train", "eval"):
+            for field in dataclasses.fields(getattr(self, section)):
+                value = getattr(getattr(self, section), field.name)
+                if get_origin(field.type) is Literal and value not in get_args(field.type):
+                    choices = get_args(field.type)
+                    raise ConfigError(f"{section}.{field.name} cannot be '{value}'{nearest(str(value), choices)}")
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise ConfigError(f"{section}.{field.name} must be finite, got {value}")
+        device, _, index = self.train.device.partition(":")
+        if device not in ("auto", "cpu", "cuda", "mps") or (index and not (device == "cuda" and index.isdigit())):
+            raise ConfigError(f"train.device must be auto, cpu, cuda, cuda:N or mps, got '{self.train.device}'")
+        if self.eval.episodes % self.eval.num_envs:
+            raise ConfigError(
+                f"eval.episodes ({self.eval.episodes}) must be a multiple of eval.num_envs ({self.eval.num_envs}), "
+                "so that each environment contributes equally many"
+            )
+
+
+def check_batch(config: RunConfig, agents_per_env: int) -> None:
+    """Raises `ConfigError` where a minibatch is larger than an iteration's batch.
+
+    It is apart from `validate` because the batch depends on the environment's number of agents.
+    """
+    agents = config.env.num_envs * agents_per_env
+    batch = agents * config.train.horizon
+    if config.train.minibatch_size > batch:
+        raise ConfigError(
+            f"train.minibatch_size ({config.train.minibatch_size}) is larger than the batch "
+            f"({agents} agents * horizon {config.train.horizon} = {batch}): "
+            "lower it or raise env.num_envs or train.horizon"
+        )
+
+
+def load(path: Path) -> RunConfig:
+    """Reads a run configuration from a `.toml` or `.json` file; ranges and the `[sweep]` section are left out.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, not TOML or JSON, or its content is refused by `from_dict`.
+    """
+    if path.suffix not in (".toml", ".json"):
+        raise ConfigError(f"cannot read {path}: the name of a configuration file ends in .toml or .json")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    try:
+        nested = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if not isinstance(nested, dict):
+        raise ConfigError(f"cannot read {path}: it must hold sections such as 'train', got {type(nested).__name__}")
+    try:
+        return RunConfig.from_dict(strip_ranges(nested))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
+
+    A table of range keys without a `value` leaves the default standing, as in a file that only narrows a range.
+    """
+    plain: dict[str, Any] = {}
+    for section, values in nested.items():
+        if section == "sweep":
+            continue
+        if not isinstance(values, Mapping):
+            plain[section] = values
+            continue
+        plain[section] = {}
+        for key, value in values.items():
+            if isinstance(value, Mapping) and value and RANGE_KEYS.issuperset(value):
+                if "value" in value:
+                    plain[section][key] = value["value"]
+            else:
+                plain[section][key] = value
+    return plain
+
+
+# Inclusive bounds. Counts are bounded so that a product of them stays an index; coefficients by their meaning.
+_COUNT = (1, 2**31 - 1)
+_POSITIVE = (0.0, math.inf)
+_UNIT = (0.0, 1.0)
+_LIMITS: dict[str, dict[str, tuple[float, float]]] = {
+    "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000)},
+    "policy": {"hidden_size": (1, 2**16), "num_layers": (1, 16)},
+    "train": {
+        "total_timesteps": (1, 10**15),
+        "max_seconds": _POSITIVE,
+        "seed": (0, 2**63 - 1),
+        "threads": (0, 1024),
+        "horizon": (1, 2**20),
+        "minibatch_size": _COUNT,
+        "update_epochs": (1, 1000),
+        "learning_rate": _POSITIVE,
+        "beta1": _UNIT,
+        "beta2": _UNIT,
+        "adam_eps": _POSITIVE,
+        "gamma": _UNIT,
+        "gae_lambda": _UNIT,
+        "clip_coef": _POSITIVE,
+        "vf_coef": _POSITIVE,
+        "vf_clip_coef": _POSITIVE,
+        "ent_coef": _POSITIVE,
+        "max_grad_norm": _POSITIVE,
+        "score_window": _COUNT,
+        "checkpoint_seconds": _POSITIVE,
+    },
+    "eval": {"episodes": _COUNT, "num_envs": (1, 2**20)},
+}
+
+
+def _read_section(section: str, kind: Any, values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"section '{section}' must hold keys and values, got {type(values).__name__} {values!r}")
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in fields:
+            raise ConfigError(f"unknown key '{section}.{key}'{nearest(key, fields)}")
+        read[key] = _read_value(f"{section}.{key}", fields[key].type, value)
+    return kind(**read)
+
+
+def _read_value(name: str, kind: Any, value: Any) -> Any:
+    """Checks one value against its field's type; `bool` is no `int` here, and only an int may stand for a float."""
+    expected = str if get_origin(kind) is Literal else kind
+    if expected is float and type(value) is int:
+        return float(value)
+    if type(value) is not expected:
+        raise ConfigError(f"{name} must be {_ARTICLE[expected]}, got {type(value).__name__} {value!r}")
+    return value
+
+
+_ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a string"}

@@ -1,0 +1,48 @@
+"""Every error of a training run that a user can meet, as one line: the value, the limit and the remedy.
+
+`reason` is the word that the JSON-lines protocol reports; `exit_code` is 2 for bad usage and 1 when the work itself
+failed.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class TrainerError(Exception):
+    """Base of all errors that are meant for the user."""
+
+    reason = "error"
+    exit_code = 1
+
+
+class ConfigError(TrainerError):
+    """A configuration that cannot be used: unknown key, wrong type, value out of range, violated constraint."""
+
+    reason = "config"
+    exit_code = 2
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint that cannot be used: missing, damaged, of another environment or of another network shape."""
+
+    reason = "checkpoint"
+    exit_code = 2
+
+
+class DiskError(TrainerError):
+    """A file that could not be written: no space, no permission."""
+
+    reason = "disk"
+
+
+class DivergedError(TrainerError):
+    """Training produced a loss or a weight that is not finite."""
+
+    reason = "diverged"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'x'?` for the closest known name, or the known names, to end a message with."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"

@@ -1,0 +1,290 @@
+"""One training run from start to finish: builds the parts, alternates rollouts and updates, reports, evaluates.
+
+The clock that a run's cost is read from covers rollouts and updates only. Start-up, compilation, checkpoints and the
+final evaluation are outside it and reported beside it.
+
+All randomness comes from `train.seed` through four independent streams: weights, actions, shuffling, environments; the
+evaluation has a fifth, so its episodes are new.
+"""
+
+import collections
+import dataclasses
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from envs_c import UnknownEnvError, VecEnv
+from trainer import checkpoint as checkpoints
+from trainer.config import RunConfig, check_batch
+from trainer.errors import ConfigError, DivergedError, TrainerError
+from trainer.evaluate import play
+from trainer.policy import MLPPolicy
+from trainer.ppo import PPO
+from trainer.precision import arithmetic, resolve_device, resolve_threads
+from trainer.rollout import Rollout
+
+REPORT_SECONDS = 0.5  # at most two measurements a second ...
+REPORT_FRACTION = 0.02  # ... and at most fifty a run
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. `score` is the evaluation's mean; None when the run was interrupted before it."""
+
+    score: float | None
+    steps: int
+    elapsed_seconds: float
+    timings: dict[str, float]
+    metrics: dict[str, float]
+    checkpoint: Path | None
+    interrupted: bool
+
+
+def run(
+    config: RunConfig,
+    *,
+    directory: Path | None,
+    report: Report,
+    stop: threading.Event | None = None,
+    started: float | None = None,
+) -> RunResult:
+    """Trains, writes the checkpoint, evaluates. What is reported: see `trainer.report`.
+
+    Args:
+        config: the run; validated here.
+        directory: where the checkpoint goes, created if missing; None: no checkpoint.
+        report: receives each event as a dictionary.
+        stop: when set, the run writes its checkpoint and ends as interrupted.
+        started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
+
+    Raises:
+        TrainerError: the run failed; the event `failed` has been reported.
+    """
+    training: _Training | None = None
+    started = time.perf_counter() if started is None else started
+    try:
+        config.validate()
+        device, threads = resolve_device(config.train.device), resolve_threads(config.train.threads)
+        with arithmetic(device, threads):
+            training = _Training(config, device, threads, directory, report, stop or threading.Event())
+            return training.run(started)
+    except TrainerError as error:
+        report(
+            {
+                "event": "failed",
+                "reason": error.reason,
+                "message": str(error),
+                "steps": training.steps if training else 0,
+                "elapsed_seconds": training.elapsed if training else 0.0,
+            }
+        )
+        raise
+
+
+class _Training:
+    """The parts of one run and its counters."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        device: torch.device,
+        threads: int,
+        directory: Path | None,
+        report: Report,
+        stop: threading.Event,
+    ) -> None:
+        train = config.train
+        self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
+        self._path = directory / checkpoints.FILE_NAME if directory else None
+        if directory:
+            checkpoints.require_writable(directory)
+        weights, actions, shuffle, envs, evaluation = (
+            int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(5, np.uint32)
+        )
+        self._evaluation_seed = evaluation
+        self._envs = _make_envs(config, config.env.num_envs, envs, threads)
+        check_batch(config, self._envs.spec.agents_per_env)
+        self._policy = MLPPolicy(
+            self._envs.spec.observation_size,
+            self._envs.spec.num_actions,
+            hidden_size=config.policy.hidden_size,
+            num_layers=config.policy.num_layers,
+            generator=torch.Generator().manual_seed(weights),
+        ).to(device)
+        self._action_generator = torch.Generator(device).manual_seed(actions)
+        self._shuffle_generator = torch.Generator().manual_seed(shuffle)
+        self._rollout = Rollout(
+            self._envs,
+            self._policy,
+            horizon=train.horizon,
+            gamma=train.gamma,
+            gae_lambda=train.gae_lambda,
+            device=device,
+            generator=self._action_generator,
+            precision=train.precision,
+        )
+        self._rollout.reset(envs)
+        self._ppo = PPO(self._policy, train, device=device, generator=self._shuffle_generator)
+        self._scores: collections.deque[float] = collections.deque(maxlen=train.score_window)
+        self._update_seconds = 0.0
+        self._episodes = 0
+        self._figures: dict[str, float] = {}
+        self.steps = 0
+        self.elapsed = 0.0
+
+    def run(self, started: float) -> RunResult:
+        timings = {"startup": time.perf_counter() - started}
+        if self._config.train.compile:
+            timings["compile"] = self._ppo.compile(self._envs.spec.observation_size)
+        self._report(
+            {
+                "event": "start",
+                "env": self._config.env.name,
+                "device": str(self._device),
+                "threads": self._threads,
+                "parameters": sum(p.numel() for p in self._policy.parameters()),
+                "startup_seconds": timings["startup"],
+                "compiled": self._ppo.compiled,
+            }
+        )
+        stopped = self._train()
+        self._write_checkpoint()
+        evaluation = None
+        if stopped != "signal":
+            envs = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
+            evaluation = play(
+                self._policy,
+                envs,
+                episodes=self._config.eval.episodes,
+                seed=self._evaluation_seed,
+                greedy=self._config.eval.greedy,
+                stop=self._stop.is_set,
+            )
+            timings["evaluation"] = evaluation.seconds
+        interrupted = self._stop.is_set()
+        score = None if evaluation is None or interrupted else evaluation.score
+        metrics = {"episodes": float(self._episodes)}
+        if self._scores:
+            metrics["train_score"] = statistics.fmean(self._scores)
+        if evaluation is not None and not interrupted:
+            metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
+        result = RunResult(
+            score=score,
+            steps=self.steps,
+            elapsed_seconds=self.elapsed,
+            timings=timings,
+            metrics=metrics,
+            checkpoint=self._path,
+            interrupted=interrupted,
+        )
+        self._report(
+            {
+                "event": "interrupted" if interrupted else "result",
+                "score": score,
+                "steps": self.steps,
+                "elapsed_seconds": self.elapsed,
+                "timings": timings,
+                "metrics": metrics,
+                "checkpoint": str(self._path.absolute()) if self._path else None,
+                "stopped": stopped,
+            }
+        )
+        return result
+
+    def _train(self) -> str:
+        """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
+        train, agents = self._config.train, self._envs.num_agents
+        reported_seconds, reported_steps, saved_seconds = 0.0, 0, 0.0
+        stopped = "steps"
+        while self.steps < train.total_timesteps:
+            if train.max_seconds and self.elapsed >= train.max_seconds:
+                stopped = "max_seconds"
+                break
+            began = time.perf_counter()
+            # The last iteration is as short as it takes, so that a run costs what its steps say.
+            horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
+            batch = self._rollout.collect(horizon, self._stop.is_set)
+            if batch is None:
+                stopped = "signal"
+                break
+            collected = time.perf_counter()
+            progress = self.steps / train.total_timesteps
+            self.steps += len(batch)
+            try:
+                self._figures = self._ppo.update(batch, progress)
+            except DivergedError as error:
+                self.elapsed += time.perf_counter() - began
+                raise DivergedError(f"diverged at step {self.steps}: {error}") from error
+            finished = self._rollout.drain_episodes()
+            self._episodes += len(finished)
+            self._scores.extend(finished.score.tolist())
+            ended = time.perf_counter()
+            self._update_seconds += ended - collected
+            self.elapsed += ended - began
+            if (
+                self.elapsed - reported_seconds >= REPORT_SECONDS
+                and self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps
+            ):
+                reported_seconds, reported_steps = self.elapsed, self.steps
+                self._measure()
+            if train.checkpoint_seconds and self.elapsed - saved_seconds >= train.checkpoint_seconds:
+                saved_seconds = self.elapsed
+                self._write_checkpoint()
+        if self.steps > reported_steps:
+            self._measure()
+        return stopped
+
+    def _measure(self) -> None:
+        seconds = self._rollout.seconds
+        self._report(
+            {
+                "event": "measurement",
+                "steps": self.steps,
+                "elapsed_seconds": self.elapsed,
+                "score": self._train_score(),
+                "metrics": {
+                    **self._figures,
+                    "episodes": self._episodes,
+                    "steps_per_second": self.steps / self.elapsed,
+                    "environment_seconds": seconds.environment,
+                    "forward_seconds": seconds.forward,
+                    "advantage_seconds": seconds.advantage,
+                    "update_seconds": self._update_seconds,
+                },
+            }
+        )
+
+    def _train_score(self) -> float | None:
+        return statistics.fmean(self._scores) if self._scores else None
+
+    def _write_checkpoint(self) -> None:
+        if self._path is None:
+            return
+        tensors = {f"policy/{name}": tensor for name, tensor in self._policy.state_dict().items()}
+        checkpoints.write(
+            self._path,
+            checkpoints.Checkpoint(
+                config=self._config,
+                observation_size=self._envs.spec.observation_size,
+                num_actions=self._envs.spec.num_actions,
+                steps=self.steps,
+                elapsed_seconds=self.elapsed,
+                score=self._train_score(),
+                tensors=tensors,
+            ),
+        )
+
+
+def _make_envs(config: RunConfig, num_envs: int, seed: int, threads: int) -> VecEnv:
+    try:
+        return VecEnv(config.env.name, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=threads)
+    except UnknownEnvError as error:
+        raise ConfigError(str(error)) from error
