@@ -82,16 +82,17 @@ def server() -> Iterator[str]:
 
 
 def create_database(url: str, name: str, template: str = "template0") -> None:
-    _administrate(url, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    execute(f"{url}/postgres", f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
 
 
 def drop_database(url: str, name: str) -> None:
     """Drops a database, cutting off whoever still uses it."""
-    _administrate(url, f'DROP DATABASE "{name}" WITH (FORCE)')
+    execute(f"{url}/postgres", f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-def _administrate(url: str, statement: str) -> None:
-    with psycopg.connect(f"{url.replace('+psycopg', '')}/postgres", autocommit=True) as connection:
+def execute(url: str, statement: str) -> None:
+    """Executes one statement in a database, past our own code."""
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(cast(LiteralString, statement))
 
 
