@@ -50,7 +50,12 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
                 _upgrade(connection, migrations)
                 if engine.dialect.name == "sqlite":
                     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
-                    assert not broken, f"the migration left dangling references: {broken[:3]}"
+                    if broken:
+                        table, row, parent, _ = broken[0]
+                        raise StoreError(
+                            f"store {shown} cannot be upgraded: row {row} of {table} belongs to no row of {parent}"
+                            "; nothing was changed; restore it from a copy"
+                        )
     finally:
         connection.invalidate()
         connection.close()

@@ -1,0 +1,79 @@
+"""Writes a small database of today's schema, and what it holds, for the migration tests of later schemas.
+
+Run once for every revision, before the next one is written: `python tests/assets/make_old_store.py`.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from protein.ports import Store
+from protein.types import Artifact, Estimate, Measurement, Outcome, Provenance, Suggestion, SweepSpec, TrialState
+from storage import open_store
+from storage.schema import HEAD
+
+ASSETS = Path(__file__).parent
+PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host", config_hash="0" * 64)
+
+
+def contents(store: Store) -> Any:
+    """Returns all that a store holds, as JSON values."""
+    sweeps = store.list_sweeps()
+    everything = [{"sweep": s, "trials": store.trials(s.id)} for s in sweeps]
+    return json.loads(
+        json.dumps(everything, default=lambda v: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else str(v))
+    )
+
+
+def fill(store: Store) -> None:
+    for name in ("pong", "größe"):
+        spec = SweepSpec(
+            name=name,
+            env="pong",
+            method="protein",
+            seed=3,
+            space={"parameters": [{"name": "train.learning_rate", "low": 0.001, "high": 0.1}]},
+            config={"train": {"learning_rate": 0.01, "total_timesteps": 1000}},
+            provenance=PROVENANCE,
+        )
+        sweep = store.create_sweep(spec, 600.0 if name == "pong" else None)
+        outcomes = (
+            Outcome(state=TrialState.COMPLETE, score=20.5, cost_seconds=4.0, steps=40, timings={"startup": 1.5}),
+            Outcome(
+                state=TrialState.PRUNED, score=-3.0, cost_seconds=2.0, steps=20, reason="stopped at its cost limit"
+            ),
+            Outcome(state=TrialState.FAILED, score=None, cost_seconds=1.0, steps=10, reason="diverged: loss is nan"),
+            None,
+        )
+        for i, outcome in enumerate(outcomes):
+            estimate = Estimate(value=1.0, low=0.5, high=2.0) if i else None
+            trial = store.start_trial(
+                sweep.id,
+                Suggestion(params={"train.learning_rate": 0.01 + i / 7}, origin="test", predicted_score=estimate),
+                seed=i,
+                owner="host:1",
+                lease_seconds=60.0,
+                suggest_seconds=0.125,
+                provenance=PROVENANCE,
+            )
+            curve = [
+                Measurement(steps=j, elapsed_seconds=j / 3, score=j / 7 if j else None, metrics={"loss": 1 / (j + 1)})
+                for j in range(4)
+            ]
+            store.add_measurements(trial, curve, 60.0)
+            if outcome is not None:
+                store.finish_trial(trial, outcome, [Artifact(kind="log", path=f"/runs/{name}/{i}.log")])
+
+
+def main() -> None:
+    path = ASSETS / f"storage_{HEAD}.db"
+    path.unlink(missing_ok=True)
+    store = open_store(str(path))
+    fill(store)
+    (ASSETS / f"storage_{HEAD}.json").write_text(json.dumps(contents(store), indent=1, ensure_ascii=False) + "\n")
+    store.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""Migrations: from an empty database, from every old one, never from a newer or a foreign one."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from assets.make_old_store import contents
+from sqlalchemy import Engine, inspect, text
+from storing import complete, new_sweep, start
+
+from protein.errors import StoreError
+from storage import open_store, schema
+from storage.engine import WRITE, create_engine, parse_url
+from storage.rows import Base
+
+ASSETS = Path(__file__).parent / "assets"
+OLD = sorted(ASSETS.glob("storage_*.db"))
+
+ADD_AND_REBUILD = """
+import sqlalchemy as sa
+from alembic import op
+from protein.errors import StoreError
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade():
+    with op.batch_alter_table("trials", recreate="always") as batch:
+        batch.add_column(sa.Column("note", sa.Text(), nullable=False, server_default="none"))
+    {more}
+"""
+
+
+@pytest.fixture
+def engine(store_url: str) -> Iterator[Engine]:
+    """Of a database whose schema the migrations made."""
+    open_store(store_url).close()
+    engine = create_engine(parse_url(store_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def by_models(store_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Of a database of the same kind whose schema the row classes made."""
+    url = f"{tmp_path}/models.db" if "sqlite" in store_url else request.getfixturevalue("new_postgresql")()
+    engine = create_engine(parse_url(url))
+    with engine.execution_options(**WRITE).begin() as connection:
+        Base.metadata.create_all(connection)
+    yield engine
+    engine.dispose()
+
+
+def later_migrations(folder: Path, more: str = "") -> Path:
+    """Returns a copy of our migrations with one more, which rebuilds the table of trials."""
+    shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "0002_note.py").write_text(ADD_AND_REBUILD.format(more=more))
+    return folder
+
+
+def version(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as connection:
+        return str(connection.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchone()[0])
+
+
+def test_head_is_the_last_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(schema.MIGRATIONS))
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_heads() == [schema.HEAD]
+    revisions = [script.revision for script in scripts.walk_revisions()]
+    assert sorted(revisions) == [f"{number:04}" for number in range(1, len(revisions) + 1)]
+
+
+def test_the_migrations_make_what_the_row_classes_say(engine: Engine) -> None:
+    with engine.connect() as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_models: Engine) -> None:
+    """Alembic compares neither checks nor keys."""
+
+    def describe(engine: Engine) -> dict[str, Any]:
+        inspector = inspect(engine)
+        return {
+            table: [
+                sorted(map(str, inspector.get_check_constraints(table))),
+                sorted(map(str, inspector.get_unique_constraints(table))),
+                sorted(map(str, inspector.get_foreign_keys(table))),
+                inspector.get_pk_constraint(table),
+                sorted((c["name"], str(c["type"]), c["nullable"]) for c in inspector.get_columns(table)),
+            ]
+            for table in Base.metadata.tables
+        }
+
+    found = describe(engine)
+    assert found == describe(by_models)
+    assert all("'name': None" not in str(kinds[:3]) for kinds in found.values())
+    assert len(found["trials"][0]) == 10
+
+
+def test_sqlite_never_gives_an_id_twice_and_clusters_curves(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "x.db"))
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    with closing(sqlite3.connect(tmp_path / "x.db", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM trials")
+        sql = dict(connection.execute("SELECT name, sql FROM sqlite_master").fetchall())
+    assert start(store, sweep).id > trial.id
+    assert all("AUTOINCREMENT" in sql[table] for table in ("sweeps", "trials", "artifacts"))
+    assert "WITHOUT ROWID" in sql["measurements"]
+    store.close()
+
+
+def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "x.db")).close()
+    engine = create_engine(parse_url(str(tmp_path / "x.db")))
+    with engine.connect() as connection:
+        for pragma, value in (
+            ("journal_mode", "wal"),
+            ("synchronous", 1),
+            ("foreign_keys", 1),
+            ("busy_timeout", 30_000),
+        ):
+            assert connection.execute(text(f"PRAGMA {pragma}")).scalar_one() == value, pragma
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "score = 'NaN'",
+        "score = 9e999",
+        "cost_seconds = -1",
+        "state = 'done'",
+        "state = 'running'",
+        "finished_at = NULL",
+        "score = NULL",
+        "state = 'failed'",
+        "number = -1",
+        "sweep_id = 99",
+    ],
+)
+def test_the_database_itself_refuses_nonsense(engine: Engine, store_url: str, change: str) -> None:
+    store = open_store(store_url)
+    sweep = new_sweep(store)
+    store.finish_trial(start(store, sweep), complete())
+    before = store.trials(sweep.id)
+    with pytest.raises(sqlalchemy.exc.DBAPIError), engine.execution_options(**WRITE).begin() as connection:
+        connection.execute(text(f"UPDATE trials SET {change}"))
+    other = open_store(store_url)
+    assert other.trials(sweep.id) == before
+    other.close()
+    store.close()
+
+
+def test_every_schema_has_an_old_database_to_test_with() -> None:
+    assert [path.stem for path in OLD] == [f"storage_{number:04}" for number in range(1, int(schema.HEAD) + 1)]
+
+
+@pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
+def test_an_old_database_keeps_all_that_it_held(old: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    shutil.copy(old, path)
+    store = open_store(str(path))
+    assert version(path) == schema.HEAD
+    assert contents(store) == json.loads(old.with_suffix(".json").read_text())
+    sweep = store.list_sweeps()[0]
+    assert store.interrupt_orphans(sweep.id, ["host:1"]) == [3]  # and it goes on
+    assert start(store, sweep).number == 4
+    store.close()
+
+
+def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    shutil.copy(ASSETS / "storage_0001.db", path)
+    engine = create_engine(parse_url(str(path)))
+    migrations = later_migrations(tmp_path / "later")
+    schema.bring_up_to_date(engine, "x.db", migrations=migrations, head="0002")
+    assert version(path) == "0002"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*), min(note) FROM trials")).one() == (8, "none")
+        assert connection.execute(text("SELECT count(*) FROM measurements")).scalar_one() == 32  # rebuilding cost none
+        assert connection.execute(text("SELECT count(*) FROM artifacts")).scalar_one() == 6
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
+    assert inspect(engine).get_foreign_keys("measurements")[0]["referred_table"] == "trials"
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("raise StoreError('half done')", "half done"),
+        ("op.execute('DELETE FROM sweeps')", "row 1 of trials belongs to no row of sweeps"),
+    ],
+)
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason: str) -> None:
+    path = tmp_path / "x.db"
+    shutil.copy(ASSETS / "storage_0001.db", path)
+    engine = create_engine(parse_url(str(path)))
+    migrations = later_migrations(tmp_path / "later", more)
+    with pytest.raises(StoreError, match=reason):
+        schema.bring_up_to_date(engine, "x.db", migrations=migrations, head="0002")
+    engine.dispose()
+    assert version(path) == "0001"
+    store = open_store(str(path))
+    assert contents(store) == json.loads((ASSETS / "storage_0001.json").read_text())
+    store.close()
+
+
+@pytest.mark.parametrize("newer", ["0002", "9999"])
+def test_a_newer_schema_is_refused_untouched(tmp_path: Path, newer: str) -> None:
+    path = tmp_path / "x.db"
+    open_store(str(path)).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = ?", (newer,))
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(
+        StoreError, match=rf"x\.db has schema {newer}, .* up to {schema.HEAD}; upgrade with: pip install"
+    ):
+        open_store(str(path))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_newer_schema_on_a_server_is_refused(store_url: str, engine: Engine) -> None:
+    with engine.execution_options(**WRITE).begin() as connection:
+        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0099'"))
+    with pytest.raises(StoreError, match=r"has schema 0099"):
+        open_store(store_url)
+
+
+@pytest.mark.parametrize("value", ["v3.2.0.a", None])
+def test_a_version_that_was_never_ours_is_refused(store_url: str, engine: Engine, value: str | None) -> None:
+    with engine.execution_options(**WRITE).begin() as connection:
+        connection.execute(text(f"DELETE FROM {schema.VERSION_TABLE}"))
+        if value is not None:
+            connection.execute(text(f"INSERT INTO {schema.VERSION_TABLE} VALUES ('{value}')"))
+    with pytest.raises(StoreError, match=r"none of ours"):
+        open_store(store_url)
+
+
+def test_the_database_of_another_program_is_refused_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("CREATE TABLE trials (a); CREATE TABLE alembic_version (version_num TEXT);")
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"another program \(it has the tables alembic_version, trials"):
+        open_store(str(path))
+    assert path.read_bytes() == before
+
+
+def test_a_server_database_in_use_is_refused(new_postgresql: Callable[..., str]) -> None:
+    url = new_postgresql()
+    engine = create_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE mine (a int)"))
+    with pytest.raises(StoreError, match="another program"):
+        open_store(url)
+    assert inspect(engine).get_table_names() == ["mine"]
+    engine.dispose()
+
+
+def test_processes_may_create_one_store_at_once(store_url: str, request: pytest.FixtureRequest) -> None:
+    url = store_url if "sqlite" in store_url else request.getfixturevalue("new_postgresql")()
+    code = "import sys; from storage import open_store; open_store(sys.argv[1]).close()"
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
+    processes = [subprocess.Popen([sys.executable, "-c", code, url], env=environment) for _ in range(4)]
+    assert [process.wait(60) for process in processes] == [0] * 4
+    store = open_store(url)
+    assert store.list_sweeps() == []
+    store.close()
+
+
+def test_opening_a_current_store_does_without_alembic(tmp_path: Path) -> None:
+    open_store(str(tmp_path / "x.db")).close()
+    code = (
+        "import sys; import storage; assert 'sqlalchemy' not in sys.modules;"
+        "storage.open_store(sys.argv[1]).close(); assert 'alembic' not in sys.modules"
+    )
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.db")], env=environment, check=True, timeout=60)
