@@ -1,10 +1,15 @@
-// A pool that splits one call into numbered chunks. The caller works too, so that a call never waits for a thread to
-// wake up: whoever is free takes the next chunk. Which thread runs a chunk is open; what a chunk does must not depend
-// on it.
+// A pool that splits one call into numbered chunks. Every thread has a lane of chunks, the same in every call, so that
+// its part of the data stays in its cache; when its lane is done it takes chunks from the others'. The caller is one of
+// the threads, so a call never waits for another to wake up. Which thread runs a chunk is open; what a chunk does must
+// not depend on it.
 //
 // Workers spin for a moment after a call and then sleep, so that a tight loop of calls pays no wake-up and an idle pool
-// uses no processor. After a fork the child has no workers, and its caller does every chunk itself.
+// uses no processor. A forked child has no workers: there run() does every chunk itself, and the pool must be leaked
+// instead of destroyed, because it holds handles of threads that are not there.
 #pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -34,14 +39,58 @@ class ThreadPool {
     using Work = std::function<void(std::size_t chunk)>;
 
     // `threads` counts the caller.
-    ThreadPool(std::size_t threads, std::size_t chunks) : chunks_(chunks), ticket_(chunks) {
-        for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this] { loop(); });
+    ThreadPool(std::size_t threads, std::size_t chunks) : chunks_(chunks), lanes_(threads) {
+        for (std::size_t i = 0; i < threads; ++i) {
+            lanes_[i].begin = chunks * i / threads;
+            lanes_[i].end = chunks * (i + 1) / threads;
+            lanes_[i].next.store(lanes_[i].end);
+        }
+        try {
+            for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { loop(i); });
+        } catch (...) {  // the system gave no more threads
+            end();
+            throw;
+        }
     }
 
     ThreadPool(const ThreadPool &) = delete;
     ThreadPool &operator=(const ThreadPool &) = delete;
 
-    ~ThreadPool() {
+    ~ThreadPool() { end(); }
+
+    // Whether this process is a child of the one that started the workers.
+    bool forked() const { return getpid() != owner_; }
+
+    // Runs work(0) .. work(chunks - 1), each exactly once, and returns when all are done. `work` must not throw.
+    void run(const Work &work) {
+        if (workers_.empty() || forked()) {
+            for (std::size_t chunk = 0; chunk < chunks_; ++chunk) work(chunk);
+            return;
+        }
+        // Every chunk of the call before is done here, so nobody reads `work_`; a worker that is late for that call
+        // finds empty lanes, or takes chunks of this one, which is as good.
+        work_ = &work;
+        done_.store(0, std::memory_order_relaxed);
+        for (Lane &lane : lanes_) lane.next.store(lane.begin, std::memory_order_release);
+        epoch_.fetch_add(1);     // sequentially consistent, as is the read of sleepers_: either we see the sleeper,
+        if (sleepers_.load()) {  // or it sees the new epoch
+            const std::lock_guard<std::mutex> lock(mutex_);
+            wake_.notify_all();
+        }
+        take_chunks(0);
+        while (done_.load(std::memory_order_acquire) != chunks_) pause_briefly();
+    }
+
+   private:
+    static constexpr int spins = 2000;  // some ten microseconds
+
+    struct alignas(64) Lane {
+        std::atomic<std::size_t> next{0};
+        std::size_t begin = 0;
+        std::size_t end = 0;
+    };
+
+    void end() {
         {
             const std::lock_guard<std::mutex> lock(mutex_);
             stop_ = true;
@@ -51,38 +100,21 @@ class ThreadPool {
         for (auto &worker : workers_) worker.join();
     }
 
-    // Runs work(0) .. work(chunks - 1), each exactly once, and returns when all are done. `work` must not throw.
-    void run(const Work &work) {
-        if (workers_.empty()) {
-            for (std::size_t chunk = 0; chunk < chunks_; ++chunk) work(chunk);
-            return;
-        }
-        // Every chunk of the call before is done here, so nobody holds a ticket and reads `work_`.
-        work_ = &work;
-        done_.store(0, std::memory_order_relaxed);
-        ticket_.store(0, std::memory_order_release);
-        epoch_.fetch_add(1);     // sequentially consistent, as is the read of sleepers_: either we see the sleeper,
-        if (sleepers_.load()) {  // or it sees the new epoch
-            const std::lock_guard<std::mutex> lock(mutex_);
-            wake_.notify_all();
-        }
-        take_chunks();
-        while (done_.load(std::memory_order_acquire) != chunks_) pause_briefly();
-    }
-
-   private:
-    static constexpr int spins = 2000;  // some ten microseconds
-
-    void take_chunks() {
-        for (;;) {
-            const std::size_t chunk = ticket_.fetch_add(1, std::memory_order_acq_rel);
-            if (chunk >= chunks_) return;
-            (*work_)(chunk);
-            done_.fetch_add(1, std::memory_order_release);
+    void take_chunks(std::size_t own) {
+        for (std::size_t k = 0; k < lanes_.size(); ++k) {
+            Lane &lane = lanes_[(own + k) % lanes_.size()];
+            std::size_t taken = 0;
+            while (lane.next.load(std::memory_order_relaxed) < lane.end) {
+                const std::size_t chunk = lane.next.fetch_add(1, std::memory_order_acq_rel);
+                if (chunk >= lane.end) break;
+                (*work_)(chunk);
+                ++taken;
+            }
+            if (taken != 0) done_.fetch_add(taken, std::memory_order_release);
         }
     }
 
-    void loop() {
+    void loop(std::size_t own) {
         std::uint64_t seen = 0;
         for (;;) {
             for (int spin = 0; spin < spins && epoch_.load(std::memory_order_acquire) == seen; ++spin) pause_briefly();
@@ -94,13 +126,14 @@ class ThreadPool {
             }
             seen = epoch_.load();
             if (stop_) return;
-            take_chunks();
+            take_chunks(own);
         }
     }
 
+    const pid_t owner_ = getpid();
     const std::size_t chunks_;
     const Work *work_ = nullptr;
-    alignas(64) std::atomic<std::size_t> ticket_;
+    std::vector<Lane> lanes_;
     alignas(64) std::atomic<std::size_t> done_{0};
     alignas(64) std::atomic<std::uint64_t> epoch_{0};
     std::atomic<int> sleepers_{0};

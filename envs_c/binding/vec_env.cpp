@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "pcg32.h"
+
 namespace envs_c {
 namespace {
 
@@ -16,7 +18,19 @@ struct StateHeader {
     std::uint64_t num_envs;
     std::uint64_t frame_skip;
     std::uint64_t num_episodes;
+    std::uint64_t checksum;  // of everything after the header
 };
+
+// Finds accidents, not forgeries: a state is to be trusted like the checkpoint that it came from.
+std::uint64_t checksum_of(const char *bytes, std::size_t size) {
+    std::uint64_t sum = size;
+    for (std::size_t i = 0; i < size; i += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, bytes + i, std::min<std::size_t>(8, size - i));
+        sum = pcg32_mix(sum ^ word);
+    }
+    return sum;
+}
 
 // One chunk for one thread; else a few a thread, so that a late or slow thread holds nobody up for long, but large
 // enough that claiming one is cheap and that chunks seldom share a cache line of `terminals`.
@@ -38,9 +52,13 @@ VecEnv::VecEnv(const Environment &environment, std::size_t num_envs, std::uint64
       num_chunks_((num_envs + chunk_envs_ - 1) / chunk_envs_),
       storage_((num_envs * environment.state_size + 7) / 8, 0),
       logs_(num_chunks_),
-      pool_(std::min(threads, num_chunks_), num_chunks_) {
+      pool_(std::make_unique<ThreadPool>(std::min(threads, num_chunks_), num_chunks_)) {
     std::vector<float> observations(num_agents() * static_cast<std::size_t>(environment.observation_size));
     reset(seed, observations.data());
+}
+
+VecEnv::~VecEnv() {
+    if (pool_->forked()) static_cast<void>(pool_.release());
 }
 
 void VecEnv::reset(std::uint64_t seed, float *observations) {
@@ -68,7 +86,7 @@ void VecEnv::step(StepArrays arrays) {
         environment_.step(storage_.data(), 0, num_envs_, arrays, episodes_);
         return;
     }
-    pool_.run([&](std::size_t chunk) {
+    pool_->run([&](std::size_t chunk) {
         const std::size_t begin = chunk * chunk_envs_;
         const std::size_t end = std::min(begin + chunk_envs_, num_envs_);
         environment_.step(storage_.data(), begin, end, arrays, logs_[chunk]);
@@ -96,10 +114,10 @@ std::string VecEnv::get_state() {
     header.num_envs = num_envs_;
     header.frame_skip = static_cast<std::uint64_t>(frame_skip_);
     header.num_episodes = episodes_.size();
-    std::string bytes(reinterpret_cast<const char *>(&header), sizeof header);
-    bytes.append(reinterpret_cast<const char *>(storage_.data()), num_envs_ * environment_.state_size);
-    bytes.append(reinterpret_cast<const char *>(episodes_.data()), episodes_.size() * sizeof(Episode));
-    return bytes;
+    std::string body(reinterpret_cast<const char *>(storage_.data()), num_envs_ * environment_.state_size);
+    body.append(reinterpret_cast<const char *>(episodes_.data()), episodes_.size() * sizeof(Episode));
+    header.checksum = checksum_of(body.data(), body.size());
+    return std::string(reinterpret_cast<const char *>(&header), sizeof header) + body;
 }
 
 void VecEnv::set_state(const std::string &bytes) {
@@ -120,7 +138,9 @@ void VecEnv::set_state(const std::string &bytes) {
     const std::size_t rest = bytes.size() - sizeof header;
     if (rest < states || (rest - states) % sizeof(Episode) != 0 ||
         (rest - states) / sizeof(Episode) != header.num_episodes)
-        throw std::invalid_argument("the state is cut short: " + std::to_string(bytes.size()) + " bytes");
+        throw std::invalid_argument("the state is cut short or too long: " + std::to_string(bytes.size()) + " bytes");
+    if (checksum_of(bytes.data() + sizeof header, rest) != header.checksum)
+        throw std::invalid_argument("the state is damaged: its checksum does not match");
     std::memcpy(storage_.data(), bytes.data() + sizeof header, states);
     episodes_.resize(header.num_episodes);
     if (!episodes_.empty()) std::memcpy(episodes_.data(), bytes.data() + sizeof header + states, rest - states);

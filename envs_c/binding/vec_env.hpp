@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ class VecEnv {
    public:
     VecEnv(const Environment &environment, std::size_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
            std::size_t threads);
+    ~VecEnv();
 
     const Environment &environment() const { return environment_; }
     std::size_t num_envs() const { return num_envs_; }
@@ -48,7 +50,7 @@ class VecEnv {
     std::vector<std::vector<Episode>> logs_;  // one a chunk, empty between steps
     std::vector<Episode> episodes_;
     std::mutex mutex_;  // one call at a time; others wait
-    ThreadPool pool_;   // last: its workers end first
+    std::unique_ptr<ThreadPool> pool_;
 };
 
 }  // namespace envs_c
