@@ -1,0 +1,42 @@
+"""The space-filling initial design: scrambled Sobol points with the cost parameter in its cheapest share.
+
+Where the first trials are spent decides what a small budget can buy: ten points over the whole box cost several times
+what ten points at the cheap end cost, and teach hardly more about the other parameters.
+"""
+
+import numpy as np
+from scipy.stats import qmc
+
+from protein.designer.known import Known, keys
+from protein.gp import Array
+from protein.space import Space
+
+_NUM_POINTS = 256  # of the sequence that are looked through for valid ones
+
+
+def initial_points(space: Space, *, seed: int, cost_share: float) -> Array:
+    """Returns a sequence of valid points, `n x d`, in the order in which the design takes them.
+
+    Args:
+        space: at most 21201 parameters (the Sobol generator's limit).
+        seed: of the scrambling; the same seed gives the same sequence.
+        cost_share: the cost parameter stays in this lowest share of its unit range, in (0, 1].
+    """
+    rng = np.random.default_rng([seed, 1])
+    x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
+    if space.cost_index is not None:
+        x[:, space.cost_index] *= cost_share
+    x = space.canonical(x)
+    x = x[space.valid(x)]
+    return np.concatenate([x, space.sample(_NUM_POINTS, rng)])
+
+
+def next_initial_point(points: Array, known: Known) -> Array | None:
+    """Returns the first point of the design that was not tried and is not running, `d`, or None when all were.
+
+    The position follows from the trials themselves, so an interrupted point comes again and a finished one never does.
+    """
+    for point, key in zip(points, keys(points), strict=True):
+        if key not in known.taken:
+            return np.asarray(point)
+    return None

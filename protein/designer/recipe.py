@@ -1,0 +1,22 @@
+"""The engine's settings, in one place, so that a benchmark can switch each of them."""
+
+import dataclasses
+
+from protein.acquisition import COST_EXPONENT, NUM_LEVELS
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What the engine does where. `docs/log.md` has the measurements behind the defaults."""
+
+    num_initial: int = 8  # space-filling trials after the user's own config
+    initial_cost_share: float = 0.3  # they keep the cost parameter in this lowest share of its range
+    cost_exponent: float = COST_EXPONENT
+    num_levels: int = NUM_LEVELS
+    num_uniform: int = 400  # candidates over the whole box
+    num_local: int = 600  # candidates around the front, the top few and the user's own config
+    num_rungs: int = 16  # candidates along the cost parameter, for each center
+    num_centers: int = 12
+    num_refined: int = 6  # best candidates that each round of refinement starts from
+    num_refinements: int = 32  # candidates around each of them
+    refine_widths: tuple[float, ...] = (0.1, 0.03)

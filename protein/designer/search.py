@@ -1,0 +1,160 @@
+"""The model phase: fit what is known, score candidates, say why the best one is worth its cost."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from protein.acquisition import cost_levels, front_at, log_value
+from protein.designer.budget import Allowance, cheapest_points
+from protein.designer.candidates import ladders, neighbours, spread
+from protein.designer.known import Known
+from protein.designer.recipe import Recipe
+from protein.gp import Array
+from protein.models import FailureModel, ScoreModel
+from protein.pareto import MIN_COST_SECONDS, front_indices
+from protein.space import Space
+from protein.types import Estimate
+
+_Z80 = 1.2816  # a central 80 % interval of a standard normal
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """A chosen point, `x_unit` of `d`, the reason for it, and what the models expect of it."""
+
+    x_unit: Array
+    origin: str
+    predicted_score: Estimate | None
+    predicted_cost_seconds: Estimate | None
+
+
+class Search:
+    """One suggestion's worth of models and candidates."""
+
+    def __init__(
+        self,
+        space: Space,
+        known: Known,
+        allowance: Allowance,
+        recipe: Recipe,
+        start: Array | None,
+        listed: Array | None,
+        rng: np.random.Generator,
+    ) -> None:
+        """Fits the models. `known` has at least one score; `start` is the user's own config, `d`; `listed` is every
+        point of a space that has few, `n x d`."""
+        assert allowance.model is not None
+        self._space, self._known, self._allowance, self._recipe, self._rng = space, known, allowance, recipe, rng
+        self._start, self._listed = start, listed
+        self._cost = allowance.model
+        self._score = ScoreModel.fit(space, known.x_scored, known.scores)
+        self._failure = FailureModel.fit(space, known.x_tried, known.ok)
+        x_front = np.concatenate([known.x_scored, known.x_running])
+        log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
+        if len(known.x_running):
+            # What runs is counted as if it gave what is expected of it: the next trial looks for something else.
+            self._score = self._score.believe(known.x_running)
+            log_cost = np.concatenate([log_cost, self._cost.predict(known.x_running)[0]])
+        self._x_front, self._front_log_cost = x_front, log_cost
+        self._front_mean, _ = self._score.predict(x_front)
+
+    def pick(self) -> Pick | None:
+        """Returns the most valuable point that may be started, or None when none may."""
+        centers = self._centers()
+        x = self._listed if self._listed is not None else spread(self._space, centers, self._recipe, self._rng)
+        x = self._startable(x)
+        if not len(x):
+            x = self._startable(cheapest_points(self._space, self._allowance, np.concatenate([centers, self._fresh()])))
+            if not len(x):
+                return None
+        levels, front = self._levels(x)
+        value = self._value(x, levels, front)
+        for width in self._recipe.refine_widths if self._listed is None else ():
+            best = x[np.argsort(-value, kind="stable")[: self._recipe.num_refined]]
+            more = [neighbours(self._space, best, self._recipe.num_refinements, (width / 3.0, width), self._rng)]
+            more.append(ladders(self._space, best[:2], self._recipe.num_rungs, self._rng))
+            more_x = self._startable(np.concatenate(more))
+            if len(more_x):
+                x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
+        return self._describe(x[int(np.argmax(value))])
+
+    def _fresh(self) -> Array:
+        return self._space.sample(64, self._rng)
+
+    def _startable(self, x: Array) -> Array:
+        x = self._known.untried(x)
+        return np.asarray(x[self._allowance.fits(x)]) if len(x) else x
+
+    def _centers(self) -> Array:
+        """The front as the model sees it, the best few at any cost, and the user's own config."""
+        front = front_indices(self._front_mean, np.exp(self._front_log_cost))[::-1]
+        top = np.argsort(-self._front_mean, kind="stable")[:5]
+        chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[: self._recipe.num_centers]
+        centers = self._x_front[chosen]
+        return np.concatenate([centers, self._start[None, :]]) if self._start is not None else centers
+
+    def _levels(self, x: Array) -> tuple[Array, Array]:
+        """Levels from the cheapest to the dearest cost that is known or could be chosen, and the front at them."""
+        mean, _ = self._cost.predict(x)
+        low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
+        high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
+        levels = cost_levels(low, high, self._recipe.num_levels)
+        return levels, front_at(levels, self._front_mean, self._front_log_cost)
+
+    def _value(self, x: Array, levels: Array, front: Array) -> Array:
+        mean, sd = self._score.predict(x)
+        cost_mean, cost_sd = self._cost.predict(x)
+        return log_value(
+            mean,
+            sd,
+            cost_mean,
+            cost_sd,
+            self._failure.p_ok(x),
+            levels=levels,
+            front=front,
+            cost_exponent=self._recipe.cost_exponent,
+        )
+
+    def _describe(self, x: Array) -> Pick:
+        mean, sd = self._score.predict(x[None, :])
+        cost_mean, cost_sd = self._cost.predict(x[None, :])
+        spread_z = _Z80 * math.sqrt(float(sd[0]) ** 2 + self._score.process.noise)
+        low, middle, high = (self._score.scale.to_score(float(mean[0]) + k * spread_z) for k in (-1.0, 0.0, 1.0))
+        log_cost, log_spread = float(cost_mean[0]), _Z80 * float(cost_sd[0])
+        seconds = math.exp(log_cost)
+        fallbacks = [
+            f"{name}: {process.fallback}"
+            for name, process in (
+                ("score model", self._score.process),
+                ("cost model", self._cost.process),
+                ("failure model", self._failure.process),
+            )
+            if process is not None and process.fallback
+        ]
+        return Pick(
+            x_unit=x,
+            origin=self._reason(log_cost) + "".join(f" ({fallback})" for fallback in fallbacks),
+            predicted_score=Estimate(value=middle, low=low, high=high),
+            predicted_cost_seconds=Estimate(
+                value=seconds, low=math.exp(log_cost - log_spread), high=math.exp(log_cost + log_spread)
+            ),
+        )
+
+    def _reason(self, log_cost: float) -> str:
+        seconds = format_seconds(math.exp(log_cost))
+        index = front_indices(self._front_mean, np.exp(self._front_log_cost))
+        cheapest, dearest = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
+        if log_cost < cheapest - 0.1:
+            return f"cheap probe at {seconds}"
+        if log_cost > dearest + 0.1:
+            return f"extending the front to {seconds}"
+        return f"improving the front near {seconds}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Returns a duration to about two digits, as in "0.4 s", "40 s", "12 min", "3.5 h"."""
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2.0 * size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} s"

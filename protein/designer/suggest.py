@@ -1,0 +1,158 @@
+"""The designers: what to try next, in the order own config, initial design, models.
+
+Invariants of every `suggest`, whatever the history (see `protein.ports.Designer`): the same arguments give the same
+suggestion; it satisfies every constraint; it is no point that was tried or is running; it fits the budget by the rule
+in `protein.designer.budget`; numerical trouble ends in a valid random point whose `origin` says so, never in an
+exception.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from protein.designer.budget import Allowance, cheapest_points
+from protein.designer.candidates import all_points, ladders
+from protein.designer.initial import initial_points, next_initial_point
+from protein.designer.known import Known, keys
+from protein.designer.recipe import Recipe
+from protein.designer.search import Search
+from protein.gp import Array, single_thread
+from protein.models import FailureModel
+from protein.space import Space
+from protein.types import Observation, Params, Suggestion
+
+_logger = logging.getLogger(__name__)
+_NUM_RANDOM = 256  # points drawn where one random point is wanted that is new and fits the budget
+
+
+class RandomDesigner:
+    """The user's own config, then uniform valid points: the baseline that any search has to beat."""
+
+    def __init__(self, space: Space, start: Params | None) -> None:
+        self._space = space
+        self._start = space.snap(start) if start is not None else None
+        self._listed = all_points(space)
+
+    def suggest(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        *,
+        remaining_seconds: float | None,
+        max_trial_seconds: float | None,
+        seed: int,
+    ) -> Suggestion | None:
+        """See `protein.ports.Designer`."""
+        with single_thread(), np.errstate(all="ignore"):
+            known = Known.of(self._space, history, running)
+            if remaining_seconds is not None and remaining_seconds <= 0:
+                return None
+            if known.num_trials == 0 and self._start is not None:
+                return Suggestion(params=self._start, origin="your own config")
+            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+            x = _random_point(self._space, known, allowance, self._listed, np.random.default_rng(seed))
+            return None if x is None else Suggestion(params=self._space.from_unit(x), origin="random")
+
+
+class ProteinDesigner:
+    """The engine: own config, cheap space-filling design, then cost-aware improvement of the front."""
+
+    def __init__(self, space: Space, start: Params | None, *, seed: int, recipe: Recipe) -> None:
+        self._space, self._recipe = space, recipe
+        self._start = space.snap(start) if start is not None else None
+        self._start_origin = "your own config"
+        if start is not None and self._start != dict(start):
+            self._start_origin += ", moved into the space"
+        self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0] if self._start is not None else None
+        self._listed = all_points(space)
+        self._initial = initial_points(space, seed=seed, cost_share=recipe.initial_cost_share)
+
+    def suggest(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        *,
+        remaining_seconds: float | None,
+        max_trial_seconds: float | None,
+        seed: int,
+    ) -> Suggestion | None:
+        """See `protein.ports.Designer`."""
+        # Overflow in a far tail is expected and handled where it matters; a warning would be noise in the user's log.
+        with single_thread(), np.errstate(all="ignore"):
+            known = Known.of(self._space, history, running)
+            if remaining_seconds is not None and remaining_seconds <= 0:
+                return None
+            if self._start is not None and known.num_trials == 0:
+                return Suggestion(params=self._start, origin=self._start_origin)
+            rng = np.random.default_rng(seed)
+            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+            position = known.num_trials - (self._start is not None)
+            if position < self._recipe.num_initial:
+                return self._design(known, allowance, position, rng)
+            if not len(known.scores):
+                return self._look_for_a_score(known, allowance, rng)
+            try:
+                search = Search(self._space, known, allowance, self._recipe, self._x_start, self._listed, rng)
+                pick = search.pick()
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+                _logger.warning("the models failed, falling back to a random point", exc_info=True)
+                x = _random_point(self._space, known, allowance, self._listed, rng)
+                origin = f"random point, the models failed ({type(error).__name__}: {error})"
+                return None if x is None else Suggestion(params=self._space.from_unit(x), origin=origin)
+            if pick is None:
+                return None
+            return Suggestion(
+                params=self._space.from_unit(pick.x_unit),
+                origin=pick.origin,
+                predicted_score=pick.predicted_score,
+                predicted_cost_seconds=pick.predicted_cost_seconds,
+            )
+
+    def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
+        """The next point of the initial design; where it would overrun, the same point at a lower cost."""
+        origin = f"initial design {position + 1} of {self._recipe.num_initial}"
+        x = next_initial_point(self._initial, known)
+        if x is None:  # a small discrete space whose design points are all taken
+            x = _random_point(self._space, known, allowance, self._listed, rng)
+            return None if x is None else Suggestion(params=self._space.from_unit(x), origin=f"{origin}, random")
+        if not allowance.fits(x[None, :])[0]:
+            lower = ladders(self._space, x[None, :], 4 * self._recipe.num_rungs, rng)
+            lower = known.untried(lower)
+            lower = lower[allowance.fits(lower)] if len(lower) else lower
+            if len(lower):
+                assert self._space.cost_index is not None
+                x = lower[int(np.argmax(lower[:, self._space.cost_index]))]
+                origin += ", made cheaper to fit the budget"
+            else:
+                fitting = _random_point(self._space, known, allowance, self._listed, rng)
+                if fitting is None:
+                    return None
+                x, origin = fitting, f"{origin}, random to fit the budget"
+        return Suggestion(params=self._space.from_unit(x), origin=origin)
+
+    def _look_for_a_score(self, known: Known, allowance: Allowance, rng: np.random.Generator) -> Suggestion | None:
+        """Everything has failed so far: the point that looks least like the failures."""
+        x = self._listed if self._listed is not None else self._space.sample(_NUM_RANDOM, rng)
+        x = known.untried(x)
+        x = x[allowance.fits(x)] if len(x) else x
+        if not len(x):
+            return None
+        p_ok = FailureModel.fit(self._space, known.x_tried, known.ok).p_ok(x)
+        best = x[int(np.argmax(p_ok))]
+        return Suggestion(params=self._space.from_unit(best), origin="no score yet, away from what failed")
+
+
+def _random_point(
+    space: Space, known: Known, allowance: Allowance, listed: Array | None, rng: np.random.Generator
+) -> Array | None:
+    """Returns a uniform point that is valid, new and allowed, `d`; the cheapest where few are; None where none is."""
+    x = known.untried(listed[rng.permutation(len(listed))] if listed is not None else space.sample(_NUM_RANDOM, rng))
+    fitting = x[allowance.fits(x)] if len(x) else x
+    if not len(fitting):
+        x = known.untried(cheapest_points(space, allowance, x))
+        fitting = x[allowance.fits(x)] if len(x) else x
+    return np.asarray(fitting[0]) if len(fitting) else None
+
+
+__all__ = ["ProteinDesigner", "RandomDesigner", "keys"]

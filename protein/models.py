@@ -1,0 +1,186 @@
+"""What the engine believes about a trial before it is run: its score, its cost, and whether it will fail.
+
+Notation
+    x_unit     `n x d` unit coordinates (see `protein.space`); the models see `space.features(x_unit)`
+    z          a score on the models' scale: standardised, far outliers compressed; monotone in the score
+    mu, sd     posterior mean and standard deviation
+    p_ok       probability that a trial ends with a score
+
+Each model is built from arrays and is immutable. A fit that failed says so in `fallback`.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from protein.gp import Array, GaussianProcess, Prior, fit
+from protein.pareto import MIN_COST_SECONDS
+from protein.space import Space
+
+LOW_FENCE = 3.0  # scores this many interquartile ranges below the lower quartile and lower are compressed
+HIGH_FENCE = 1000.0  # and this many above the upper quartile
+_LENGTHSCALE_SD = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScoreScale:
+    """The monotone map between raw scores and z: linear between two fences, logarithmic beyond them.
+
+    How bad a bad trial is does not matter, so the lower fence is near and one score of -10^6 cannot press all others
+    together. How good a good one is does matter (a game is lost by 21 points until learning takes off), so the upper
+    fence is far. All scores equal: z is 0.
+
+    Attributes:
+        low, high: the fences, in scores; infinite where nothing is compressed.
+        unit: interquartile range of the scores.
+        mean, sd: of the scores after compression.
+    """
+
+    low: float
+    high: float
+    unit: float
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, scores: Array) -> "ScoreScale":
+        """Returns the scale of scores, `n >= 1`, finite."""
+        q1, q3 = (float(q) for q in np.quantile(scores, [0.25, 0.75]))
+        unit = q3 - q1
+        if math.isfinite(unit) and unit > 1e-9 * max(abs(q1), abs(q3)):
+            scale = cls(q1 - LOW_FENCE * unit, q3 + HIGH_FENCE * unit, unit, 0.0, 1.0)
+        else:  # most scores are equal: there is no width to measure an outlier by
+            scale = cls(-math.inf, math.inf, 1.0, 0.0, 1.0)
+        compressed = scale.to_z(scores)
+        # The peak is divided out first: the squares of scores of 10^200 would overflow.
+        peak = max(float(np.max(np.abs(compressed))), 1e-300)
+        mean, sd = float(np.mean(compressed / peak)) * peak, float(np.std(compressed / peak)) * peak
+        return dataclasses.replace(scale, mean=mean, sd=sd if sd > 1e-9 * abs(mean) else 0.0)
+
+    def to_z(self, scores: Array) -> Array:
+        """Returns z of scores, `n`."""
+        s = np.asarray(scores, dtype=np.float64)
+        inside = np.clip(s, self.low, self.high)
+        beyond = np.sign(s - inside) * self.unit * np.log1p(np.abs(s - inside) / self.unit)
+        if self.sd == 0.0:
+            return np.zeros_like(s)
+        return np.asarray((inside + beyond - self.mean) / self.sd)
+
+    def to_score(self, z: float) -> float:
+        """Returns the score at z, the inverse of `to_z`; the mean where all scores were equal."""
+        value = self.mean + self.sd * z
+        inside = min(max(value, self.low), self.high)
+        beyond = math.expm1(min(abs(value - inside) / self.unit, 100.0)) * self.unit
+        return inside + math.copysign(beyond, value - inside)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScoreModel:
+    """A Gaussian process over z."""
+
+    space: Space
+    scale: ScoreScale
+    process: GaussianProcess
+
+    @classmethod
+    def fit(cls, space: Space, x_unit: Array, scores: Array) -> "ScoreModel":
+        """Fits to `n >= 1` points and finite scores."""
+        scale = ScoreScale.of(scores)
+        prior = Prior(
+            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
+            log_outputscale=(0.0, 0.7),
+            log_noise=(math.log(1e-3), 1.5),
+        )
+        features = space.features(x_unit)
+        return cls(space, scale, fit(features, scale.to_z(scores), space.feature_groups(), prior))
+
+    def predict(self, x_unit: Array) -> tuple[Array, Array]:
+        """Returns mu and sd of z without noise, `m` each."""
+        return self.process.predict(self.space.features(x_unit))
+
+    def believe(self, x_unit: Array) -> "ScoreModel":
+        """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""
+        features = self.space.features(x_unit)
+        mean, _ = self.process.predict(features)
+        return dataclasses.replace(self, process=self.process.condition(features, mean))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CostModel:
+    """Log cost in seconds: ln(cost parameter) + bias + linear weights + a Gaussian process, one joint posterior.
+
+    Cost is proportional to the cost parameter a priori (an epoch more costs an epoch more); weights and process learn
+    how the truth departs from it. Without a cost parameter the weights are free to find what is dear.
+    """
+
+    space: Space
+    center: float
+    process: GaussianProcess
+
+    @classmethod
+    def fit(cls, space: Space, x_unit: Array, cost_seconds: Array) -> "CostModel":
+        """Fits to `n >= 1` points and their costs; zero costs count as `MIN_COST_SECONDS`."""
+        log_cost = np.log(np.maximum(cost_seconds, MIN_COST_SECONDS)) - _log_cost_parameter(space, x_unit)
+        center = float(np.median(log_cost))
+        known = space.cost_index is not None
+        prior = Prior(
+            log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
+            log_outputscale=(math.log(0.05), 1.0),
+            log_noise=(math.log(3e-3), 1.5),
+            bias_variance=1.0,
+            linear_variance=0.5 if known else 4.0,
+        )
+        features = space.features(x_unit)
+        return cls(space, center, fit(features, log_cost - center, space.feature_groups(), prior))
+
+    def predict(self, x_unit: Array) -> tuple[Array, Array]:
+        """Returns mu and sd, `m` each, of ln cost in seconds, as it will be measured (noise included)."""
+        mean, sd = self.process.predict(self.space.features(x_unit))
+        mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
+        return mu, np.sqrt(sd * sd + self.process.noise)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FailureModel:
+    """A Gaussian process over +1 (gave a score) and -1 (failed), squashed to a probability."""
+
+    space: Space
+    center: float
+    process: GaussianProcess | None  # None: nothing has failed yet
+
+    @classmethod
+    def fit(cls, space: Space, x_unit: Array, ok: NDArray[np.bool_]) -> "FailureModel":
+        """Fits to `n` points and whether they gave a score, `n`."""
+        if not len(ok) or bool(np.all(ok)):
+            return cls(space, 1.0, None)
+        # Two invented successes keep the level above 0 where everything has failed so far: the search has to go on.
+        center = 2.0 * (float(np.sum(ok)) + 2.0) / (len(ok) + 2.0) - 1.0
+        prior = Prior(
+            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
+            log_outputscale=(0.0, 0.7),
+            log_noise=(math.log(0.05), 1.0),
+        )
+        target = 2.0 * np.asarray(ok, dtype=np.float64) - 1.0 - center
+        return cls(space, center, fit(space.features(x_unit), target, space.feature_groups(), prior))
+
+    def p_ok(self, x_unit: Array) -> Array:
+        """Returns the probability of a score, `m`, within (0, 1]; 1 before anything has failed."""
+        if self.process is None:
+            return np.ones(len(x_unit))
+        mean, sd = self.process.predict(self.space.features(x_unit))
+        squashed = ndtr((self.center + mean) / np.sqrt(sd * sd + 0.25))
+        return np.asarray(np.maximum(squashed, 1e-6))
+
+
+def _log_cost_parameter(space: Space, x_unit: Array) -> Array:
+    """ln of the cost parameter's value, `n`; 0 where it has none or may be 0 or negative."""
+    if space.cost_index is None:
+        return np.zeros(len(x_unit))
+    parameter = space.parameters[space.cost_index]
+    low = getattr(parameter, "low", 0)
+    if low <= 0:
+        return np.zeros(len(x_unit))
+    return np.log(parameter.decode(x_unit[:, space.cost_index]))
