@@ -35,7 +35,7 @@ def to_toml(config: Mapping[str, Mapping[str, Any]], space: Space, origin: str) 
     sweep: dict[str, Any] = {"constraints": list(space.constraints)}
     if space.cost_parameter is not None:
         sweep["cost_parameter"] = space.cost_parameter
-    blocks.append("[sweep]\n" + tomli_w.dumps(sweep))
+    blocks.append("[sweep]\n" + tomli_w.dumps(sweep, indent=2))
     return "\n".join(blocks)
 
 
@@ -49,4 +49,4 @@ def _range_table(value: Any, parameter: Parameter) -> str:
 
 def _line(key: str, value: Any) -> str:
     # An inline table must be one line; the writer breaks arrays over several, and line ends in texts are escaped.
-    return " ".join(tomli_w.dumps({key: value}).split("\n")).strip()
+    return " ".join(tomli_w.dumps({key: value}, indent=0).split("\n")).strip()

@@ -1,0 +1,93 @@
+"""Sweeps and trials as plain data with stable keys: what `--json` prints. Times are ISO 8601, in UTC."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from protein import pareto
+from protein.types import INTERRUPTED, Estimate, SweepRecord, TrialRecord, TrialState
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many trials of a sweep ended how."""
+
+    running: int
+    complete: int
+    pruned: int
+    failed: int
+    interrupted: int  # not among `failed`
+
+    @property
+    def finished(self) -> int:
+        return self.complete + self.pruned + self.failed + self.interrupted
+
+
+def counts(trials: Sequence[TrialRecord]) -> Counts:
+    interrupted = sum(trial.state is TrialState.FAILED and trial.reason == INTERRUPTED for trial in trials)
+    of = {state: sum(trial.state is state for trial in trials) for state in TrialState}
+    return Counts(
+        running=of[TrialState.RUNNING],
+        complete=of[TrialState.COMPLETE],
+        pruned=of[TrialState.PRUNED],
+        failed=of[TrialState.FAILED] - interrupted,
+        interrupted=interrupted,
+    )
+
+
+def spent_seconds(trials: Sequence[TrialRecord]) -> float:
+    """Returns the training seconds that all trials cost, running ones included."""
+    return sum(trial.cost_seconds for trial in trials)
+
+
+def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    best = pareto.best_under(trials)
+    return {
+        "name": record.spec.name,
+        "env": record.spec.env,
+        "method": record.spec.method,
+        "seed": record.spec.seed,
+        "created_at": record.created_at.isoformat(),
+        "max_cost_seconds": record.max_cost_seconds,
+        "spent_seconds": spent_seconds(trials),
+        "trials": dataclasses.asdict(counts(trials)),
+        "best": None if best is None else point(best),
+    }
+
+
+def point(record: TrialRecord) -> dict[str, Any]:
+    """Returns what places a trial on the front, and its params."""
+    return {
+        "number": record.number,
+        "score": record.score,
+        "cost_seconds": record.cost_seconds,
+        "steps": record.steps,
+        "params": dict(record.params),
+    }
+
+
+def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
+    """Returns everything about a trial; its learning curve only when asked."""
+    values: dict[str, Any] = {
+        **point(record),
+        "seed": record.seed,
+        "state": str(record.state),
+        "reason": record.reason,
+        "origin": record.origin,
+        "predicted_score": _estimate(record.predicted_score),
+        "predicted_cost_seconds": _estimate(record.predicted_cost_seconds),
+        "suggest_seconds": record.suggest_seconds,
+        "timings": dict(record.timings),
+        "metrics": dict(record.metrics),
+        "artifacts": [dataclasses.asdict(artifact) for artifact in record.artifacts],
+        "provenance": dataclasses.asdict(record.provenance),
+        "started_at": record.started_at.isoformat(),
+        "finished_at": None if record.finished_at is None else record.finished_at.isoformat(),
+    }
+    if curve:
+        values["curve"] = [dataclasses.asdict(measurement) for measurement in record.curve]
+    return values
+
+
+def _estimate(value: Estimate | None) -> dict[str, float] | None:
+    return None if value is None else dataclasses.asdict(value)

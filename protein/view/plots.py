@@ -1,0 +1,114 @@
+"""The Pareto plot as a picture: score against training seconds, for a report or a README."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from protein import pareto
+from protein.config.units import format_duration
+from protein.errors import UsageError
+from protein.types import TrialRecord, TrialState
+from protein.view import text
+from protein.view.scatter import bounds, cost_bounds, cost_ticks
+
+INCHES = (9.0, 5.5)
+DOTS_PER_INCH = 120
+FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
+
+
+def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
+    """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
+
+    Args:
+        trials: of one sweep; running ones are left out.
+        title: stands above the plot.
+        path: the file; its folder is made.
+
+    Raises:
+        UsageError: no trial has a score.
+        OSError: the file cannot be written.
+    """
+    done = [trial for trial in trials if trial.state.finished]
+    scored = [trial for trial in done if trial.score is not None]
+    if not scored:
+        raise UsageError("there is nothing to plot: no trial has a score yet; let the sweep run on")
+    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    left, right = cost_bounds([trial.cost_seconds for trial in scored])
+    low, high = bounds([trial.score for trial in scored if trial.score is not None])
+    margin, stretch = (high - low) * 0.08, (right / left) ** 0.04
+    axes.set_xscale("log")
+    axes.set_xlim(left / stretch, right * stretch)
+    axes.set_ylim(low - margin, high + margin * 1.6)
+    ticks = _thinned(cost_ticks(left / stretch, right * stretch), left, right)
+    axes.set_xticks(ticks, [format_duration(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("cost: time of training (log scale)")
+    axes.set_ylabel("score")
+    axes.set_title(title, loc="left", fontsize=11)
+    _draw_trials(axes, done, left, right, low - margin * 0.7)
+    _draw_front(axes, done, right * stretch)
+    # Outside, where it can cover no point.
+    figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: float, bottom: float) -> None:
+    complete = [trial for trial in done if trial.state is TrialState.COMPLETE]
+    pruned = [trial for trial in done if trial.state is TrialState.PRUNED and trial.score is not None]
+    failed = [trial for trial in done if trial.state is TrialState.FAILED]
+    _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
+    _points(axes, pruned, "stopped early", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
+    if failed:  # they have no score: they stand along the axis, where they ended
+        costs = [min(max(trial.cost_seconds, left), right) for trial in failed]
+        label = f"failed ({len(failed)})"
+        axes.scatter(costs, [bottom] * len(costs), marker="x", color=FAILED_COLOR, s=30, linewidths=1.4, label=label)
+
+
+def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) -> None:
+    if trials:
+        costs = [max(trial.cost_seconds, pareto.MIN_COST_SECONDS) for trial in trials]
+        axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
+
+
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
+    front = pareto.front(done)
+    if not front:
+        return
+    costs = [max(trial.cost_seconds, pareto.MIN_COST_SECONDS) for trial in front]
+    scores = [trial.score for trial in front]
+    axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.6)
+    label = f"Pareto front ({len(front)})"
+    axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
+    best, knee = front[-1], pareto.knee(done)
+    if knee is not None and knee is not best:
+        _mark(axes, knee, "knee", marker="D", size=70)
+    _mark(axes, best, "best", marker="*", size=190)
+
+
+def _mark(axes: Any, trial: TrialRecord, name: str, *, marker: str, size: float) -> None:
+    cost = max(trial.cost_seconds, pareto.MIN_COST_SECONDS)
+    label = f"{name}: {text.score(trial.score)} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
+    style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
+    axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
+    # Above and to the left of the front there is nothing.
+    place = {"xytext": (-9, 7), "textcoords": "offset points", "ha": "right"}
+    axes.annotate(name, (cost, trial.score), fontsize=10, fontweight="bold", color=FRONT_COLOR, zorder=5, **place)
+
+
+def _thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:
+    """Returns the ticks of a log axis that stand far enough apart to be read."""
+    kept: list[float] = []
+    for tick in ticks:
+        if not kept or tick / kept[-1] >= (right / left) ** 0.045:
+            kept.append(tick)
+    return kept

@@ -1,0 +1,50 @@
+"""How far a sweep is: what of its budget is spent, what is left, and when that will be gone."""
+
+import dataclasses
+from datetime import datetime, timedelta
+
+from protein.sweep import SweepStatus
+from protein.view import text
+
+MIN_SPENT_SECONDS = 1.0  # a rate over less is noise
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Costs are seconds of training; the ETA is wall clock."""
+
+    spent_seconds: float
+    budget_seconds: float | None
+    eta_seconds: float | None  # None: no budget, or too early to say
+
+    @property
+    def left_seconds(self) -> float | None:
+        return None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
+
+    def line(self, *, clock: bool = False) -> str:
+        """Returns it as a phrase; with `clock`, the hour at which it will be done is added."""
+        if self.budget_seconds is None or self.left_seconds is None:
+            return f"{text.seconds(self.spent_seconds)} spent, no budget set"
+        parts = [
+            f"{text.seconds(self.spent_seconds)} of {text.seconds(self.budget_seconds)} spent",
+            f"{text.seconds(self.left_seconds)} left",
+        ]
+        if self.eta_seconds is not None:
+            when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if clock else ""
+            parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
+        return ", ".join(parts)
+
+
+def progress(status: SweepStatus, spent_before: float) -> Progress:
+    """Returns the progress of a sweep.
+
+    Args:
+        status: the sweep now.
+        spent_before: what had been spent when this process took it up; the ETA goes by the rate since then.
+    """
+    spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
+    eta = None
+    gained = spent - spent_before
+    if budget is not None and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:
+        eta = max(budget - spent, 0.0) * status.elapsed_seconds / gained
+    return Progress(spent_seconds=spent, budget_seconds=budget, eta_seconds=eta)

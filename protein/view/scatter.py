@@ -1,0 +1,124 @@
+"""Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
+
+    ●  on the front      ★  the best      ·  complete      ○  stopped early      ×  failed or interrupted
+
+The cost axis is logarithmic; both axes are labelled at round values.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from protein import pareto
+from protein.config.units import format_duration
+from protein.types import TrialRecord, TrialState
+
+MIN_WIDTH, MIN_HEIGHT = 24, 6
+_ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
+LEGEND = "● front  ★ best  · other  ○ stopped early  × failed"
+
+
+def scatter(trials: Sequence[TrialRecord], width: int, height: int) -> list[str]:
+    """Returns the plot as `height` lines of at most `width` characters; one line of text when there is nothing to plot.
+
+    Args:
+        trials: of one sweep; running ones are left out.
+        width: characters, at least `MIN_WIDTH` are used.
+        height: lines, axis included, at least `MIN_HEIGHT` are used.
+    """
+    done = [trial for trial in trials if trial.state.finished]
+    scored = [trial for trial in done if trial.score is not None]
+    if not scored:
+        return ["no trial has a score yet"]
+    low, high = bounds([trial.score for trial in scored if trial.score is not None])
+    rows = max(height, MIN_HEIGHT) - 2
+    labels = {
+        row: _score_label(high - (high - low) * row / (rows - 1), high - low) for row in (0, (rows - 1) // 2, rows - 1)
+    }
+    margin = max(len(label) for label in labels.values()) + 1
+    columns = max(width, MIN_WIDTH) - margin - 1
+    left, right = cost_bounds([trial.cost_seconds for trial in scored])
+
+    def x(trial: TrialRecord) -> int:
+        cost = min(max(trial.cost_seconds, left), right)  # a failure may lie outside
+        return round((math.log(cost) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1))
+
+    def y(trial: TrialRecord) -> int:
+        assert trial.score is not None
+        return round((high - trial.score) / (high - low) * (rows - 1))
+
+    grid = [[" "] * columns for _ in range(rows)]
+    front = pareto.front(done)
+    for step, record in enumerate(front):
+        end = x(front[step + 1]) if step + 1 < len(front) else columns - 1
+        for column in range(x(record), end + 1):
+            grid[y(record)][column] = "─"
+        if step + 1 < len(front):
+            above = y(front[step + 1])
+            for row in range(above + 1, y(record)):
+                grid[row][end] = "│"
+            if above != y(record):
+                grid[y(record)][end] = "┘"
+    for trial in scored:
+        grid[y(trial)][x(trial)] = "○" if trial.state is TrialState.PRUNED else "·"
+    for record in front:
+        grid[y(record)][x(record)] = "★" if record is front[-1] else "●"
+    axis = ["─"] * columns
+    for trial in done:
+        if trial.state is TrialState.FAILED:
+            axis[x(trial)] = "×"
+    lines = [f"{labels.get(i, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for i, row in enumerate(grid)]
+    lines.append(" " * margin + "└" + "".join(axis))
+    lines.append((" " * (margin + 1) + _cost_labels(left, right, columns)).rstrip())
+    return lines
+
+
+def bounds(scores: Sequence[float]) -> tuple[float, float]:
+    """Returns the lowest and the highest score, apart even when all are equal."""
+    low, high = min(scores), max(scores)
+    if high > low:
+        return low, high
+    margin = max(abs(low) * 0.1, 1.0)
+    return low - margin, high + margin
+
+
+def cost_bounds(costs: Sequence[float]) -> tuple[float, float]:
+    """Returns the ends of a logarithmic cost axis, in seconds, at least a factor of 2 apart."""
+    positive = [max(cost, pareto.MIN_COST_SECONDS) for cost in costs]
+    low, high = min(positive), max(positive)
+    if high < 2 * low:
+        middle = math.sqrt(low * high)
+        low, high = middle / math.sqrt(2), middle * math.sqrt(2)
+    return low, high
+
+
+def cost_ticks(low: float, high: float) -> list[float]:
+    """Returns round costs within an axis from `low` to `high` seconds, the ends included; three at least."""
+    decades: Iterable[int] = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    small = [digit * 10.0**decade for decade in decades if decade < 0 for digit in (1, 2, 5)]
+    large = [86400.0 * digit * 10.0**decade for decade in decades if decade >= 0 for digit in (2, 5, 10)]
+    ticks = [tick for tick in (*small, *map(float, _ROUND_SECONDS), *large) if low <= tick <= high]
+    step = 10.0 ** math.ceil(math.log10(high - low))
+    for divisor in (1, 2, 5, 10, 20):  # a narrow axis: even steps
+        if len(ticks) >= 3:
+            break
+        even = step / divisor
+        ticks = [even * count for count in range(math.ceil(low / even), math.floor(high / even) + 1)]
+    return ticks
+
+
+def _score_label(value: float, span: float) -> str:
+    """Returns a score with as many decimals as an axis of this span resolves: a hundredth of it."""
+    decimals = min(max(1 - math.floor(math.log10(span)), 0), 9)
+    return f"{value:.{decimals}f}" if span < 1e6 else f"{value:.3g}"
+
+
+def _cost_labels(left: float, right: float, columns: int) -> str:
+    """Returns the labels below the axis, as many as fit, each centred on its place."""
+    line = [" "] * columns
+    for tick in cost_ticks(left, right):
+        label = format_duration(tick)
+        position = (math.log(tick) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1)
+        begin = min(max(round(position - len(label) / 2), 0), max(columns - len(label), 0))
+        if all(char == " " for char in line[max(begin - 1, 0) : begin + len(label) + 1]):
+            line[begin : begin + len(label)] = label
+    return "".join(line)

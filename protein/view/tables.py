@@ -1,0 +1,188 @@
+"""Tables of sweeps, trials and the Pareto front, for a terminal of any width and for files."""
+
+import dataclasses
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from protein import pareto
+from protein.types import INTERRUPTED, Params, SweepRecord, TrialRecord, TrialState
+from protein.view import data, text
+
+GAP = 2  # characters between columns
+FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe
+STATE_STYLES = {
+    TrialState.COMPLETE: "green",
+    TrialState.RUNNING: "cyan",
+    TrialState.PRUNED: "yellow",
+    TrialState.FAILED: "red",
+}
+
+
+def make_console(file: IO[str] | None = None) -> Console:
+    """Returns a console for stdout, or another file: as wide as the terminal; unlimited when it is none."""
+    file = sys.stdout if file is None else file
+    return Console(file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False)
+
+
+def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: int) -> Table:
+    of = [data.counts(trials) for _, trials in records]
+    best = [pareto.best_under(trials) for _, trials in records]
+    budgets = [record.max_cost_seconds for record, _ in records]
+    return _fitted(
+        width,
+        _Column("sweep", [record.spec.name for record, _ in records], keep=9),
+        _Column("env", [record.spec.env for record, _ in records], keep=4),
+        _Column("method", [record.spec.method for record, _ in records], keep=2),
+        _Column("trials", [str(count.finished) for count in of], right=True, keep=7),
+        _Column("failed", [str(count.failed) for count in of], right=True, keep=3),
+        _Column("running", [str(count.running) for count in of], right=True, keep=1),
+        _Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
+        _Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
+        _Column("best", [text.score(trial.score if trial else None) for trial in best], right=True, keep=8),
+        _Column("in", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
+    )
+
+
+def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) -> Table:
+    """One line a trial: how it went against its prediction, and why it was tried."""
+    scores = [record.predicted_score for record in records]
+    costs = [record.predicted_cost_seconds for record in records]
+    why = [record.reason if record.state is TrialState.FAILED else record.origin for record in records]
+    styles = [STATE_STYLES[record.state] for record in records]
+    return _fitted(
+        width,
+        _Column("trial", [str(record.number) for record in records], right=True, keep=9),
+        _Column("state", [state(record) for record in records], keep=5, styles=styles),
+        _Column("score", [text.score(record.score) for record in records], right=True, keep=8),
+        _Column("predicted", [text.score(score.value if score else None) for score in scores], right=True, keep=3),
+        _Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=7),
+        _Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
+        _Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
+        _Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
+        _Column("origin / reason", why, keep=4, least=20),
+    )
+
+
+def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) -> Table:
+    """The front, cheapest first, with what each step up gains."""
+    notes, gains = [], [""]
+    for record in records:
+        names = ["best"] * (record is records[-1]) + ["knee"] * (knee is not None and record.number == knee.number)
+        notes.append(", ".join(names))
+    for before, record in itertools.pairwise(records):
+        assert before.score is not None and record.score is not None
+        gains.append(f"+{text.score(record.score - before.score)}")
+    return _fitted(
+        width,
+        _Column("trial", [str(record.number) for record in records], right=True, keep=9),
+        _Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=9),
+        _Column("score", [text.score(record.score) for record in records], right=True, keep=9),
+        _Column("gain", gains[: len(records)], right=True, keep=2),
+        _Column("", notes, keep=8),
+        _Column("origin", [record.origin for record in records], keep=1, least=20),
+    )
+
+
+def params(values: Params) -> Table:
+    """Params, a line each."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in values.items():
+        table.add_row(name, Text(text.param(value), style="bold"))
+    return table
+
+
+def trial(record: TrialRecord, width: int) -> RenderableType:
+    """Everything about one trial."""
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    facts.add_row("state", Text(state(record), style=STATE_STYLES[record.state]))
+    if record.reason:
+        facts.add_row("reason", record.reason)
+    facts.add_row("origin", record.origin)
+    facts.add_row("score", text.score(record.score))
+    facts.add_row("  predicted", text.estimate(record.predicted_score))
+    facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
+    facts.add_row("  predicted", text.estimate_seconds(record.predicted_cost_seconds))
+    facts.add_row("steps", f"{record.steps:,}")
+    facts.add_row("suggested in", text.seconds(record.suggest_seconds))
+    for name, value in record.timings.items():
+        facts.add_row(f"{name} (not in cost)", text.seconds(value))
+    for name, value in record.metrics.items():
+        facts.add_row(name, text.score(value))
+    facts.add_row("seed", str(record.seed))
+    facts.add_row("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC")
+    if record.finished_at is not None:
+        facts.add_row("finished", f"{record.finished_at:%Y-%m-%d %H:%M:%S} UTC")
+    origin = record.provenance
+    facts.add_row("version", f"{origin.version}, commit {origin.git_commit or 'none'}")
+    facts.add_row("machine", origin.machine)
+    facts.add_row("config hash", origin.config_hash)
+    for artifact in record.artifacts:
+        facts.add_row(artifact.kind, artifact.path)
+    scores = [point.score for point in record.curve if point.score is not None]
+    curve = "no score was measured"
+    if scores:
+        line = text.sparkline(record.curve, max(10, min(width, 100) - 24))
+        curve = f"{text.score(scores[0])} {line} {text.score(scores[-1])}"
+    return Group(
+        Text(f"trial {record.number}", style="bold"),
+        facts,
+        Text("\nparams", style="bold"),
+        params(record.params),
+        Text("\ncurve", style="bold"),
+        Text(curve),
+    )
+
+
+def state(record: TrialRecord) -> str:
+    if record.state is TrialState.FAILED and record.reason == INTERRUPTED:
+        return INTERRUPTED
+    return {TrialState.PRUNED: "stopped early"}.get(record.state, str(record.state))
+
+
+def indented(content: RenderableType) -> Padding:
+    return Padding(content, (0, 0, 0, 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    title: str
+    cells: Sequence[str]
+    _: dataclasses.KW_ONLY
+    keep: int  # where not all columns fit, those with the lowest `keep` go first
+    right: bool = False
+    least: int | None = None  # a column that may be cut, to this many characters; None: it is shown whole or not at all
+    styles: Sequence[str] = ()  # one a cell
+
+    def needed(self, *, whole: bool) -> int:
+        longest = max((len(cell) for cell in (self.title, *self.cells)), default=0)
+        return longest if whole or self.least is None else min(longest, self.least)
+
+
+def _fitted(width: int, *columns: _Column) -> Table:
+    """Returns a table of the columns that fit into `width` characters without cutting a number."""
+    shown = list(columns)
+    while len(shown) > 1 and sum(column.needed(whole=False) + GAP for column in shown) - GAP > width:
+        shown.remove(min(shown, key=lambda column: column.keep))
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    for column in shown:
+        fixed = column.needed(whole=True) if column.least is None else None
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=fixed,
+        )
+    for row in range(len(columns[0].cells)):
+        cells = ((c.cells[row], c.styles[row] if c.styles else "") for c in shown)
+        table.add_row(*(Text(cell, style=style, no_wrap=True, overflow="ellipsis") for cell, style in cells))
+    return table

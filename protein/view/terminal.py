@@ -1,0 +1,220 @@
+"""Watches a sweep: a live view on a terminal, one plain line per event anywhere else.
+
+Both are `protein.sweep.Listener`s and context managers. The live view fits any terminal: what there is no room for
+goes, the front's plot first, then its rows. Finished trials scroll by above it.
+"""
+
+import textwrap
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from protein import pareto
+from protein.sweep import Listener, SweepStatus
+from protein.types import TrialRecord, TrialState
+from protein.view import data, tables, text
+from protein.view.progress import Progress, progress
+from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
+
+MAX_RUNNING_ROWS = 8
+MAX_FRONT_ROWS = 12
+MAX_PLOT_HEIGHT = 16
+MAX_WIDTH = 160  # wider lines are hard to read
+MAX_PARAM_LINES = 4
+SIDE_BY_SIDE_WIDTH = 110  # from here on the plot stands beside the front's rows
+
+
+class Watcher(Listener, Protocol):
+    """A listener that holds the terminal while its `with` block lasts."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None: ...
+
+
+def make_watcher(console: Console) -> Watcher:
+    """Returns the live view for a terminal, plain lines for anything else."""
+    return LiveWatcher(console) if console.is_terminal and not console.is_dumb_terminal else PlainWatcher(console)
+
+
+class PlainWatcher:
+    """One line per event, each with the time of day, written at once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._spent_before: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        pass
+
+    def update(self, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            self._spent_before = _spent_at_start(status)
+
+    def started(self, trial: TrialRecord) -> None:
+        expected = trial.predicted_cost_seconds
+        cost = "" if expected is None else f", about {text.seconds(expected.value)}"
+        self.log(f"trial {trial.number} started: {trial.origin}{cost}")
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        self.update(status)
+        self.log(f"{text.outcome_line(trial)}; {progress(status, self._spent_before or 0.0).line()}")
+
+    def log(self, line: str) -> None:
+        self._console.file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+        self._console.file.flush()
+
+
+class LiveWatcher:
+    """Redraws the sweep's state in place, on the lines below what has scrolled by."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._spent_before: float | None = None
+        self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        self._live.stop()
+
+    def update(self, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            self._spent_before = _spent_at_start(status)
+        width, height = self._console.size
+        self._live.update(render(status, width, height, spent_before=self._spent_before), refresh=True)
+
+    def started(self, trial: TrialRecord) -> None:
+        pass  # it shows among the running ones
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        style = "dim" if trial.state is TrialState.COMPLETE else tables.STATE_STYLES[trial.state]
+        self._console.print(Text(text.outcome_line(trial), style=style))
+        self.update(status)
+
+    def log(self, line: str) -> None:
+        self._console.print(Text(line, style="yellow"))
+
+
+def render(status: SweepStatus, width: int, height: int, *, spent_before: float) -> RenderableType:
+    """Returns the whole live view, at most `height - 1` lines of `width` characters."""
+    width = min(width, MAX_WIDTH)
+    left = height - 1
+    top = _heading(status, progress(status, spent_before), width)
+    left -= len(top)
+    running = _running(status.trials, width, max_rows=max(1, min(MAX_RUNNING_ROWS, left - 4)))
+    left -= len(running)
+    best = _best(status.trials, width, max_lines=max(left - 4, 1))
+    left -= len(best)
+    return Group(*top, *running, *_front(status.trials, width, left), *best)
+
+
+def _heading(status: SweepStatus, now: Progress, width: int) -> list[RenderableType]:
+    spec, of = status.sweep.spec, data.counts(status.trials)
+    ends = (
+        (of.complete, "complete"),
+        (of.pruned, "stopped early"),
+        (of.failed, "failed"),
+        (of.interrupted, "interrupted"),
+    )
+    parts = [f"{number} {word}" for number, word in ends if number] or ["no trial has finished yet"]
+    lines: list[RenderableType] = [
+        _line(f"{spec.name}: {spec.method} sweep of {spec.env}; {', '.join(parts)}", width, "bold")
+    ]
+    if now.budget_seconds is not None:
+        bar = Table.grid()  # a bar alone does not end its line
+        bar.add_row(ProgressBar(total=max(now.budget_seconds, 1e-9), completed=now.spent_seconds, width=width - 1))
+        lines.append(bar)
+    lines += [_line(line, width) for line in textwrap.wrap(now.line(clock=True), width)]
+    if status.stopping:
+        lines.append(_line("ending the running trials; Ctrl-C again kills them at once", width, "bold yellow"))
+    return lines
+
+
+def _running(trials: Sequence[TrialRecord], width: int, max_rows: int) -> list[RenderableType]:
+    running = [trial for trial in trials if trial.state is TrialState.RUNNING]
+    if not running:
+        return [Text(""), _line("no trial is running", width, "dim")]
+    shown = running[:max_rows] if len(running) <= max_rows else running[: max(max_rows - 1, 1)]
+    sparks = [text.sparkline(trial.curve, max(min(width // 3, 40), 6)) or "starting" for trial in shown]
+    longest = max(len(spark) for spark in sparks)
+    rows = [_running_row(trial, spark.ljust(longest), width) for trial, spark in zip(shown, sparks, strict=True)]
+    if len(running) > len(shown):
+        rows.append(_line(f"and {len(running) - len(shown)} more", width, "dim"))
+    return [Text(""), *rows]
+
+
+def _running_row(trial: TrialRecord, spark: str, width: int) -> Text:
+    expected = trial.predicted_cost_seconds
+    spent = text.seconds(trial.cost_seconds) + (f" of ~{text.seconds(expected.value)}" if expected else "")
+    scores = [point.score for point in trial.curve if point.score is not None]
+    head = f"▶ {trial.number:<4d} {spent:<16} {text.score(scores[-1] if scores else None):>6} "
+    line = Text(head, no_wrap=True, overflow="crop")
+    line.append(spark, style="cyan")
+    if (room := width - len(line) - 2) >= 12:
+        line.append("  " + text.shorten(trial.origin, room), style="dim")
+    line.truncate(width)
+    return line
+
+
+def _front(trials: Sequence[TrialRecord], width: int, height: int) -> list[RenderableType]:
+    """Returns the front as rows and, where there is room, as a plot, in at most `height` lines."""
+    front = pareto.front(trials)
+    if not front or height < 3:
+        return []
+    shown = front[-min(len(front), MAX_FRONT_ROWS, height - 2) :]
+    if width >= SIDE_BY_SIDE_WIDTH and height - 2 >= MIN_HEIGHT:
+        plot_width = width - 45
+        rows = tables.front(shown, pareto.knee(trials), width - plot_width - 3)
+        plot = _plot(trials, plot_width, min(height - 2, MAX_PLOT_HEIGHT))
+        both = Table.grid(padding=(0, 3, 0, 0))
+        both.add_row(plot, rows)
+        return [Text(""), both]
+    content: list[RenderableType] = [Text(""), tables.front(shown, pareto.knee(trials), width)]
+    room = height - 2 - len(shown) - 2
+    if room >= MIN_HEIGHT:
+        content += [Text(""), _plot(trials, width - 1, min(room, MAX_PLOT_HEIGHT))]
+    return content
+
+
+def _plot(trials: Sequence[TrialRecord], width: int, height: int) -> RenderableType:
+    lines = scatter(trials, width, height - 1 if height > MIN_HEIGHT else height)
+    if height > MIN_HEIGHT:
+        lines.append(text.shorten(LEGEND, width))
+    return Text("\n".join(lines), no_wrap=True, overflow="crop")
+
+
+def _best(trials: Sequence[TrialRecord], width: int, max_lines: int) -> list[RenderableType]:
+    best = pareto.best_under(trials)
+    if best is None:
+        return []
+    head = f"best: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
+    lines = [""]
+    for name, value in best.params.items():
+        item = f"{name} {text.param(value)}"
+        if lines[-1] and len(lines[-1]) + 2 + len(item) > width:
+            lines.append("")
+        lines[-1] += ("  " if lines[-1] else "") + item
+    shown = lines[: min(MAX_PARAM_LINES, max_lines - 1)]
+    return [Text(""), _line(head, width, "bold green"), *(_line(line, width) for line in shown)]
+
+
+def _line(line: str, width: int, style: str = "") -> Text:
+    return Text(text.shorten(line, width), style=style, no_wrap=True, overflow="crop")
+
+
+def _spent_at_start(status: SweepStatus) -> float:
+    """Returns what had been spent before this process took the sweep up: the cost of trials that it found finished."""
+    return sum(trial.cost_seconds for trial in status.trials if trial.state.finished)

@@ -1,0 +1,109 @@
+"""Numbers, durations and curves as short text, the same in every view. Nothing here knows a terminal."""
+
+import math
+from collections.abc import Sequence
+
+from protein.types import Estimate, Measurement, ParamValue, TrialRecord, TrialState
+
+SPARKS = "▁▂▃▄▅▆▇█"
+MISSING = "-"
+
+
+def seconds(value: float | None) -> str:
+    """Returns a duration in two units at most: `0.42s`, `12.3s`, `4m05s`, `2h03m`, `1d04h`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value < 59.95:
+        return f"{value:.2f}s" if value < 9.995 else f"{value:.1f}s"
+    if (whole := round(value)) < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if (minutes := round(value / 60)) < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    hours = round(value / 3600)
+    return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def score(value: float | None) -> str:
+    """Returns a score with two decimals, more where it is small, none where it is large."""
+    if value is None:
+        return MISSING
+    if value != 0 and abs(value) < 0.1:
+        return f"{value:.3g}"
+    return f"{value:.2f}" if abs(value) < 10_000 else f"{value:.6g}"
+
+
+def count(value: int) -> str:
+    """Returns a number of steps: `950`, `12.3k`, `5.00M`."""
+    number = float(value)
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 999.5 or unit == "G":
+            break
+        number /= 1000
+    return f"{number:.3g}{unit}"
+
+
+def param(value: ParamValue) -> str:
+    """Returns a parameter's value: floats to six digits, which is all that the space resolves."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def estimate(value: Estimate | None) -> str:
+    """Returns a predicted score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
+    if value is None:
+        return MISSING
+    return f"{score(value.value)} ({score(value.low)} to {score(value.high)})"
+
+
+def estimate_seconds(value: Estimate | None) -> str:
+    """Returns a predicted cost with its 80 % interval: `33.0s (28.0s to 40.1s)`."""
+    if value is None:
+        return MISSING
+    return f"{seconds(value.value)} ({seconds(value.low)} to {seconds(value.high)})"
+
+
+def sparkline(curve: Sequence[Measurement], width: int) -> str:
+    """Returns a learning curve's scores over training seconds, `width` characters at most.
+
+    Columns are equal spans of time; each shows the mean of its scores, and one without any repeats the one before.
+    The lowest bar is the curve's own lowest score, the highest bar its highest; a flat curve is drawn low.
+    """
+    points = [(point.elapsed_seconds, point.score) for point in curve if point.score is not None]
+    if not points or width < 1:
+        return ""
+    begin, end = points[0][0], points[-1][0]
+    columns: list[list[float]] = [[] for _ in range(min(width, len(points)))]
+    for when, value in points:
+        position = (when - begin) / (end - begin) if end > begin else 0.0
+        columns[min(int(position * len(columns)), len(columns) - 1)].append(value)
+    levels: list[float] = []
+    for column in columns:
+        levels.append(sum(column) / len(column) if column else levels[-1])
+    low, high = min(levels), max(levels)
+    span = high - low
+    if not span > 0:
+        return SPARKS[0] * len(levels)
+    return "".join(SPARKS[min(int((level - low) / span * len(SPARKS)), len(SPARKS) - 1)] for level in levels)
+
+
+def shorten(text: str, width: int) -> str:
+    """Returns text cut to `width` characters, with an ellipsis where something is missing."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def outcome_line(trial: TrialRecord) -> str:
+    """Returns a finished trial as one line: number, score, cost, each against its prediction, and why it was tried."""
+    if trial.state is TrialState.FAILED:
+        result = f"failed after {seconds(trial.cost_seconds)}: {trial.reason}"
+    else:
+        result = f"score {score(trial.score)}"
+        if trial.predicted_score is not None:
+            guess = trial.predicted_score
+            result += f" (predicted {score(guess.value)}, {score(guess.low)} to {score(guess.high)})"
+        result += f" in {seconds(trial.cost_seconds)}"
+        if trial.predicted_cost_seconds is not None:
+            result += f" (predicted {seconds(trial.predicted_cost_seconds.value)})"
+        if trial.state is TrialState.PRUNED:
+            result += f", {trial.reason or 'stopped early'}"
+    return " ".join(f"trial {trial.number}: {result}; {trial.origin}".split())
