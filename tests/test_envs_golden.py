@@ -1,0 +1,49 @@
+"""Seeded trajectories against checked-in ones: an environment's behaviour never changes unnoticed, on any machine.
+
+After a change that is meant, `python tests/test_envs_golden.py` writes the files in tests/golden/ anew.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stepping import Stepper
+
+import envs_c
+
+GOLDEN = Path(__file__).parent / "golden"
+STEPS, EVERY = 1500, 100
+
+
+def trajectory(name: str) -> dict[str, Any]:
+    """Four environments at frame skip 3: every output hashed, some of them in full to show where it parts."""
+    stepper = Stepper(name, 4, seed=2026, frame_skip=3)
+    digest = hashlib.sha256(stepper.out.observations.tobytes())
+    samples = []
+    for step in range(1, STEPS + 1):
+        out = stepper.step()
+        digest.update(out.bytes())
+        if step % EVERY == 0:
+            samples.append({"step": step, "observation": out.observations[1].tolist(), "sha256": digest.hexdigest()})
+    episodes = stepper.vec.drain_episodes()
+    return {
+        "samples": samples,
+        "episodes": [
+            {"env": int(env), "score": float(score), "length": int(length)}
+            for env, score, length in zip(episodes.env, episodes.score, episodes.length, strict=True)
+        ],
+    }
+
+
+@pytest.mark.parametrize("name", envs_c.names())
+def test_trajectory_is_the_golden_one(name: str) -> None:
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())
+    assert trajectory(name) == golden
+    assert golden["episodes"]
+
+
+if __name__ == "__main__":
+    for each in envs_c.names():
+        (GOLDEN / f"{each}.json").write_text(json.dumps(trajectory(each), indent=1) + "\n")

@@ -1,0 +1,341 @@
+"""The vectorised binding, over every environment: what is written, what it depends on, what is refused."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stepping import SENTINEL, Buffers, Stepper, scripted_actions
+
+import envs_c
+
+NAMES = envs_c.names()
+every_env = pytest.mark.parametrize("name", NAMES)
+
+
+@every_env
+def test_spec_describes_what_steps_return(name: str) -> None:
+    spec = envs_c.spec(name)
+    assert spec.name == name
+    assert spec.description
+    assert spec.score_range[0] < spec.solved_score <= spec.score_range[1]
+    vec = envs_c.VecEnv(name, 3)
+    assert (vec.spec, vec.num_envs, vec.num_agents) == (spec, 3, 3 * spec.agents_per_env)
+
+
+def test_unknown_name_gives_the_nearest() -> None:
+    with pytest.raises(envs_c.UnknownEnvError, match="unknown environment 'pongg'; did you mean 'pong'"):
+        envs_c.spec("pongg")
+    with pytest.raises(envs_c.UnknownEnvError, match=r"known: .*pong"):
+        envs_c.VecEnv("xyzzy", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_envs": 0}, "num_envs must be an integer from 1 to 16777216, got 0"),
+        ({"num_envs": 2.5}, "num_envs must be an integer .* got 2.5"),
+        ({"num_envs": 1, "seed": -1}, "seed must be an integer from 0 to 18446744073709551615, got -1"),
+        ({"num_envs": 1, "frame_skip": 0}, "frame_skip must be .* got 0"),
+        ({"num_envs": 1, "threads": True}, "threads must be .* got True"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        envs_c.VecEnv("pong", **arguments)
+
+
+@every_env
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    num_envs=st.integers(1, 400),
+    frame_skip=st.integers(1, 9),
+    threads=st.integers(2, 5),
+)
+def test_results_do_not_depend_on_threads_or_batch_size(
+    name: str, seed: int, num_envs: int, frame_skip: int, threads: int
+) -> None:
+    one = Stepper(name, num_envs, seed=seed, frame_skip=frame_skip)
+    many = Stepper(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads)
+    wide = Stepper(name, num_envs + 70, seed=seed, frame_skip=frame_skip, threads=threads)
+    agents = one.vec.num_agents
+    for step in range(40):
+        actions = scripted_actions(step, wide.vec.num_agents, wide.vec.spec.num_actions)
+        a, b, c = one.step(actions[:agents]), many.step(actions[:agents]), wide.step(actions)
+        assert a.bytes() == b.bytes()
+        for narrow_array, wide_array in zip(a.arrays(), c.arrays(), strict=True):
+            assert np.array_equal(narrow_array, wide_array[:agents])
+    assert one.vec.get_state() == many.vec.get_state()
+
+
+@every_env
+def test_episodes_come_in_order_whatever_the_threads(name: str) -> None:
+    one = Stepper(name, 300, frame_skip=8)
+    many = Stepper(name, 300, frame_skip=8, threads=4)
+    ended: list[int] = []
+    for _ in range(700):
+        out = one.step()
+        many.step()
+        ended += np.flatnonzero((out.terminals | out.truncations)[:: one.vec.spec.agents_per_env]).tolist()
+    a, b = one.vec.drain_episodes(), many.vec.drain_episodes()
+    assert len(a) > 300
+    assert a.env.tolist() == ended
+    for field in ("env", "score", "return_", "length"):
+        assert np.array_equal(getattr(a, field), getattr(b, field)), field
+    assert len(one.vec.drain_episodes()) == 0
+
+
+@every_env
+def test_every_output_is_written_and_final_rows_only_at_truncations(name: str) -> None:
+    stepper = Stepper(name, 64, frame_skip=8)
+    ends = 0
+    for _ in range(700):
+        out = stepper.step()
+        assert np.isfinite(out.observations).all()
+        assert (out.observations != SENTINEL).all()
+        assert (out.rewards != SENTINEL).all()
+        assert out.terminals.view(np.uint8).max() <= 1
+        assert out.truncations.view(np.uint8).max() <= 1
+        assert not (out.terminals & out.truncations).any()
+        written = (out.final_observations != SENTINEL).all(axis=1)
+        untouched = (out.final_observations == SENTINEL).all(axis=1)
+        assert np.array_equal(written, out.truncations)
+        assert np.array_equal(untouched, ~out.truncations)
+        ends += int(out.terminals.sum() + out.truncations.sum())
+    assert ends > 0
+
+
+@every_env
+def test_returns_lengths_and_frames_agree_with_what_was_seen(name: str) -> None:
+    stepper = Stepper(name, 8, frame_skip=8)
+    agents = stepper.vec.spec.agents_per_env
+    returns, lengths = np.zeros(8), np.zeros(8, int)
+    seen = []
+    for _ in range(700):
+        out = stepper.step()
+        returns += out.rewards.reshape(8, agents).mean(axis=1)
+        lengths += 1
+        for env in np.flatnonzero((out.terminals | out.truncations)[::agents]):
+            seen.append((env, returns[env], lengths[env]))
+            returns[env], lengths[env] = 0, 0
+    episodes = stepper.vec.drain_episodes()
+    assert len(episodes) > 0
+    assert episodes.env.tolist() == [env for env, _, _ in seen]
+    assert episodes.return_ == pytest.approx([value for _, value, _ in seen], abs=1e-3)
+    assert episodes.length.tolist() == [length for _, _, length in seen]
+    low, high = stepper.vec.spec.score_range
+    assert ((low <= episodes.score) & (episodes.score <= high)).all()
+
+
+@every_env
+def test_a_new_episode_differs_from_the_one_before(name: str) -> None:
+    stepper = Stepper(name, 16, frame_skip=8)
+    first: list[bytes] = []
+    for _ in range(700):
+        out = stepper.step()
+        first += [out.observations[env].tobytes() for env in np.flatnonzero(out.terminals | out.truncations)]
+    assert len(set(first)) > len(first) // 2
+
+
+@every_env
+def test_the_state_brings_everything_back(name: str) -> None:
+    original = Stepper(name, 100, seed=3, frame_skip=4, threads=2)
+    for _ in range(600):
+        original.step()
+    state = original.vec.get_state()
+    copy = Stepper(name, 100, seed=99, frame_skip=4)
+    copy.vec.set_state(state)
+    copy.steps = original.steps
+    assert copy.vec.get_state() == state
+    for _ in range(100):
+        assert original.step().bytes() == copy.step().bytes()
+    a, b = original.vec.drain_episodes(), copy.vec.drain_episodes()
+    assert len(a) > 0
+    assert np.array_equal(a.score, b.score)
+    assert np.array_equal(a.length, b.length)
+
+
+def test_wrong_states_are_refused_and_change_nothing() -> None:
+    vec = envs_c.VecEnv("pong", 4, frame_skip=2)
+    state = vec.get_state()
+    flipped = bytearray(state)
+    flipped[-9] ^= 1
+    for wrong, message in [
+        (b"", "not a state"),
+        (b"x" * 200, "not a state"),
+        (state[:-1], "cut short"),
+        (state + b"\0", "cut short or too long"),
+        (bytes(flipped), "damaged"),
+        (envs_c.VecEnv("pong", 5, frame_skip=2).get_state(), "5 environments and frame skip 2, these are pong with 4"),
+        (envs_c.VecEnv("pong", 4, frame_skip=3).get_state(), "frame skip 3"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            vec.set_state(wrong)
+        assert vec.get_state() == state
+
+
+def test_reset_with_the_seed_of_the_beginning_starts_over() -> None:
+    stepper = Stepper("pong", 32, seed=5)
+    first = stepper.out.observations.copy()
+    start = stepper.vec.get_state()
+    for _ in range(50):
+        stepper.step()
+    stepper.vec.reset(5, stepper.out.observations)
+    assert stepper.vec.get_state() == start
+    assert np.array_equal(stepper.out.observations, first)
+    stepper.vec.reset(6, stepper.out.observations)
+    assert stepper.vec.get_state() != start
+
+
+WRONG_ARRAYS = [
+    ("actions", np.zeros(4, np.int64), r"actions must be a C-contiguous int32 array of shape \(4,\), got dtype int64"),
+    ("actions", np.zeros(5, np.int32), r"got shape \(5,\)"),
+    ("actions", np.zeros((4, 1), np.int32), r"got shape \(4, 1\)"),
+    ("actions", [0, 0, 0, 0], "got list"),
+    ("actions", np.array([0, 1, 2, 3], np.int32), r"actions\[3\] is 3; pong takes 0 to 2"),
+    ("actions", np.array([0, -1, 2, 0], np.int32), r"actions\[1\] is -1; pong takes 0 to 2"),
+    ("observations", np.zeros((4, 8), np.float64), "observations must be a writeable .* got dtype float64"),
+    ("observations", np.zeros((8, 4), np.float32), r"of shape \(4, 8\), got shape \(8, 4\)"),
+    ("observations", np.zeros((8, 4), np.float32).T, "got one that is not contiguous"),
+    ("rewards", np.zeros(8, np.float32)[::2], "rewards must be .* got one that is not contiguous"),
+    ("rewards", np.zeros(4, np.float32).astype(">f4"), "got dtype >f4"),
+    ("rewards", np.zeros(17, np.uint8)[1:].view(np.float32), "got one that is not aligned"),
+    ("terminals", np.zeros(4, np.int32), "terminals must be a writeable C-contiguous bool array"),
+    ("truncations", np.broadcast_to(np.zeros(1, np.bool_), (4,)), "got one that is not contiguous"),
+    ("truncations", np.frombuffer(b"\0" * 4, np.bool_), "got a read-only one"),
+    ("final_observations", np.zeros((4, 7), np.float32), "final_observations must be .* got shape"),
+]
+
+
+@pytest.mark.parametrize(("name", "wrong", "message"), WRONG_ARRAYS)
+def test_wrong_arrays_are_refused_before_anything_moves(name: str, wrong: object, message: str) -> None:
+    vec = envs_c.VecEnv("pong", 4)
+    before = vec.get_state()
+    out = Buffers.of(vec)
+    arrays = {"actions": np.zeros(4, np.int32), **vars(out), name: wrong}
+    with pytest.raises(ValueError, match=message):
+        vec.step(**arrays)
+    assert vec.get_state() == before
+    if name == "observations":
+        with pytest.raises(ValueError, match=message):
+            vec.reset(0, wrong)  # type: ignore[arg-type]
+        assert vec.get_state() == before
+
+
+def test_tensors_share_their_memory_with_a_step() -> None:
+    vec = envs_c.VecEnv("pong", 8)
+    observations = torch.zeros(8, 8)
+    rewards, terminals, truncations = torch.full((8,), 9.0), torch.ones(8, dtype=torch.bool), torch.ones(8).bool()
+    actions = torch.ones(8, dtype=torch.int32)
+    vec.step(actions.numpy(), observations.numpy(), rewards.numpy(), terminals.numpy(), truncations.numpy())
+    assert observations[:, 0].tolist() == [0.015625] * 8
+    assert rewards.tolist() == [0.0] * 8
+    assert not terminals.any()
+    assert not truncations.any()
+
+
+def test_a_row_of_a_larger_buffer_is_written_in_place_and_nothing_beside_it() -> None:
+    stepper = Stepper("pong", 6, frame_skip=3)
+    rollout = np.full((5, 6, 8), SENTINEL, np.float32)
+    stepper.vec.step(np.zeros(6, np.int32), rollout[2], *stepper.out.arrays()[1:])
+    assert (rollout[2] != SENTINEL).all()
+    assert (rollout[[0, 1, 3, 4]] == SENTINEL).all()
+
+
+def test_uint8_serves_as_bool() -> None:
+    stepper = Stepper("pong", 4)
+    terminals, truncations = np.full(4, 7, np.uint8), np.full(4, 7, np.uint8)
+    out = stepper.out
+    stepper.vec.step(np.zeros(4, np.int32), out.observations, out.rewards, terminals, truncations)
+    assert terminals.tolist() == truncations.tolist() == [0] * 4
+
+
+def test_a_step_releases_the_gil() -> None:
+    """With an endless switch interval the main thread can act only if `step` lets go of the GIL by itself."""
+    stepper = Stepper("pong", 4096, frame_skip=64)
+    started, seen = threading.Event(), threading.Event()
+    noticed = []
+
+    def work() -> None:
+        started.set()
+        for _ in range(2000):
+            stepper.step()
+            if seen.is_set():
+                noticed.append(True)
+                return
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000.0)
+    try:
+        worker = threading.Thread(target=work)
+        worker.start()
+        started.wait()
+        seen.set()
+        worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert noticed
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_calls_from_several_threads_take_turns(threads: int) -> None:
+    shared = Stepper("pong", 512, seed=1, frame_skip=4, threads=threads)
+    alone = Stepper("pong", 512, seed=1, frame_skip=4)
+    actions = np.ones(512, np.int32)
+
+    def work() -> None:
+        out = Buffers.of(shared.vec)
+        for _ in range(100):
+            shared.vec.step(actions, *out.arrays())
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for _ in range(300):
+        alone.step(actions)
+    assert shared.vec.get_state() == alone.vec.get_state()
+
+
+def test_a_forked_child_steps_without_the_threads_and_ends() -> None:
+    script = """
+        import gc, os, sys
+        from stepping import Stepper
+
+        parent, child = (Stepper("pong", 1000, threads=3) for _ in range(2))
+        parent.step()
+        child.step()
+        pid = os.fork()
+        if pid == 0:
+            for _ in range(20):
+                child.step()
+            state = child.vec.get_state()
+            for _ in range(20):
+                parent.step()
+            same = parent.vec.get_state() == state
+            del child, parent
+            gc.collect()
+            os._exit(0 if same else 1)
+        parent.step()
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+    )
+
+
+def test_the_package_needs_numpy_alone() -> None:
+    script = "import sys, envs_c; assert not {'torch', 'protein', 'trainer', 'storage'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
