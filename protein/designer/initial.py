@@ -7,11 +7,14 @@ what ten points at the cheap end cost, and teach hardly more about the other par
 import numpy as np
 from scipy.stats import qmc
 
-from protein.designer.known import Known, keys
+from protein.designer.budget import Allowance
+from protein.designer.known import Known
 from protein.gp import Array
 from protein.space import Space
 
 _NUM_POINTS = 256  # of the sequence that are looked through for valid ones
+_NUM_LOOKED_AHEAD = 4
+_MIN_COSTS = 3  # below this many known costs, a prediction without a cost parameter is a guess
 
 
 def initial_points(space: Space, *, seed: int, cost_share: float) -> Array:
@@ -31,12 +34,17 @@ def initial_points(space: Space, *, seed: int, cost_share: float) -> Array:
     return np.concatenate([x, space.sample(_NUM_POINTS, rng)])
 
 
-def next_initial_point(points: Array, known: Known) -> Array | None:
-    """Returns the first point of the design that was not tried and is not running, `d`, or None when all were.
+def next_initial_point(points: Array, known: Known, allowance: Allowance, *, find_cheap: bool) -> Array | None:
+    """Returns the next point of the design that was not tried and is not running, `d`, or None when all were.
 
     The position follows from the trials themselves, so an interrupted point comes again and a finished one never does.
+    With `find_cheap` (no cost parameter is known) it is, once a few costs are, the one of the next
+    `_NUM_LOOKED_AHEAD` points that should cost least.
     """
-    for point, key in zip(points, keys(points), strict=True):
-        if key not in known.taken:
-            return np.asarray(point)
-    return None
+    untried = known.untried(points)
+    if not len(untried):
+        return None
+    if find_cheap and allowance.model is not None and len(known.costs) >= _MIN_COSTS:
+        untried = untried[:_NUM_LOOKED_AHEAD]
+        return np.asarray(untried[int(np.argmin(allowance.model.predict(untried)[0]))])
+    return np.asarray(untried[0])

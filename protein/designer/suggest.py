@@ -14,7 +14,7 @@ import numpy as np
 from protein.designer.budget import Allowance, cheapest_points
 from protein.designer.candidates import all_points, ladders
 from protein.designer.initial import initial_points, next_initial_point
-from protein.designer.known import Known, keys
+from protein.designer.known import Known
 from protein.designer.recipe import Recipe
 from protein.designer.search import Search
 from protein.gp import Array, single_thread
@@ -112,7 +112,7 @@ class ProteinDesigner:
     def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
         """The next point of the initial design; where it would overrun, the same point at a lower cost."""
         origin = f"initial design {position + 1} of {self._recipe.num_initial}"
-        x = next_initial_point(self._initial, known)
+        x = next_initial_point(self._initial, known, allowance, find_cheap=self._space.cost_index is None)
         if x is None:  # a small discrete space whose design points are all taken
             x = _random_point(self._space, known, allowance, self._listed, rng)
             return None if x is None else Suggestion(params=self._space.from_unit(x), origin=f"{origin}, random")
@@ -153,6 +153,3 @@ def _random_point(
         x = known.untried(cheapest_points(space, allowance, x))
         fitting = x[allowance.fits(x)] if len(x) else x
     return np.asarray(fitting[0]) if len(fitting) else None
-
-
-__all__ = ["ProteinDesigner", "RandomDesigner", "keys"]

@@ -1,0 +1,286 @@
+"""What every designer promises (see `protein.ports.Designer`), whatever its method."""
+
+import dataclasses
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protein.designer import METHODS, make_designer
+from protein.errors import UsageError
+from protein.ports import Designer
+from protein.space import Categorical, Float, Integer, Space
+from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+
+SPACE = Space(
+    [
+        Float("lr", 1e-5, 1e-1, scale="log", default=1e-3),
+        Float("gamma", 0.9, 0.9999, scale="logit", default=0.99),
+        Integer("steps", 1000, 1_000_000, scale="log", default=30_000),
+        Integer("batch", 64, 4096, scale="pow2", default=512),
+        Integer("horizon", 16, 256, scale="pow2", default=64),
+        Categorical("opt", ("adam", "muon", "sgd")),
+    ],
+    cost_parameter="steps",
+    constraints=["batch <= 16 * horizon"],
+)
+NO_COST_PARAMETER = Space(SPACE.parameters, constraints=SPACE.constraints)
+START: Params = {"lr": 3e-3, "gamma": 0.995, "steps": 20_000, "batch": 256, "horizon": 32, "opt": "muon"}
+
+
+def cost(params: Params) -> float:
+    return float(params["steps"]) * 1e-3 * (1.0 + 64.0 / float(params["batch"]))
+
+
+def score(params: Params) -> float:
+    distance = (math.log10(float(params["lr"])) + 2.5) ** 2
+    return (1.0 - math.exp(-float(params["steps"]) / 1e5)) * math.exp(-distance) + (params["opt"] == "muon") * 0.1
+
+
+def complete(params: Params, value: float | None = None, seconds: float | None = None) -> Observation:
+    value, seconds = score(params) if value is None else value, cost(params) if seconds is None else seconds
+    curve = tuple(
+        Measurement(steps=int(float(params["steps"]) * f), elapsed_seconds=seconds * f, score=value * f)
+        for f in (0.25, 0.5, 1)
+    )
+    return Observation(params=params, state=TrialState.COMPLETE, score=value, cost_seconds=seconds, curve=curve)
+
+
+def failed(params: Params, reason: str = "diverged", seconds: float = 1.0) -> Observation:
+    return Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=seconds, reason=reason)
+
+
+def suggest(
+    designer: Designer,
+    history: list[Observation],
+    running: list[Params] | None = None,
+    *,
+    remaining: float | None = None,
+    cap: float | None = None,
+    seed: int = 0,
+) -> Suggestion | None:
+    return designer.suggest(history, running or [], remaining_seconds=remaining, max_trial_seconds=cap, seed=seed)
+
+
+def play(
+    designer: Designer,
+    num_trials: int,
+    observe: Callable[[Params], Observation] = complete,
+    history: list[Observation] | None = None,
+) -> list[Observation]:
+    history = list(history or [])
+    for number in range(num_trials):
+        suggestion = suggest(designer, history, seed=number)
+        assert suggestion is not None
+        history.append(observe(suggestion.params))
+    return history
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[SPACE, NO_COST_PARAMETER], ids=["cost parameter", "no cost parameter"])
+def space(request: pytest.FixtureRequest) -> Space:
+    assert isinstance(request.param, Space)
+    return request.param
+
+
+def test_the_first_trial_is_the_users_own_config(method: str, space: Space) -> None:
+    first = suggest(make_designer(method, space, START), [])
+    assert first is not None
+    assert first.params == START
+    assert first.origin == "your own config"
+
+
+def test_a_start_outside_the_space_is_moved_into_it(method: str) -> None:
+    first = suggest(make_designer(method, SPACE, {**START, "lr": 3.0, "batch": 4096}), [])
+    assert first is not None
+    SPACE.validate(first.params)
+    assert first.params["lr"] == 0.1
+
+
+def test_every_suggestion_is_valid_and_new(method: str, space: Space) -> None:
+    history = play(make_designer(method, space, START), 30)
+    for observation in history:
+        space.validate(observation.params)
+    tried = [tuple(sorted(o.params.items())) for o in history]
+    assert len(set(tried)) == 30
+
+
+def test_the_same_arguments_give_the_same_suggestion(method: str) -> None:
+    history = play(make_designer(method, SPACE, START), 14)
+    one, two = (suggest(make_designer(method, SPACE, START), history, [START], remaining=500.0) for _ in range(2))
+    assert one == two
+
+
+def test_a_resumed_sweep_goes_on_as_if_nothing_had_happened(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    whole = play(designer, 16)
+    for split in (1, 5, 12):
+        resumed = list(whole[:split])
+        for number in range(split, 16):
+            again = suggest(make_designer(method, SPACE, START), resumed, seed=number)
+            assert again is not None
+            resumed.append(complete(again.params))
+        assert resumed == whole
+
+
+def test_the_order_of_the_history_does_not_matter(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = play(designer, 14)
+    shuffled = list(history)
+    random.Random(0).shuffle(shuffled)
+    assert suggest(designer, history) == suggest(designer, shuffled)
+
+
+def test_nothing_is_written_into_the_arguments(method: str) -> None:
+    history = play(make_designer(method, SPACE, START), 12)
+    before, running = list(history), [dict(START)]
+    suggest(make_designer(method, SPACE, START), history, running)
+    assert history == before
+    assert running == [START]
+
+
+def test_workers_get_different_points(method: str, space: Space) -> None:
+    designer = make_designer(method, space, START)
+    for history in ([], play(designer, 4), play(designer, 12)):
+        running: list[Params] = []
+        for _ in range(6):
+            suggestion = suggest(designer, history, running)  # the same seed: only what runs differs
+            assert suggestion is not None
+            assert suggestion.params not in running
+            running.append(suggestion.params)
+
+
+def test_an_interrupted_trial_says_nothing(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = play(designer, 12)
+    cut = failed(SPACE.from_unit(np.full(6, 0.4)), INTERRUPTED, 7.0)
+    assert suggest(designer, [*history, cut]) == suggest(designer, history)
+    first = suggest(designer, [failed(START, INTERRUPTED)])
+    assert first is not None
+    assert first.params == START
+
+
+def test_failures_everywhere_do_not_end_the_search(method: str, space: Space) -> None:
+    history = play(make_designer(method, space, START), 20, failed)
+    assert len({tuple(sorted(o.params.items())) for o in history}) == 20
+
+
+@pytest.mark.parametrize(
+    "observe",
+    [
+        lambda p: complete(p, 1.0),
+        lambda p: complete(p, seconds=0.0),
+        lambda p: complete(p, 1e6 if p["opt"] == "sgd" else score(p)),
+        lambda p: complete(p, -1e6 if p["opt"] == "sgd" else score(p)),
+        lambda p: complete(p, -1e-9 * score(p)),
+        lambda p: complete(p, 1e150 * score(p)),
+        lambda p: complete(p, seconds=1e9),
+        lambda p: failed(p) if p["opt"] == "adam" else complete(p),
+        lambda p: dataclasses.replace(complete(p), state=TrialState.PRUNED),
+    ],
+    ids=["equal", "zero cost", "high outlier", "low outlier", "tiny", "huge", "dear", "failures", "stopped early"],
+)
+def test_no_result_breaks_the_next_suggestion(
+    method: str, space: Space, observe: Callable[[Params], Observation]
+) -> None:
+    for observation in play(make_designer(method, space, START), 14, observe):
+        space.validate(observation.params)
+
+
+def test_repeated_trials_do_not_break_the_next_suggestion(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = [complete(START, value) for value in (0.1, 0.2, 0.15)] * 5 + [failed(START)]
+    suggestion = suggest(designer, history)
+    assert suggestion is not None
+    assert suggestion.params != START
+
+
+def test_trials_that_the_space_cannot_read_are_left_out(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = play(designer, 12)
+    strange = [complete({**START, "opt": "lion"}), complete({**START, "lr": 7.0}), complete({"steps": 10}, 1.0, 1.0)]
+    assert suggest(designer, [*strange, *history]) == suggest(designer, history)
+
+
+def test_at_least_one_trial_is_possible_at_the_start(method: str, space: Space) -> None:
+    assert suggest(make_designer(method, space, START), [], remaining=0.5) is not None
+    assert suggest(make_designer(method, space, None), [], remaining=0.5) is not None
+    assert suggest(make_designer(method, space, START), [], remaining=0.0) is None
+
+
+@pytest.mark.parametrize("num_trials", [1, 5, 15, 40])
+def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = play(designer, num_trials)
+    for limit in (3.0, 10.0, 40.0):
+        for seed in range(3):
+            for arguments in ({"remaining": limit}, {"remaining": 1e6, "cap": limit}):
+                suggestion = suggest(designer, history, seed=seed, **arguments)
+                assert suggestion is not None
+                assert cost(suggestion.params) < limit * 1.3  # 0.1 s to 2,000 s in the whole space
+
+
+def test_when_not_even_the_cheapest_trial_fits_the_sweep_ends(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    for num_trials in (1, 5, 15):
+        history = play(designer, num_trials)
+        assert suggest(designer, history, remaining=1e-3) is None
+        assert suggest(designer, history, cap=1e-3) is None
+        assert suggest(designer, history, remaining=-1.0) is None
+
+
+def test_a_budget_is_spent_and_kept(method: str) -> None:
+    designer, history, budget = make_designer(method, SPACE, START), [], 400.0
+    for number in range(400):
+        spent = sum(o.cost_seconds for o in history)
+        suggestion = suggest(designer, history, remaining=budget - spent, cap=100.0, seed=number)
+        if suggestion is None or number == 25:
+            break
+        history.append(complete(suggestion.params))
+    assert len(history) >= 10
+    assert sum(o.cost_seconds for o in history) < 1.3 * budget
+
+
+def test_every_point_of_a_small_space_is_tried_once(method: str) -> None:
+    space = Space(
+        [Categorical("a", ("x", "y", "z")), Integer("b", 1, 4), Categorical("c", (True, False))],
+        constraints=["b <= 3 or c"],
+    )
+    designer = make_designer(method, space, {"a": "y", "b": 2, "c": True})
+    history: list[Observation] = []
+    while (suggestion := suggest(designer, history, seed=len(history))) is not None:
+        history.append(complete({**suggestion.params, "steps": 1, "batch": 64, "lr": 1.0, "opt": "x"}, 1.0, 1.0))
+        history[-1] = dataclasses.replace(history[-1], params=suggestion.params)
+    assert len(history) == 21
+    assert len({tuple(o.params.values()) for o in history}) == 21
+
+
+@given(data=st.data())
+@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("method_name", METHODS)
+def test_any_history_gets_a_valid_new_suggestion(method_name: str, data: st.DataObject) -> None:
+    x = SPACE.sample(16, np.random.default_rng(data.draw(st.integers(0, 10**6))))
+    history = []
+    for params in SPACE.from_unit_many(x[: data.draw(st.integers(0, 16))]):
+        value = data.draw(st.one_of(st.none(), st.floats(-1e12, 1e12)))
+        seconds = data.draw(st.floats(0.0, 1e8))
+        history.append(failed(params, seconds=seconds) if value is None else complete(params, value, seconds))
+    suggestion = suggest(make_designer(method_name, SPACE, START), history, seed=data.draw(st.integers(0, 2**31 - 1)))
+    assert suggestion is not None
+    SPACE.validate(suggestion.params)
+    assert suggestion.params not in [o.params for o in history]
+    for estimate in (suggestion.predicted_score, suggestion.predicted_cost_seconds):
+        assert estimate is None or all(math.isfinite(v) for v in (estimate.low, estimate.value, estimate.high))
+
+
+def test_an_unknown_method_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'protein'"):
+        make_designer("proteins", SPACE, START)
