@@ -1,0 +1,155 @@
+"""How fast the environments step through the Python API: random actions drawn beforehand, arrays allocated once.
+
+A step is one decision of one agent; skipped frames do not count. Each figure is the median of RUNS runs, which take
+turns over all rows, so that a busy moment of the machine meets them all. Two baselines from the same minutes:
+  copy    numpy copying ready-made outputs into the caller's arrays: what the writing alone costs
+  loop    one environment a VecEnv, a Python loop over them: what one call an environment costs
+"""
+
+import argparse
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable
+
+import machine
+import numpy as np
+
+import envs_c
+
+RUNS = 15
+RUN_SECONDS = 0.06
+NUM_ENVS = (1024, 16384)
+FRAME_SKIPS = (1, 4, 8)
+
+
+@dataclasses.dataclass
+class Row:
+    """One line of the table: what runs, and the agent steps/s of every run."""
+
+    env: str
+    num_envs: int
+    frame_skip: int
+    threads: int
+    step: Callable[[int], None]  # makes that many vectorised steps
+    agents: int
+    calls: int = 1  # vectorised steps a run, so that it takes RUN_SECONDS
+    rates: list[float] = dataclasses.field(default_factory=list)
+
+    def run(self) -> float:
+        start = time.perf_counter()
+        self.step(self.calls)
+        seconds = time.perf_counter() - start
+        self.rates.append(self.agents * self.calls / seconds)
+        return seconds
+
+    def calibrate(self) -> None:
+        while (seconds := self.run()) < RUN_SECONDS / 2:
+            self.calls = max(2 * self.calls, int(self.calls * 0.8 * RUN_SECONDS / max(seconds, 1e-6)))
+        self.rates.clear()
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+
+def outputs(agents: int, size: int) -> tuple[np.ndarray, ...]:
+    shapes = (((agents, size), np.float32), (agents, np.float32), (agents, np.bool_), (agents, np.bool_))
+    return tuple(np.zeros(shape, dtype) for shape, dtype in shapes)
+
+
+def vec_row(name: str, num_envs: int, frame_skip: int, threads: int) -> Row:
+    vec = envs_c.VecEnv(name, num_envs, frame_skip=frame_skip, threads=threads)
+    actions = np.random.default_rng(0).integers(0, vec.spec.num_actions, (64, vec.num_agents), dtype=np.int32)
+    out = outputs(vec.num_agents, vec.spec.observation_size)
+
+    def step(calls: int) -> None:
+        for i in range(calls):
+            vec.step(actions[i & 63], *out)
+        vec.drain_episodes()
+
+    return Row(name, num_envs, frame_skip, threads, step, vec.num_agents)
+
+
+def copy_row(name: str, num_envs: int) -> Row:
+    spec = envs_c.spec(name)
+    agents = num_envs * spec.agents_per_env
+    source, target = outputs(agents, spec.observation_size), outputs(agents, spec.observation_size)
+
+    def step(calls: int) -> None:
+        for _ in range(calls):
+            for ready, array in zip(source, target, strict=True):
+                np.copyto(array, ready)
+
+    return Row(f"{name}, copy", num_envs, 1, 1, step, agents)
+
+
+def loop_row(name: str, frame_skip: int) -> Row:
+    vecs = [envs_c.VecEnv(name, 1, seed=seed, frame_skip=frame_skip) for seed in range(64)]
+    agents = vecs[0].num_agents
+    actions = np.random.default_rng(0).integers(0, vecs[0].spec.num_actions, (64, agents), dtype=np.int32)
+    out = outputs(agents, vecs[0].spec.observation_size)
+
+    def step(calls: int) -> None:
+        for i in range(calls):
+            for vec in vecs:
+                vec.step(actions[i & 63], *out)
+
+    return Row(f"{name}, loop", len(vecs), frame_skip, 1, step, agents * len(vecs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=envs_c.names(), help="environments (default: all)")
+    parser.add_argument("--threads", nargs="+", type=int, default=sorted({1, min(4, machine.cores())}))
+    parser.add_argument("--no-result", action="store_true", help="only print the table")
+    arguments = parser.parse_args()
+
+    rows: list[Row] = []
+    for name in arguments.envs:
+        rows += [loop_row(name, frame_skip) for frame_skip in FRAME_SKIPS]
+        for num_envs in NUM_ENVS:
+            rows.append(copy_row(name, num_envs))
+            rows += [vec_row(name, num_envs, skip, threads) for skip in FRAME_SKIPS for threads in arguments.threads]
+    for row in rows:
+        row.calibrate()
+    for _ in range(RUNS):
+        for row in rows:
+            row.run()
+
+    rates = {(row.env, row.num_envs, row.frame_skip, row.threads): row.rate for row in rows}
+    results = []
+    print(f"environments: {machine.headline()}\nmedian of {RUNS} runs; M agent steps/s\n")
+    print(f"{'environment':<16}{'envs':>7}{'skip':>6}{'threads':>9}{'median':>9}{'min':>8}{'max':>8}", end="")
+    print(f"{'of 1 thread':>13}{'of loop':>10}{'of copy':>9}")
+    for row in rows:
+        single = rates.get((row.env, row.num_envs, row.frame_skip, 1))
+        loop = rates.get((f"{row.env}, loop", 64, row.frame_skip, 1))
+        copy = rates.get((f"{row.env}, copy", row.num_envs, 1, 1))
+        ratios = {
+            "of_one_thread": row.rate / single if single and row.threads > 1 else None,
+            "of_loop": row.rate / loop if loop else None,
+            "of_copy": row.rate / copy if copy else None,
+        }
+        print(f"{row.env:<16}{row.num_envs:>7}{row.frame_skip:>6}{row.threads:>9}{row.rate / 1e6:>9.2f}", end="")
+        print(f"{min(row.rates) / 1e6:>8.2f}{max(row.rates) / 1e6:>8.2f}", end="")
+        widths = zip(ratios.values(), (13, 10, 9), (2, 1, 2), strict=True)
+        print("".join(" " * width if r is None else f"{r:>{width}.{digits}f}" for r, width, digits in widths))
+        results.append(
+            {
+                "env": row.env,
+                "num_envs": row.num_envs,
+                "frame_skip": row.frame_skip,
+                "threads": row.threads,
+                "steps_per_second": round(row.rate),
+                "min": round(min(row.rates)),
+                "max": round(max(row.rates)),
+                **{key: value and round(value, 3) for key, value in ratios.items()},
+            }
+        )
+    if not arguments.no_result:
+        machine.write_result("envs", results, threads=arguments.threads, runs=RUNS)
+
+
+if __name__ == "__main__":
+    main()
