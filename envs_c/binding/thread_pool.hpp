@@ -78,7 +78,12 @@ class ThreadPool {
             wake_.notify_all();
         }
         take_chunks(0);
-        while (done_.load(std::memory_order_acquire) != chunks_) pause_briefly();
+        for (int spin = 0; done_.load(std::memory_order_acquire) != chunks_; ++spin) {
+            if (spin < spins)
+                pause_briefly();
+            else
+                std::this_thread::yield();  // more threads than free cores: let the one that holds a chunk run
+        }
     }
 
    private:
