@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from protein import provenance
-from protein.errors import StoreError, TrialFailed, UsageError
+from protein.errors import StoreUnavailable, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
 from protein.types import INTERRUPTED, Params, SweepRecord, Trial, TrialRecord, TrialState
 
@@ -101,7 +101,8 @@ def run_sweep(
 
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial.
-        StoreError: the store refused a write for longer than `STORE_PATIENCE_SECONDS`. What was stored stays.
+        StoreUnavailable: the store refused a write for longer than `STORE_PATIENCE_SECONDS`. What was stored stays.
+        TrialLost: this process slept past its lease, and another has taken its trials.
         TrialFailed: `MAX_FAILURES_IN_A_ROW` trials failed one after the other. A single failure is a fact in the store.
     """
     loop = _Loop(sweep, designer, store, backend, settings, listener, stop)
@@ -389,7 +390,7 @@ class _Loop:
         while True:
             try:
                 result = write()
-            except StoreError as error:
+            except StoreUnavailable as error:
                 if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
                     raise
                 self._listener.log(f"the store refused a write, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")

@@ -1,0 +1,92 @@
+"""A small but real sweep for tests: real store, real trial processes, a space that says what a trial scores and costs.
+
+Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR]`.
+"""
+
+import sys
+import threading
+from pathlib import Path
+
+import storage
+from protein import provenance
+from protein.backends.local import LocalBackend
+from protein.designer import make_designer
+from protein.ports import Store
+from protein.space import Float, Space
+from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.types import SweepRecord, SweepSpec, TrialRecord
+
+TRIAL = (sys.executable, str(Path(__file__).parent / "assets" / "trial.py"))
+BUDGET_SECONDS = 3.0
+
+
+class Lines:
+    """A listener that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.begun: list[TrialRecord] = []
+        self.ended: list[TrialRecord] = []
+        self.updates = 0
+
+    def update(self, status: SweepStatus) -> None:
+        self.updates += 1
+
+    def started(self, trial: TrialRecord) -> None:
+        self.begun.append(trial)
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        self.ended.append(trial)
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def space() -> Space:
+    return Space([Float("train.score", 0.0, 1.0), Float("train.cost", 0.1, 1.0)])
+
+
+def sweep_spec(*, name: str = "s", seed: int = 0, **train: object) -> SweepSpec:
+    config = {"train": {"threads": 0, "seed": 0, "max_seconds": 0.0, "total_timesteps": 3, **train}}
+    return SweepSpec(
+        name=name,
+        env="test",
+        method="random",
+        seed=seed,
+        space=space().to_dict(),
+        config=config,
+        provenance=provenance.collect(config),
+    )
+
+
+def find_or_create(store: Store, spec: SweepSpec, budget_seconds: float | None = BUDGET_SECONDS) -> SweepRecord:
+    return store.find_sweep(spec.name) or store.create_sweep(spec, budget_seconds)
+
+
+def sweep(
+    folder: Path,
+    *,
+    spec: SweepSpec | None = None,
+    listener: Lines | None = None,
+    stop: threading.Event | None = None,
+    budget_seconds: float | None = BUDGET_SECONDS,
+    workers: int = 1,
+) -> SweepStatus:
+    """Runs a sweep in `folder` to its end, or until `stop`."""
+    store = storage.open_store(f"sqlite:///{folder}/protein.db")
+    try:
+        return run_sweep(
+            find_or_create(store, spec or sweep_spec()),
+            designer=make_designer("random", space(), None),
+            store=store,
+            backend=LocalBackend(command=TRIAL),
+            settings=LoopSettings(directory=folder / "trials", workers=workers, max_cost_seconds=budget_seconds),
+            listener=listener or Lines(),
+            stop=stop or threading.Event(),
+        )
+    finally:
+        store.close()
+
+
+if __name__ == "__main__":
+    sweep(Path(sys.argv[1]), spec=sweep_spec(behaviour=sys.argv[2] if len(sys.argv) > 2 else "good", sleep=0.2))
