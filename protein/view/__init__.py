@@ -1,1 +1,1 @@
-"""What people see of a sweep: the live view, tables, plots, and the same as plain data. Views read, they never write."""
+"""What people see of a sweep: live view, tables, plots, and the same as plain data. Views read, they never write."""

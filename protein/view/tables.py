@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +14,9 @@ from rich.text import Text
 from protein import pareto
 from protein.types import INTERRUPTED, Params, SweepRecord, TrialRecord, TrialState
 from protein.view import data, text
+
+if TYPE_CHECKING:
+    from envs_c import EnvSpec
 
 GAP = 2  # characters between columns
 FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe
@@ -87,6 +90,21 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
         _Column("gain", gains[: len(records)], right=True, keep=2),
         _Column("", notes, keep=8),
         _Column("origin", [record.origin for record in records], keep=1, least=20),
+    )
+
+
+def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
+    ranges = [f"{spec.score_range[0]:g} to {spec.score_range[1]:g}" for spec in specs]
+    return _fitted(
+        width,
+        _Column("env", [spec.name for spec in specs], keep=9),
+        _Column("observation", [str(spec.observation_size) for spec in specs], right=True, keep=5),
+        _Column("actions", [str(spec.num_actions) for spec in specs], right=True, keep=4),
+        _Column("agents", [str(spec.agents_per_env) for spec in specs], right=True, keep=2),
+        _Column("score", ranges, right=True, keep=7),
+        _Column("solved at", [f"{spec.solved_score:g}" for spec in specs], right=True, keep=6),
+        _Column("longest episode", [text.count(spec.max_episode_steps) for spec in specs], right=True, keep=1),
+        _Column("description", [spec.description for spec in specs], keep=8, least=16),
     )
 
 

@@ -1,0 +1,47 @@
+"""The command line: `protein COMMAND`. Exit codes: 0, 1 (the work failed), 2 (bad usage), 130 (interrupted).
+
+Every error that a user can meet is one line on stderr, `error: ...`; anything else is a defect and shows its traceback.
+Nothing heavy is imported before a command needs it, so `protein --help` answers at once.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from protein.cli.parse import parse
+from protein.errors import ProteinError
+from trainer.errors import TrainerError
+
+INTERRUPTED_CODE = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        command = parse(list(sys.argv[1:] if arguments is None else arguments))
+        module = importlib.import_module(f"protein.cli.{command.module}")
+        code = int(module.run(command))
+        sys.stdout.flush()
+    except (ProteinError, TrainerError) as error:
+        return _report(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone, as in `protein show pong | head`; the interpreter must not flush into it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return _report("interrupted", INTERRUPTED_CODE)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _report(f"{error.filename}: {error.strerror}; check the path, its permissions and the disk's space", 2)
+    return code
+
+
+def _report(line: str, code: int) -> int:
+    print("error: " + " ".join(line.split()), file=sys.stderr)
+    return code

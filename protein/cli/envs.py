@@ -1,0 +1,18 @@
+"""`protein envs`: the environments that there are."""
+
+import dataclasses
+
+import envs_c
+from protein.cli.output import print_json
+from protein.cli.parse import Command
+from protein.view import tables
+
+
+def run(command: Command) -> int:
+    specs = [envs_c.spec(name) for name in envs_c.names()]
+    if command.arguments.json:
+        print_json([dataclasses.asdict(spec) for spec in specs])
+        return 0
+    console = tables.make_console()
+    console.print(tables.envs(specs, console.width))
+    return 0

@@ -1,0 +1,153 @@
+"""From the command line's words to a command and its arguments; whatever is wrong with them becomes one line.
+
+tyro builds the parser and the help. Its errors are boxes of many lines: unknown flags are taken from it and named here,
+values are read by our own specs, and what remains (a flag without its value) is brought down to the box's text.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Union
+
+import tyro
+
+from protein.cli import arguments
+from protein.cli.values import given_values, with_values
+from protein.config.layers import Layers, Setting
+from protein.config.resolve import load
+from protein.errors import ProteinError, UsageError, nearest
+
+DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
+
+  protein sweep --env pong --max-cost 10m    search; run it again to resume
+  protein pareto pong                        score against cost
+  protein train --env pong --from pong       train the best config found"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What is to be done: `protein.cli.<module>.run(command)` does it."""
+
+    name: str
+    module: str
+    arguments: Any  # an instance of the command's class in `protein.cli.arguments`
+    values: Mapping[str, Any]  # values of the run config that were given as flags, by dotted name
+    words: Sequence[str]  # the command line, without the program
+
+
+# command -> (its arguments, the module that runs it)
+COMMANDS: Mapping[str, tuple[type, str]] = {
+    "sweep": (arguments.Sweep, "sweep"),
+    "train": (arguments.Train, "train"),
+    "eval": (arguments.Eval, "evaluate"),
+    "status": (arguments.Status, "status"),
+    "pareto": (arguments.Pareto, "pareto"),
+    "best": (arguments.Best, "best"),
+    "show": (arguments.Show, "show"),
+    "envs": (arguments.Envs, "envs"),
+    "doctor": (arguments.Doctor, "doctor"),
+}
+# Commands with a flag for every value of a run, and the values that have none: the environment is --env, and a sweep
+# gives each trial a seed of its own.
+_WITH_VALUES = {"sweep": frozenset({"env.name", "train.seed"}), "train": frozenset({"env.name"})}
+
+
+def parse(words: Sequence[str]) -> Command:
+    """Returns the command that the words ask for.
+
+    Raises:
+        UsageError: they ask for nothing that there is.
+        SystemExit: help or the version was asked for and has been printed.
+    """
+    words = list(words) or ["--help"]
+    if words[0] == "--version":
+        print(f"protein {importlib.metadata.version('protein-sweep')}")
+        raise SystemExit(0)
+    if words[0] not in COMMANDS and words[0] not in ("-h", "--help"):
+        kind = "flag" if words[0].startswith("-") else "command"
+        raise UsageError(f"unknown {kind} '{words[0]}'{nearest(words[0], [*COMMANDS, '--help', '--version'])}")
+    classes = {name: _class(name, words) for name in COMMANDS}
+    parsed = _run_tyro(classes, words)
+    return Command(
+        name=words[0],
+        module=COMMANDS[words[0]][1],
+        arguments=parsed,
+        values=given_values(parsed) if words[0] in _WITH_VALUES else {},
+        words=words,
+    )
+
+
+def _class(name: str, words: Sequence[str]) -> type:
+    """Returns the dataclass of a command, with the dotted flags if it is the one that is asked for and has them."""
+    command = COMMANDS[name][0]
+    if name not in _WITH_VALUES or words[0] != name:
+        return command
+    return with_values(command, _settings(words), _WITH_VALUES[name], ranges=name == "sweep")
+
+
+def _settings(words: Sequence[str]) -> Mapping[str, Setting]:
+    """Returns the values that a command's help shows as defaults: the files' for the environment, if it is named."""
+    if "--help" not in words and "-h" not in words:
+        return Layers.defaults().settings
+    env = next((after for word, after in itertools.pairwise(words) if word == "--env"), "default")
+    with contextlib.suppress(ProteinError):  # help must not fail over a file that a command would refuse
+        return load(env).settings
+    return Layers.defaults().settings
+
+
+def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
+    union: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in classes.items())]  # noqa: UP007
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            parsed, unknown = tyro.cli(
+                union,
+                prog="protein",
+                description=DESCRIPTION,
+                args=words,
+                return_unknown_args=True,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise UsageError(f"{_box_text(errors.getvalue())}; see protein {words[0]} --help") from None
+    if unknown:
+        raise UsageError(_unknown(unknown[0], words[0], classes[words[0]]))
+    return parsed
+
+
+def _unknown(word: str, command: str, kind: type) -> str:
+    if not word.startswith("-"):
+        return f"unexpected argument '{word}'; see protein {command} --help"
+    given = word.partition("=")[0]
+    known = _flags(kind)
+    close = nearest(given.replace("_", "-"), known)
+    return f"unknown flag '{given}'{close if 'did you mean' in close else f'; see protein {command} --help'}"
+
+
+def _flags(kind: Any, prefix: str = "") -> list[str]:
+    """Returns the flags of a command's dataclass, nested ones with their dots."""
+    found: list[str] = []
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.default_factory):
+            nested = "" if field.name == "values" else f"{prefix}{field.name}."
+            found += _flags(field.default_factory, nested)
+        else:
+            name = {"environment": "env", "from_": "from"}.get(field.name, field.name)
+            found.append(f"--{prefix}{name}".replace("_", "-"))
+    return found
+
+
+def _box_text(box: str) -> str:
+    """Returns the message inside the box that tyro draws: what stands above its rule, as one line."""
+    lines = [line.strip(" │|") for line in box.splitlines() if line.startswith(("│", "|"))]
+    message = []
+    for line in lines or box.splitlines():
+        if line and not line.strip("─-"):
+            break
+        message.append(line)
+    return " ".join(" ".join(message).split()).rstrip(".") or "the command line cannot be read"

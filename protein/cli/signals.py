@@ -1,0 +1,24 @@
+"""Ctrl-C and SIGTERM: the first asks the work to end in order, a second one kills."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def caught(stop: threading.Event) -> Iterator[None]:
+    """Sets `stop` on the first signal and raises KeyboardInterrupt on a second; in the end all is as it was before."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

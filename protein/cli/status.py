@@ -1,0 +1,53 @@
+"""`protein status`: how sweeps are getting on."""
+
+from rich.text import Text
+
+from protein import pareto
+from protein.cli import stores
+from protein.cli.arguments import Status
+from protein.cli.output import print_json
+from protein.cli.parse import Command
+from protein.sweep import dead_owners
+from protein.types import TrialState
+from protein.view import data, tables, text
+
+
+def run(command: Command) -> int:
+    arguments: Status = command.arguments
+    with stores.opened(arguments.store) as store:
+        sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
+        found = [(sweep, store.trials(sweep.id)) for sweep in sweeps]
+    if arguments.json:
+        values = [data.sweep(sweep, trials) for sweep, trials in found]
+        print_json(values if arguments.sweep is None else values[0])
+        return 0
+    console = tables.make_console()
+    if not found:
+        console.print("no sweep yet; start one with protein sweep --env NAME --max-cost 10m")
+        return 0
+    console.print(tables.sweeps(found, console.width))
+    for sweep, trials in found:
+        dead = set(dead_owners(trials))
+        cut_off = [str(t.number) for t in trials if t.state is TrialState.RUNNING and t.owner in dead]
+        if cut_off:
+            line = (
+                f"trial {', '.join(cut_off)} of '{sweep.spec.name}' was cut off: its process is gone; resume the sweep"
+            )
+            console.print(Text(line, style="yellow"), soft_wrap=True)
+    if arguments.sweep is None:
+        return 0
+    trials = found[0][1]
+    running = [trial for trial in trials if trial.state is TrialState.RUNNING]
+    if running:
+        console.print(Text("\nrunning", style="bold"))
+        console.print(tables.trials(running, console.width))
+    best = pareto.best_under(trials)
+    if best is not None:
+        head = f"\nbest: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
+        console.print(Text(head, style="bold"))
+        console.print(tables.params(best.params))
+    ends = data.counts(trials)
+    console.print(
+        f"\n{ends.complete} complete, {ends.pruned} stopped early, {ends.failed} failed, {ends.interrupted} interrupted"
+    )
+    return 0

@@ -1,0 +1,104 @@
+"""Which store is meant, and which sweep in it."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import storage
+from protein import pareto
+from protein.config.units import format_duration, parse_duration
+from protein.errors import StoreError, UsageError, nearest
+from protein.ports import Store
+from protein.types import SweepRecord, TrialRecord, TrialState
+from protein.view import text
+
+DEFAULT_URL = "sqlite:///runs/protein.db"
+VARIABLE = "PROTEIN_STORE"
+
+
+def url(given: str | None) -> str:
+    """Returns the store's URL: the flag's, the environment variable's or the default, in this order."""
+    return given or os.environ.get(VARIABLE) or DEFAULT_URL
+
+
+def file(store_url: str) -> Path | None:
+    """Returns the file of a SQLite store; None for a server."""
+    if "://" not in store_url:
+        return Path(store_url)
+    return Path(store_url.removeprefix("sqlite:///")) if store_url.startswith("sqlite:///") else None
+
+
+def artifact_directory(store_url: str, sweep: str) -> Path:
+    """Returns the folder of a sweep's artefacts: beside the store's file, apart from those of other stores there."""
+    path = file(store_url)
+    if path is None:
+        return Path("runs") / store_url.partition("?")[0].rpartition("/")[2] / sweep
+    return (path.parent if path.name == "protein.db" else path.with_suffix("")) / sweep
+
+
+@contextlib.contextmanager
+def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
+    """Opens the store that is meant and closes it in the end.
+
+    Raises:
+        StoreError: it cannot be opened; or, unless `create`, there is no such file yet.
+    """
+    store_url = url(given)
+    path = file(store_url)
+    if not create and path is not None and not path.exists():
+        raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
+    store = storage.open_store(store_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def find(store: Store, name: str | None) -> SweepRecord:
+    """Returns a sweep by name, or without one the only sweep there is.
+
+    Raises:
+        UsageError: there is no such sweep, or several to choose from.
+    """
+    sweeps = {sweep.spec.name: sweep for sweep in store.list_sweeps()}
+    if not sweeps:
+        raise UsageError("the store holds no sweep yet; start one with protein sweep --env NAME --max-cost 10m")
+    if name is None:
+        if len(sweeps) > 1:
+            raise UsageError(f"there are {len(sweeps)} sweeps; name one of them: {', '.join(sweeps)}")
+        return next(iter(sweeps.values()))
+    if name not in sweeps:
+        raise UsageError(f"there is no sweep '{name}'{nearest(name, sweeps)}")
+    return sweeps[name]
+
+
+def choose(trials: Sequence[TrialRecord], sweep: str, under: str | None) -> TrialRecord:
+    """Returns the complete trial of the best score, of equal ones the cheapest, that cost at most `under`.
+
+    Raises:
+        UsageError: there is none, or `under` is not a duration.
+    """
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+    if not complete:
+        raise UsageError(f"sweep '{sweep}' has no complete trial yet; give it more time with protein sweep")
+    if under is None:
+        best = pareto.best_under(complete)
+        assert best is not None
+        return best
+    seconds = parse_duration(under, "--under")
+    found = pareto.best_under(complete, seconds)
+    if found is None:
+        cheapest = min(trial.cost_seconds for trial in complete)
+        up = format_duration(math.ceil(cheapest) if cheapest >= 10 else math.ceil(cheapest * 100) / 100)
+        raise UsageError(
+            f"no trial of sweep '{sweep}' cost {text.seconds(seconds)} or less; the cheapest took"
+            f" {text.seconds(cheapest)}, so give --under {up} or more"
+        )
+    return found
+
+
+def store_words(given: str | None) -> list[str]:
+    """Returns the words that name the same store in a command to be run next; none when it is found without them."""
+    return [] if given is None else ["--store", given]

@@ -1,0 +1,249 @@
+"""`protein sweep`: creates a sweep or resumes the one of this name, runs it, and says what came of it."""
+
+import dataclasses
+import json
+import re
+import shlex
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+import envs_c
+from protein import pareto, provenance
+from protein.backends.local import LocalBackend
+from protein.cli import INTERRUPTED_CODE, stores
+from protein.cli.arguments import Sweep
+from protein.cli.parse import Command
+from protein.cli.signals import caught
+from protein.config.layers import Layers, flatten
+from protein.config.resolve import find_env, load, make_space, start_params
+from protein.config.settings import SweepConfig
+from protein.config.units import format_duration, parse_duration, parse_size
+from protein.designer import make_designer
+from protein.errors import ConfigError, UsageError
+from protein.ports import Store
+from protein.space import Space
+from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.types import SweepRecord, SweepSpec, TrialRecord
+from protein.view import data, tables, text
+from protein.view.plots import write_pareto
+from protein.view.scatter import LEGEND, scatter
+from protein.view.terminal import make_watcher
+from trainer.config import check_batch
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PLOT_HEIGHT = 16
+
+
+def run(command: Command) -> int:
+    arguments: Sweep = command.arguments
+    budget = None if arguments.max_cost is None else parse_duration(arguments.max_cost, "--max-cost")
+    spec, settings = _define(arguments, command.values)
+    space = Space.from_dict(spec.space)
+    start = {name: value for name, value in flatten(spec.config).items() if name in space.names}
+    designer = make_designer(spec.method, space, start, seed=spec.seed)
+    _check_cap(arguments, budget, settings.max_trial_cost_seconds)
+    console = tables.make_console()
+    with stores.opened(arguments.store, create=True) as store:
+        sweep, created = _create_or_resume(store, spec, budget)
+        trials = store.trials(sweep.id)
+        if sweep.max_cost_seconds is not None and data.spent_seconds(trials) >= sweep.max_cost_seconds:
+            return _nothing_left(console, sweep, trials, command)
+        _announce(console, sweep, trials, space, created=created)
+        stop = threading.Event()
+        with make_watcher(console) as watcher, caught(stop):
+            status = run_sweep(
+                sweep,
+                designer=designer,
+                store=store,
+                backend=LocalBackend(),
+                settings=LoopSettings(
+                    directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
+                    workers=settings.workers,
+                    max_cost_seconds=sweep.max_cost_seconds,
+                    max_trial_seconds=settings.max_trial_cost_seconds,
+                    max_memory_bytes=settings.max_trial_memory_bytes,
+                ),
+                listener=watcher,
+                stop=stop,
+            )
+    _conclude(console, status, arguments)
+    if stop.is_set():
+        console.print(f"\ninterrupted; go on with\n  {shlex.join(['protein', *command.words])}", soft_wrap=True)
+        return INTERRUPTED_CODE
+    return 0
+
+
+def _define(arguments: Sweep, values: Mapping[str, Any]) -> tuple[SweepSpec, SweepConfig]:
+    """Returns what defines the sweep, and how it is run here and now."""
+    env = find_env(arguments.environment, arguments.config, envs_c.names())
+    layers = load(env, config_file=arguments.config, flags=values)
+    config = layers.run_config()
+    check_batch(config, envs_c.spec(env).agents_per_env)
+    settings = _settings(arguments, layers)
+    space = make_space(layers)
+    name = env if arguments.name is None else arguments.name
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"--name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
+        )
+    assert set(start_params(layers)) == set(space.names)
+    nested = config.to_dict()
+    spec = SweepSpec(
+        name=name,
+        env=env,
+        method=settings.method,
+        seed=settings.seed,
+        space=space.to_dict(),
+        config=nested,
+        provenance=provenance.collect(nested),
+    )
+    return spec, settings
+
+
+def _settings(arguments: Sweep, layers: Layers) -> SweepConfig:
+    """Returns the config files' sweep settings with those of the flags put in."""
+    changes: dict[str, Any] = {
+        "workers": arguments.workers,
+        "method": arguments.method,
+        "seed": arguments.seed,
+        "max_trial_cost_seconds": arguments.max_trial_cost
+        and parse_duration(arguments.max_trial_cost, "--max-trial-cost"),
+        "max_trial_memory_bytes": arguments.max_trial_memory
+        and parse_size(arguments.max_trial_memory, "--max-trial-memory"),
+    }
+    try:
+        return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
+    except ConfigError as error:
+        raise UsageError(f"--{error}") from error
+
+
+def _check_cap(arguments: Sweep, budget: float | None, cap: float | None) -> None:
+    if arguments.max_trial_cost is not None and budget is not None and cap is not None and budget < cap:
+        raise UsageError(
+            f"--max-cost {arguments.max_cost} is smaller than one trial may cost, --max-trial-cost"
+            f" {arguments.max_trial_cost}; raise the budget or lower the cap"
+        )
+
+
+def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tuple[SweepRecord, bool]:
+    """Returns the sweep with its budget, and whether it is new. Raises `UsageError` when the stored one differs."""
+    stored = store.find_sweep(spec.name)
+    if stored is None:
+        return store.create_sweep(spec, budget), True
+    differences = _differences(stored.spec, spec)
+    if differences:
+        more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
+        raise UsageError(
+            f"sweep '{spec.name}' exists with {', '.join(differences[:3])}{more}; choose another --name, or leave those"
+            " as they were"
+        )
+    if budget is not None and budget != stored.max_cost_seconds:
+        store.set_budget(stored.id, budget)
+        stored = dataclasses.replace(stored, max_cost_seconds=budget)
+    return stored, False
+
+
+def _differences(stored: SweepSpec, wanted: SweepSpec) -> list[str]:
+    """Returns what differs between two definitions of a sweep, each as `name = stored (now wanted)`."""
+    found = []
+    for name in ("env", "method", "seed"):
+        before, after = getattr(stored, name), getattr(wanted, name)
+        if before != after:
+            found.append(f"{name} = {before} (now {after})")
+    old, new = _by_name(stored), _by_name(wanted)
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return found + [f"{name} = {old.get(name, 'unset')} (now {new.get(name, 'unset')})" for name in changed]
+
+
+def _by_name(spec: SweepSpec) -> dict[str, str]:
+    """Returns every value of a sweep's run config, and its range if it has one, as text that can be compared."""
+    spec = dataclasses.replace(spec, **json.loads(json.dumps({"space": spec.space, "config": spec.config})))
+    found = {name: str(value) for name, value in flatten(spec.config).items()}
+    for parameter in Space.from_dict(spec.space).parameters:
+        fields = dataclasses.asdict(parameter)
+        swept = fields["choices"] if "choices" in fields else [fields["low"], fields["high"], fields["scale"]]
+        found[parameter.name] += f" swept over {' '.join(map(str, swept))}"
+    found["constraints"] = "; ".join(spec.space["constraints"]) or "none"
+    found["cost_parameter"] = str(spec.space["cost_parameter"])
+    return found
+
+
+def _announce(
+    console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], space: Space, *, created: bool
+) -> None:
+    budget = "no budget set" if sweep.max_cost_seconds is None else f"budget {text.seconds(sweep.max_cost_seconds)}"
+    if created:
+        line = f"sweep '{sweep.spec.name}': {len(space.names)} values swept, {budget}"
+    else:
+        spent = text.seconds(data.spent_seconds(trials))
+        line = f"sweep '{sweep.spec.name}' goes on after {len(trials)} trials: {spent} spent, {budget}"
+    console.print(Text(line), soft_wrap=True)
+
+
+def _nothing_left(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], command: Command) -> int:
+    """Says that the budget is spent, what came of it, and how to go on."""
+    assert sweep.max_cost_seconds is not None
+    words = _without_max_cost(command.words)
+    words += ["--max-cost", format_duration(2 * sweep.max_cost_seconds)]
+    status = SweepStatus(sweep=sweep, trials=trials, elapsed_seconds=0.0, engine_seconds=0.0, stopping=False)
+    _conclude(console, status, command.arguments)
+    spent = text.seconds(data.spent_seconds(trials))
+    console.print(
+        f"\nthe budget of {text.seconds(sweep.max_cost_seconds)} is spent ({spent}); go on with a larger one:\n"
+        f"  {shlex.join(['protein', *words])}",
+        soft_wrap=True,
+    )
+    return 0
+
+
+def _without_max_cost(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        given = word.replace("_", "-")
+        if given == "--max-cost":
+            next(rest, None)
+        elif not given.startswith("--max-cost="):
+            kept.append(word)
+    return kept
+
+
+def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
+    """Prints the summary, draws the front, and prints the command that trains the best config."""
+    spec, trials = status.sweep.spec, status.trials
+    of = data.counts(trials)
+    ends = (
+        (of.complete, "complete"),
+        (of.pruned, "stopped early"),
+        (of.failed, "failed"),
+        (of.interrupted, "interrupted"),
+    )
+    counted = ", ".join(f"{number} {word}" for number, word in ends if number) or "none finished"
+    console.print(Text(f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent", style="bold"))
+    if status.elapsed_seconds > 0 and of.finished:
+        share = status.engine_seconds / status.elapsed_seconds
+        console.print(
+            f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
+            f" of wall clock ({share:.1%})"
+        )
+    front = pareto.front(trials)
+    if not front:
+        console.print("no trial was trained to its end, so there is no front yet")
+        return
+    width = min(console.width, 110)
+    console.print("\n" + "\n".join(scatter(trials, width - 1, _PLOT_HEIGHT)), soft_wrap=True)
+    console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
+    console.print(tables.front(front, pareto.knee(trials), console.width))
+    path = stores.artifact_directory(stores.url(arguments.store), spec.name) / "pareto.png"
+    write_pareto(trials, f"{spec.name}: {of.finished} trials, {text.seconds(status.spent_seconds)} of training", path)
+    console.print(f"\nplot: {path}", soft_wrap=True)
+    train = ["protein", "train", "--env", spec.env, "--from", spec.name, *stores.store_words(arguments.store)]
+    console.print(
+        f"train the best config (score {text.score(front[-1].score)} in {text.seconds(front[-1].cost_seconds)}):\n"
+        f"  {shlex.join(train)}",
+        soft_wrap=True,
+    )
