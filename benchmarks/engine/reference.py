@@ -1,0 +1,71 @@
+"""What is known about a task from outside: the scale on which engines are compared.
+
+Notation
+    0         the median random config's noiseless final score;  1  the best known score of the whole space
+    budget    a multiple of the mean cost of a random config (failed ones at the cost that they reach)
+    ideal(t)  the best known score at cost <= e^t, by a search with the noiseless truth
+
+The search is random sampling followed by rounds of mutation of the best for each cost level, on the truth itself, which
+no engine may see. Nothing better is known; an engine may find better, then its figures exceed 1.
+"""
+
+import dataclasses
+
+import numpy as np
+from engine.tasks import Array, Task
+
+from protein.pareto import hypervolume
+
+_NUM_RANDOM = 6000
+_NUM_LEVELS = 16
+_NUM_ROUNDS = 40
+_NUM_MUTANTS = 32  # of each parent
+_KEEP = 4  # parents at each level
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The scale of one task."""
+
+    median: float
+    best: float
+    mean_cost: float
+    max_cost: float  # reference cost of the hypervolume: the dearest of the random configs
+    ideal_volume: float  # hypervolume of the ideal front, normalised scores
+
+    def normalise(self, score: Array) -> Array:
+        return np.asarray((score - self.median) / (self.best - self.median))
+
+    def volume(self, normalised: Array, costs: Array) -> float:
+        """Returns the hypervolume over the ideal one."""
+        return hypervolume(normalised, costs, reference_score=0.0, reference_cost=self.max_cost) / self.ideal_volume
+
+
+def measure(task: Task) -> Reference:
+    """Searches the truth. Deterministic; a fraction of a second."""
+    rng = np.random.default_rng(12345)
+    x = task.space.sample(_NUM_RANDOM, rng)
+    score, cost, ok = task.final(x)
+    fails_at = np.minimum(task.truth(x).fails_at, 1.0)
+    median, mean_cost, max_cost = float(np.median(score[ok])), float(np.mean(cost * fails_at)), float(np.max(cost))
+    levels = np.exp(np.linspace(np.log(np.quantile(cost, 0.01)), np.log(max_cost), _NUM_LEVELS))
+    x, score, cost = x[ok], score[ok], cost[ok]
+    for level_round in range(_NUM_ROUNDS):
+        chosen = []
+        for level in levels:
+            allowed = np.flatnonzero(cost <= level)
+            chosen.append(allowed[np.argsort(-score[allowed])[:_KEEP]])
+        parents = np.unique(np.concatenate(chosen))
+        base = np.repeat(x[parents], _NUM_MUTANTS, axis=0)
+        width = 0.25 * 0.88**level_round
+        step = width * rng.standard_normal(base.shape) * (rng.random(base.shape) < rng.uniform(0.1, 0.7, (len(base), 1)))
+        mutants = task.space.canonical(np.clip(base + step, 0.0, 1.0))
+        mutants = mutants[task.space.valid(mutants)]
+        mutant_score, mutant_cost, mutant_ok = task.final(mutants)
+        x = np.concatenate([x[parents], mutants[mutant_ok]])
+        score = np.concatenate([score[parents], mutant_score[mutant_ok]])
+        cost = np.concatenate([cost[parents], mutant_cost[mutant_ok]])
+    best = float(np.max(score))
+    normalised = (score - median) / (best - median)
+    ideal = hypervolume(normalised, cost, reference_score=0.0, reference_cost=max_cost)
+    return Reference(median=median, best=best, mean_cost=mean_cost, max_cost=max_cost, ideal_volume=ideal)
