@@ -307,16 +307,21 @@ class _Loop:
             started_at=datetime.now(UTC),
             finished_at=None,
         )
-        self._listener.started(self._records[trial.number])
-        self._backend.start(
-            Job(
-                trial=trial,
-                config=config,
-                directory=self._settings.directory / f"{trial.number:04d}",
-                max_seconds=None if cap is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * cap,
-                max_memory_bytes=self._settings.max_memory_bytes,
-            )
+        job = Job(
+            trial=trial,
+            config=config,
+            directory=self._settings.directory / f"{trial.number:04d}",
+            max_seconds=None if cap is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * cap,
+            max_memory_bytes=self._settings.max_memory_bytes,
         )
+        try:
+            self._backend.start(job)
+        except OSError as error:  # no trial will start here: the next start of the sweep finds this one interrupted
+            raise UsageError(
+                f"trial {trial.number} cannot be started in {job.directory}: {error.strerror or error};"
+                " mend that, then run the same command again to resume"
+            ) from error
+        self._listener.started(self._records[trial.number])
         return True
 
     def _remaining_seconds(self) -> float | None:

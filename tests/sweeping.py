@@ -16,7 +16,8 @@ from protein.space import Float, Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
 from protein.types import SweepRecord, SweepSpec, TrialRecord
 
-TRIAL = (sys.executable, str(Path(__file__).parent / "assets" / "trial.py"))
+sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
+TRIAL = "trial:main"
 BUDGET_SECONDS = 3.0
 
 
@@ -79,7 +80,7 @@ def sweep(
             find_or_create(store, spec or sweep_spec()),
             designer=make_designer("random", space(), None),
             store=store,
-            backend=LocalBackend(command=TRIAL),
+            backend=LocalBackend(entry=TRIAL, preload=()),
             settings=LoopSettings(directory=folder / "trials", workers=workers, max_cost_seconds=budget_seconds),
             listener=listener or Lines(),
             stop=stop or threading.Event(),

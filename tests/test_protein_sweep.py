@@ -120,18 +120,20 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
 
 
-def test_a_killed_trial_ends_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["trial", "server of trials"])
+def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
     class KillFirst(sweeping.Lines):
         def update(self, status: object) -> None:
             trial = status.trials[-1]  # type: ignore[attr-defined]
             if trial.number == 0 and trial.curve and not trial.state.finished:
-                for child in psutil.Process().children():
-                    child.kill()
+                for server in psutil.Process().children():
+                    for child in server.children():
+                        (child if victim == "trial" else server).kill()
 
     sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
     first, *others = stored(tmp_path)
     assert first.state is TrialState.FAILED
-    assert first.reason.startswith("killed by SIGKILL")
+    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "exited with code 255")
     assert first.cost_seconds > 0
     assert others
     assert all(trial.state is TrialState.COMPLETE for trial in others)

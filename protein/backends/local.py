@@ -1,24 +1,27 @@
 """Runs each trial as a process of its own on this machine.
 
-A trial cannot harm the sweep: it has its own process group, dies with the sweep (`launch.py`), and is killed past its
-wall-clock limit, past its memory limit, or after a long silence. Crash, hang, garbage and out-of-memory each end that
-trial alone, with the reason in its outcome and what it wrote to stderr in its log.
+Trials are forked from a server process that has imported the trainer once (`child.py`), so none waits for torch.
+
+A trial cannot harm the sweep: it has its own process group, dies with the sweep, and is killed past its wall-clock
+limit, past its memory limit, or after a long silence. Crash, hang, garbage and out-of-memory each end that trial alone,
+with the reason in its outcome and what it wrote to stderr in its log.
 """
 
 import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import psutil
 
-from protein.backends import launch, messages
+from protein.backends import child, messages
 from protein.ports import Finished, Job, Progress
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialState
 
@@ -31,14 +34,28 @@ CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 
 
 class LocalBackend:
-    """Implements `protein.ports.Backend` with subprocesses that run `python -m trainer`."""
+    """Implements `protein.ports.Backend` with processes that run the trainer's command line.
 
-    def __init__(self, *, command: tuple[str, ...] = (), silence_seconds: float = SILENCE_SECONDS) -> None:
-        """Args:
-        command: what to run instead of the trainer; `--config FILE --directory DIR` is appended.
-        silence_seconds: a trial that prints nothing for so long is killed.
+    A script that uses this must guard its entry point with `if __name__ == "__main__"`, as with all of multiprocessing.
+    """
+
+    def __init__(
+        self,
+        *,
+        entry: str = "trainer.__main__:main",
+        preload: tuple[str, ...] = ("trainer.run",),
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`.
+            preload: modules that the server imports once for all trials. They may start no threads.
+            silence_seconds: a trial that prints nothing for so long is killed.
         """
-        self._command = command or (sys.executable, "-m", "trainer")
+        self._entry = entry
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([child.__name__, *preload])
         self._silence_seconds = silence_seconds
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Process] = {}
@@ -47,20 +64,17 @@ class LocalBackend:
         job.directory.mkdir(parents=True, exist_ok=True)
         config_file = job.directory / CONFIG_FILE
         config_file.write_text(json.dumps(job.config, indent=1))
-        arguments = ("--config", str(config_file), "--directory", str(job.directory))
-        with (job.directory / LOG_FILE).open("wb") as log:
-            popen = subprocess.Popen(
-                [sys.executable, "-I", launch.__file__, str(os.getpid()), *self._command, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,  # a Ctrl-C reaches the sweep alone, which then ends its trials in order
-            )
-        assert popen.stdout is not None
-        os.set_blocking(popen.stdout.fileno(), False)
-        process = _Process(job=job, popen=popen)
+        log_file = job.directory / LOG_FILE
+        log_file.write_bytes(b"")
+        arguments = ["--config", str(config_file), "--directory", str(job.directory)]
+        output, childs_end = self._context.Pipe(duplex=False)
+        worker = self._context.Process(target=child.run, args=(self._entry, arguments, childs_end, log_file))
+        worker.start()
+        childs_end.close()
+        os.set_blocking(output.fileno(), False)
+        process = _Process(job=job, worker=worker, output=output)
         self._running[job.trial.id] = process
-        self._selector.register(popen.stdout, selectors.EVENT_READ, process)
+        self._selector.register(output, selectors.EVENT_READ, process)
 
     def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
         # The pipe closes when the process ends, so this returns at once then.
@@ -71,9 +85,8 @@ class LocalBackend:
         events: list[Progress | Finished] = []
         for process in list(self._running.values()):
             if process.closed:  # it is about to end
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.popen.wait(timeout=0.05)
-            ended = process.popen.poll() is not None
+                process.worker.join(timeout=0.05)
+            ended = process.worker.exitcode is not None
             if ended:
                 process.read()
             if points := process.take_measurements():
@@ -92,7 +105,7 @@ class LocalBackend:
     def close(self) -> None:
         for process in list(self._running.values()):
             process.kill()
-            process.popen.wait()
+            process.worker.join()
             self._forget(process)
         self._selector.close()
 
@@ -107,7 +120,7 @@ class LocalBackend:
             process.terminate(f"killed after {self._silence_seconds:.0f} s without a sign of life")
         elif limits.max_memory_bytes is not None and now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            used = _resident_bytes(process.popen.pid)
+            used = _resident_bytes(process.pid)
             if used > limits.max_memory_bytes:
                 limit = limits.max_memory_bytes
                 process.terminate(
@@ -116,14 +129,15 @@ class LocalBackend:
 
     def _finish(self, process: "_Process") -> Finished:
         process.kill()  # whatever it left behind in its group
+        finished = Finished(trial=process.job.trial, outcome=process.outcome(), artifacts=process.artifacts())
         self._forget(process)
-        return Finished(trial=process.job.trial, outcome=process.outcome(), artifacts=process.artifacts())
+        return finished
 
     def _forget(self, process: "_Process") -> None:
-        assert process.popen.stdout is not None
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(process.popen.stdout)
-        process.popen.stdout.close()
+            self._selector.unregister(process.output)
+        process.output.close()
+        process.worker.close()
         del self._running[process.job.trial.id]
 
 
@@ -132,7 +146,8 @@ class _Process:
     """One running trial and what it has said so far."""
 
     job: Job
-    popen: subprocess.Popen[bytes]
+    worker: ForkServerProcess
+    output: Connection
     spawned: float = dataclasses.field(default_factory=time.monotonic)
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
     started: float | None = None  # when its `start` message came: imports and building are done, training begins
@@ -145,12 +160,22 @@ class _Process:
     last: Measurement | None = None
     final: messages.Message | None = None  # its `result` or `failed` message
 
+    @property
+    def pid(self) -> int:
+        assert self.worker.pid is not None
+        return self.worker.pid
+
+    @property
+    def exitcode(self) -> int:
+        """The exit code of a process that has ended; negative: the signal that killed it."""
+        assert self.worker.exitcode is not None
+        return self.worker.exitcode
+
     def read(self) -> bool:
         """Takes in what the pipe holds. Returns False once the pipe is closed."""
-        assert self.popen.stdout is not None
         while not self.closed:
             try:
-                chunk = os.read(self.popen.stdout.fileno(), READ_BYTES)
+                chunk = os.read(self.output.fileno(), READ_BYTES)
             except BlockingIOError:
                 break
             if not chunk:
@@ -193,8 +218,13 @@ class _Process:
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.popen.pid, number)
+        """Signals the trial's process group, or the process alone while it has not made its own group yet."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            if self.worker.exitcode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, number)
 
     def outcome(self) -> Outcome:
         """Returns how the ended process fared. Only a finite score and exit code 0 make it COMPLETE."""
@@ -204,7 +234,7 @@ class _Process:
         if self.started is not None:  # seen from outside: the interpreter's start and the imports are in it
             timings["startup"] = self.started - self.spawned
         # A result that came while the trial was being stopped is a result: no finished trial is lost.
-        complete = final.get("event") == "result" and self.popen.returncode == 0 and score is not None
+        complete = final.get("event") == "result" and self.exitcode == 0 and score is not None
         capped = final.get("stopped") == "max_seconds"
         return Outcome(
             state=(TrialState.PRUNED if capped else TrialState.COMPLETE) if complete else TrialState.FAILED,
@@ -227,7 +257,7 @@ class _Process:
     def _failure(self) -> str:
         if self.stop_reason is not None:
             return self.stop_reason
-        final, code = self.final or {}, self.popen.returncode
+        final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":
             return f"{final.get('reason', 'failed')}: {final.get('message', '')}".rstrip(": ")
         if final.get("event") == "result":

@@ -18,11 +18,11 @@ def measure(step: int, score: float | None = 1.0) -> None:
     say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
 
 
-def main() -> None:
+def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")
 
@@ -36,7 +36,7 @@ def main() -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if behaviour == "exit":
         print("the last words", file=sys.stderr)
-        sys.exit(3)
+        return 3
     if behaviour == "garbage":
         sys.stdout.buffer.write(
             b"\xff\xfe{not json\n"
@@ -55,11 +55,11 @@ def main() -> None:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     if behaviour == "diverge":
         say("failed", reason="diverged", message="the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
-        sys.exit(1)
+        return 1
     if behaviour == "nan":
         print('{"event": "measurement", "steps": 2, "elapsed_seconds": 0.2, "score": NaN}', flush=True)
         print('{"event": "result", "score": NaN, "steps": 2, "elapsed_seconds": 0.2}', flush=True)
-        return
+        return 0
     time.sleep(train.get("sleep", 0.0))
     measure(2, None)
     measure(3)
@@ -77,6 +77,4 @@ def main() -> None:
         **stopped,
     )
 
-
-if __name__ == "__main__":
-    main()
+    return 0

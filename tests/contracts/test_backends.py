@@ -13,13 +13,14 @@ from protein.backends.local import LocalBackend
 from protein.ports import Backend, Finished, Job, Progress
 from protein.types import Trial, TrialState
 
-TRIAL = (sys.executable, str(Path(__file__).parent.parent / "assets" / "trial.py"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "assets"))  # the trial's module, for its processes too
+TRIAL = "trial:main"
 PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(params=["local"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    backend = LocalBackend(command=TRIAL, silence_seconds=PATIENCE_SECONDS)
+    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
     yield backend
     backend.close()
 
@@ -117,7 +118,7 @@ def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path
 
 
 def test_silence_is_a_hang(tmp_path: Path) -> None:
-    backend = LocalBackend(command=TRIAL, silence_seconds=0.5)
+    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=0.5)
     _, finished = run(backend, job(tmp_path, behaviour="hang"))
     backend.close()
     assert "without a sign of life" in finished[0].outcome.reason
@@ -177,7 +178,7 @@ def _of_session(processes: set[psutil.Process]) -> list[psutil.Process]:
 
 
 def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:
-    backend = LocalBackend(command=TRIAL)
+    backend = LocalBackend(entry=TRIAL, preload=())
     backend.start(job(tmp_path, behaviour="hang"))
     events: list[Progress | Finished] = []
     while not events:
