@@ -77,6 +77,15 @@ def test_space_and_config_keep_order_types_and_every_digit(store: Store) -> None
         assert [type(value) for value in stored.values()] == [type(value) for value in values.values()]
 
 
+@pytest.mark.parametrize("value", [*NOT_FINITE, {1, 2}, b"bytes"])
+@pytest.mark.parametrize("part", ["space", "config"])
+def test_a_sweep_that_is_not_plain_json_is_refused(store: Store, part: str, value: Any) -> None:
+    spec = dataclasses.replace(sweep_spec(), **{part: {"train": {"x": [value]}}})
+    with pytest.raises(StoreError, match=f"{part} cannot be stored"):
+        store.create_sweep(spec, None)
+    assert store.list_sweeps() == []
+
+
 def test_sweeps_are_listed_oldest_first(store: Store) -> None:
     assert store.list_sweeps() == []
     sweeps = [new_sweep(store, name) for name in ("b", "c", "a")]
