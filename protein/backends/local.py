@@ -30,6 +30,8 @@ SILENCE_SECONDS = 600.0  # a process that says nothing for so long hangs; compil
 MEMORY_CHECK_SECONDS = 1.0
 READ_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
+# The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
+PRELOAD = ("trainer.__main__", "trainer.run", "torch._dynamo")
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 
 
@@ -43,7 +45,7 @@ class LocalBackend:
         self,
         *,
         entry: str = "trainer.__main__:main",
-        preload: tuple[str, ...] = ("trainer.run",),
+        preload: tuple[str, ...] = PRELOAD,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
         """Starts nothing yet.
