@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -259,16 +260,18 @@ def test_uint8_serves_as_bool() -> None:
 
 
 def test_a_step_releases_the_gil() -> None:
-    """With an endless switch interval the main thread can act only if `step` lets go of the GIL by itself."""
-    stepper = Stepper("pong", 4096, frame_skip=64)
-    started, seen = threading.Event(), threading.Event()
-    noticed = []
+    """With an endless switch interval the main thread can go on only if `step` lets go of the GIL by itself."""
+    vec = envs_c.VecEnv("pong", 4096, frame_skip=64)
+    actions, arrays = np.zeros(4096, np.int32), Buffers.of(vec).arrays()
+    stepping: list[bool] = []
+    seen: list[bool] = []
+    noticed: list[bool] = []
 
-    def work() -> None:
-        started.set()
+    def work() -> None:  # plain lists: an Event would wait for its lock, and that lets go of the GIL
+        stepping.append(True)
         for _ in range(2000):
-            stepper.step()
-            if seen.is_set():
+            vec.step(actions, *arrays)
+            if seen:
                 noticed.append(True)
                 return
 
@@ -277,8 +280,9 @@ def test_a_step_releases_the_gil() -> None:
     try:
         worker = threading.Thread(target=work)
         worker.start()
-        started.wait()
-        seen.set()
+        while not stepping:
+            time.sleep(0.0005)
+        seen.append(True)
         worker.join()
     finally:
         sys.setswitchinterval(interval)
@@ -308,12 +312,13 @@ def test_calls_from_several_threads_take_turns(threads: int) -> None:
 
 def test_a_forked_child_steps_without_the_threads_and_ends() -> None:
     script = """
-        import gc, os, sys
+        import gc, os, sys, time
         from stepping import Stepper
 
         parent, child = (Stepper("pong", 1000, threads=3) for _ in range(2))
         parent.step()
         child.step()
+        time.sleep(0.2)  # the workers sleep now, as they mostly do
         pid = os.fork()
         if pid == 0:
             for _ in range(20):
