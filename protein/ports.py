@@ -52,7 +52,8 @@ class Store(Protocol):
     """Keeps every fact. One public method is one transaction; all times are the store's, in UTC.
 
     Writes to a trial are fenced by its owner: a writer that is not the trial's owner, or whose trial has finished, gets
-    a `StoreError` and changes nothing.
+    a `TrialLost` and changes nothing. What cannot be stored (NaN, infinity, more than 64 bits, a failure without a
+    reason) is a `StoreError`, too; a database that may work again later (full, locked, gone) a `StoreUnavailable`.
     """
 
     def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
@@ -79,8 +80,13 @@ class Store(Protocol):
         lease_seconds: float,
         suggest_seconds: float,
         provenance: Provenance,
+        number: int | None = None,
     ) -> Trial:
-        """Creates the next trial (numbers count up from 0 without gaps), RUNNING and owned until its lease ends."""
+        """Creates the next trial (numbers count up from 0 without gaps), RUNNING and owned until its lease ends.
+
+        With the `number` that `next_number` gave it is a claim: `TrialLost` when another process has taken that number
+        since, so that two processes never start the same suggestion.
+        """
         ...
 
     def next_number(self, sweep_id: int) -> int:

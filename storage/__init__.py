@@ -8,9 +8,11 @@ it on a network file system (NFS, SMB): locks and shared memory do not work ther
 A store belongs to the process that opened it: don't carry one across a fork.
 """
 
+from pathlib import Path
+
 from protein.ports import Store
 
-__all__ = ["open_store"]
+__all__ = ["database_file", "open_store"]
 
 
 def open_store(url: str) -> Store:
@@ -25,3 +27,15 @@ def open_store(url: str) -> Store:
     from storage.store import SqlStore  # late: SQLAlchemy costs 0.3 s, and `protein --help` does without
 
     return SqlStore(url)
+
+
+def database_file(url: str) -> Path | None:
+    """Returns the file that `open_store` would use; None where a server keeps the store. Touches nothing.
+
+    Raises:
+        StoreError: the URL is malformed or not supported.
+    """
+    from storage.engine import parse_url
+
+    parsed = parse_url(url)
+    return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None

@@ -121,6 +121,7 @@ class SqlStore:
         lease_seconds: float,
         suggest_seconds: float,
         provenance: Provenance,
+        number: int | None = None,
     ) -> Trial:
         columns: dict[str, Any] = {
             "sweep_id": sweep_id,
@@ -142,10 +143,16 @@ class SqlStore:
         lease = values.lease(lease_seconds)
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)
-            number = self._next_number(session, sweep_id)
-            columns |= {"number": number, "started_at": self._now(), "lease_until": self._now(lease)}
+            following = self._next_number(session, sweep_id)
+            if number not in (None, following):
+                raise TrialLost(
+                    f"trial {number} of this sweep was started by another process; let one process run a sweep"
+                )
+            columns |= {"number": following, "started_at": self._now(), "lease_until": self._now(lease)}
             key = session.execute(insert(TrialRow).values(**columns).returning(TrialRow.id)).scalar_one()
-        return Trial(id=key, sweep_id=sweep_id, number=number, params=dict(columns["params"]), seed=seed, owner=owner)
+        return Trial(
+            id=key, sweep_id=sweep_id, number=following, params=dict(columns["params"]), seed=seed, owner=owner
+        )
 
     def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
         lease = values.lease(lease_seconds)

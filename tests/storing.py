@@ -46,6 +46,7 @@ def start(
     *,
     params: Params | None = None,
     lease_seconds: float = LEASE_SECONDS,
+    number: int | None = None,
 ) -> Trial:
     return store.start_trial(
         sweep.id,
@@ -55,6 +56,7 @@ def start(
         lease_seconds=lease_seconds,
         suggest_seconds=0.25,
         provenance=PROVENANCE,
+        number=number,
     )
 
 

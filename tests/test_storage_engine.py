@@ -15,7 +15,7 @@ import pytest
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from storage import engine, open_store
+from storage import database_file, engine, open_store
 
 NOBODY = 65534
 
@@ -58,12 +58,14 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_path_or_a_sqlite_url_is_a_file(url: str, database: str) -> None:
     parsed = engine.parse_url(url)
     assert (parsed.drivername, parsed.database) == ("sqlite", database)
+    assert database_file(url) == Path(database)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
 def test_postgresql_always_means_psycopg_3(scheme: str) -> None:
     parsed = engine.parse_url(f"{scheme}://me:secret@host:5433/db?sslmode=require")
     assert parsed.render_as_string(hide_password=False) == "postgresql+psycopg://me:secret@host:5433/db?sslmode=require"
+    assert database_file(str(parsed)) is None
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,21 @@ def test_numbers_count_up_from_0_in_each_sweep(store: Store) -> None:
     assert [trial.number for trial in store.trials(second.id)] == [0]
 
 
+def test_a_number_can_be_claimed_once(store: Store, store_url: str) -> None:
+    sweep = new_sweep(store)
+    other = open_store(store_url)
+    number = store.next_number(sweep.id)
+    assert other.next_number(sweep.id) == number
+    assert start(store, sweep, "fast", number=number).number == number
+    before = store.trials(sweep.id)
+    for claim in (number, number + 2):
+        with pytest.raises(TrialLost, match=f"trial {claim} of this sweep was started by another process"):
+            start(other, sweep, "slow", number=claim)
+    assert store.trials(sweep.id) == before
+    assert start(other, sweep, "slow", number=other.next_number(sweep.id)).number == 1
+    other.close()
+
+
 def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
     sweep, before = new_sweep(store), now()
     estimate = Estimate(value=3.0, low=-1.5, high=1e300)
