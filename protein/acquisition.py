@@ -66,7 +66,7 @@ def cost_levels(low: float, high: float, num_levels: int = NUM_LEVELS) -> Array:
     return levels
 
 
-def front_at(levels: Array, known_mean: Array, known_log_cost: Array) -> Array:
+def front_at(levels: Array, known_mean: Array, known_log_cost: Array, floor: float = 0.0) -> Array:
     """Returns f(t_j), `J`: the best of `n` known posterior means at log cost <= t_j.
 
     Below the cheapest known trial there is no front; the worst known mean stands for it, as a score that any trial of
@@ -74,7 +74,7 @@ def front_at(levels: Array, known_mean: Array, known_log_cost: Array) -> Array:
     """
     reached = known_log_cost[None, :] <= levels[:, None]
     best = np.max(np.where(reached, known_mean[None, :], -np.inf), axis=1)
-    return np.asarray(np.maximum(best, np.min(known_mean)))
+    return np.asarray(np.maximum(best, np.quantile(known_mean, floor)))
 
 
 def log_value(
@@ -87,6 +87,7 @@ def log_value(
     levels: Array,
     front: Array,
     cost_exponent: float = COST_EXPONENT,
+    log_price_floor: float = -math.inf,
 ) -> Array:
     """Returns the value of m candidates, `m`, in logarithms: the formula at the head of this file.
 
@@ -99,4 +100,4 @@ def log_value(
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
     growth = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
-    return np.asarray(growth - cost_exponent * cost_mean + np.log(p_ok))
+    return np.asarray(growth - cost_exponent * np.logaddexp(cost_mean, log_price_floor) + np.log(p_ok))

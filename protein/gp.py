@@ -182,6 +182,7 @@ class _Objective:
         for column, group in enumerate(columns):
             by_group[:, :, group] += squared[:, :, column]
         self.squared = by_group.reshape(n * n, num_groups)  # squared distance by lengthscale group
+        self.lower = np.tri(n, dtype=bool)  # LAPACK fills only this half of an inverse
         centred = x - 0.5
         self.fixed = prior.bias_variance + prior.linear_variance * (centred @ centred.T)
 
@@ -199,7 +200,7 @@ class _Objective:
             return 1e10, np.zeros_like(theta)  # not positive definite: the line search steps back
         alpha, _ = lapack.dpotrs(chol, y, lower=1)
         inverse, _ = lapack.dpotri(chol, lower=1)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        inverse = np.where(self.lower, inverse, inverse.T)
         # d(-log p)/dK = (K^-1 - alpha alpha') / 2 (equation 5.9); d matern / d log l_g = decay (1 + r) / 3 * 5 D_g w_g
         slope = 0.5 * (inverse - np.outer(alpha, alpha))
         gradient = np.empty_like(theta)

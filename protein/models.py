@@ -84,22 +84,33 @@ class ScoreModel:
     space: Space
     scale: ScoreScale
     process: GaussianProcess
+    trend: float = 0.0
 
     @classmethod
-    def fit(cls, space: Space, x_unit: Array, scores: Array) -> "ScoreModel":
+    def fit(
+        cls,
+        space: Space,
+        x_unit: Array,
+        scores: Array,
+        *,
+        trend: float = 0.0,
+        log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
+    ) -> "ScoreModel":
         """Fits to `n >= 1` points and finite scores."""
         scale = ScoreScale.of(scores)
         prior = Prior(
             log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
-            log_noise=(math.log(1e-3), 1.5),
+            log_noise=log_noise,
         )
         features = space.features(x_unit)
-        return cls(space, scale, fit(features, scale.to_z(scores), space.feature_groups(), prior))
+        z = scale.to_z(scores) - trend * _cost_coordinate(space, x_unit)
+        return cls(space, scale, fit(features, z, space.feature_groups(), prior), trend)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd of z without noise, `m` each."""
-        return self.process.predict(self.space.features(x_unit))
+        mean, sd = self.process.predict(self.space.features(x_unit))
+        return mean + self.trend * _cost_coordinate(self.space, x_unit), sd
 
     def believe(self, x_unit: Array) -> "ScoreModel":
         """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""
@@ -173,6 +184,10 @@ class FailureModel:
         mean, sd = self.process.predict(self.space.features(x_unit))
         squashed = ndtr((self.center + mean) / np.sqrt(sd * sd + 0.25))
         return np.asarray(np.maximum(squashed, 1e-6))
+
+
+def _cost_coordinate(space: Space, x_unit: Array) -> Array:
+    return np.zeros(len(x_unit)) if space.cost_index is None else x_unit[:, space.cost_index]
 
 
 def _log_cost_parameter(space: Space, x_unit: Array) -> Array:

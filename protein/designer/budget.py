@@ -26,6 +26,7 @@ class Allowance:
 
     limit_seconds: float
     model: CostModel | None
+    total_seconds: float = 0.0
 
     @classmethod
     def of(
@@ -34,7 +35,7 @@ class Allowance:
         """Fits the cost model, where a cost is known."""
         limits = [limit for limit in (remaining_seconds, max_trial_seconds) if limit is not None]
         model = CostModel.fit(space, known.x_scored, known.costs) if len(known.costs) else None
-        return cls(min(limits, default=math.inf), model)
+        return cls(min(limits, default=math.inf), model, known.spent_seconds + (remaining_seconds or 0.0))
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""

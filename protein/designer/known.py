@@ -10,7 +10,8 @@ suggested again. So are trials that the space cannot read (it was changed since)
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from protein.errors import SpaceError
 from protein.gp import Array
 from protein.space import Space
 from protein.types import INTERRUPTED, Observation, Params, TrialState
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +36,21 @@ class Known:
     x_running: Array
     taken: frozenset[bytes]
     num_trials: int
+    spent_seconds: float
 
     @classmethod
     def of(cls, space: Space, history: Sequence[Observation], running: Sequence[Params]) -> "Known":
         """Reads a sweep's finished and running trials."""
-        finished = [
-            (o, x) for o in history if o.reason != INTERRUPTED and (x := _coordinates(space, o.params)) is not None
-        ]
+        finished = [o for o in history if o.reason != INTERRUPTED]
+        finished, x_finished = _readable(space, finished, [o.params for o in finished])
+        _, x_running = _readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        finished.sort(key=lambda pair: (pair[1].tolist(), _score(pair[0]), pair[0].cost_seconds))
-        ok = np.array([_has_score(o) for o, _ in finished], dtype=bool)
-        x_tried = _stack(space, (x for _, x in finished))
-        x_running = _stack(
-            space, sorted((x for p in running if (x := _coordinates(space, p)) is not None), key=_as_list)
-        )
-        scored = [o for o, _ in finished if _has_score(o)]
+        rows = [(x.tolist(), _score(o), o.cost_seconds) for o, x in zip(finished, x_finished, strict=True)]
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+        finished, x_tried = [finished[i] for i in order], x_finished[order]
+        x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
+        ok = np.array([_has_score(o) for o in finished], dtype=bool)
+        scored = [o for o in finished if _has_score(o)]
         return cls(
             x_scored=x_tried[ok],
             scores=np.array([_score(o) for o in scored]),
@@ -57,6 +60,7 @@ class Known:
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_tried, x_running]))),
             num_trials=len(x_tried) + len(x_running),
+            spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
 
     def untried(self, x_unit: Array) -> Array:
@@ -74,11 +78,17 @@ def keys(x_unit: Array) -> list[bytes]:
     return [row.tobytes() for row in rounded]
 
 
-def _coordinates(space: Space, params: Params) -> Array | None:
+def _readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[T], Array]:
+    """Returns those of n items whose params the space can read, and their canonical coordinates, `m x d`."""
+    if not items:
+        return [], np.empty((0, space.num_dims))
     try:
-        return np.asarray(space.canonical(space.to_unit(params)[None, :])[0])
-    except SpaceError:
-        return None
+        return items, space.canonical(space.to_unit_many(params))
+    except SpaceError:  # at least one cannot be read: one by one
+        if len(items) == 1:
+            return [], np.empty((0, space.num_dims))
+        halves = [_readable(space, items[i], params[i]) for i in (slice(len(items) // 2), slice(len(items) // 2, None))]
+        return [*halves[0][0], *halves[1][0]], np.concatenate([halves[0][1], halves[1][1]])
 
 
 def _has_score(observation: Observation) -> bool:
@@ -87,13 +97,3 @@ def _has_score(observation: Observation) -> bool:
 
 def _score(observation: Observation) -> float:
     return observation.score if _has_score(observation) and observation.score is not None else -math.inf
-
-
-def _as_list(x: Array) -> list[float]:
-    values: list[float] = x.tolist()
-    return values
-
-
-def _stack(space: Space, rows: Iterable[Array]) -> Array:
-    listed = list(rows)
-    return np.stack(listed) if listed else np.empty((0, space.num_dims))

@@ -47,8 +47,12 @@ class Search:
         assert allowance.model is not None
         self._space, self._known, self._allowance, self._recipe, self._rng = space, known, allowance, recipe, rng
         self._start, self._listed = start, listed
+        price = recipe.price_floor * allowance.total_seconds
+        self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
-        self._score = ScoreModel.fit(space, known.x_scored, known.scores)
+        self._score = ScoreModel.fit(
+            space, known.x_scored, known.scores, trend=recipe.cost_trend, log_noise=recipe.log_noise
+        )
         self._failure = FailureModel.fit(space, known.x_tried, known.ok)
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
@@ -100,7 +104,7 @@ class Search:
         low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
         high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
         levels = cost_levels(low, high, self._recipe.num_levels)
-        return levels, front_at(levels, self._front_mean, self._front_log_cost)
+        return levels, front_at(levels, self._front_mean, self._front_log_cost, self._recipe.front_floor)
 
     def _value(self, x: Array, levels: Array, front: Array) -> Array:
         mean, sd = self._score.predict(x)
@@ -114,6 +118,7 @@ class Search:
             levels=levels,
             front=front,
             cost_exponent=self._recipe.cost_exponent,
+            log_price_floor=self._log_price_floor,
         )
 
     def _describe(self, x: Array) -> Pick:
