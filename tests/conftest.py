@@ -35,6 +35,13 @@ def postgresql_template(postgresql_server: str) -> str:
     return "ours"
 
 
+@pytest.fixture(scope="session")
+def postgresql_shared(postgresql_server: str, postgresql_template: str) -> str:
+    """The URL of a store that tests share: a template cannot be copied while it is used."""
+    postgresql.create_database(postgresql_server, "shared", postgresql_template)
+    return f"{postgresql_server}/shared"
+
+
 @pytest.fixture
 def new_postgresql(postgresql_server: str) -> Iterator[Callable[..., str]]:
     """Makes databases that are dropped after the test; returns their URLs."""
@@ -51,12 +58,23 @@ def new_postgresql(postgresql_server: str) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of a store that nothing is in yet, on every kind of database that we support."""
+def own_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store that the test may damage, on every kind of database that we support."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.db"
     create = request.getfixturevalue("new_postgresql")
     return str(create(request.getfixturevalue("postgresql_template")))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """As `own_url`, for tests that only use the store: on a server they share a database, emptied after each."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.db"
+        return
+    url = request.getfixturevalue("postgresql_shared")
+    yield url
+    postgresql.execute(url, "TRUNCATE sweeps, trials, measurements, artifacts RESTART IDENTITY")
 
 
 @pytest.fixture

@@ -45,18 +45,18 @@ def upgrade():
 
 
 @pytest.fixture
-def engine(store_url: str) -> Iterator[Engine]:
+def engine(own_url: str) -> Iterator[Engine]:
     """Of a database whose schema the migrations made."""
-    open_store(store_url).close()
-    engine = create_engine(parse_url(store_url))
+    open_store(own_url).close()
+    engine = create_engine(parse_url(own_url))
     yield engine
     engine.dispose()
 
 
 @pytest.fixture
-def by_models(store_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
+def by_models(own_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Of a database of the same kind whose schema the row classes made."""
-    url = f"{tmp_path}/models.db" if "sqlite" in store_url else request.getfixturevalue("new_postgresql")()
+    url = f"{tmp_path}/models.db" if "sqlite" in own_url else request.getfixturevalue("new_postgresql")()
     engine = create_engine(parse_url(url))
     with engine.execution_options(**WRITE).begin() as connection:
         Base.metadata.create_all(connection)
@@ -156,14 +156,14 @@ def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
         "sweep_id = 99",
     ],
 )
-def test_the_database_itself_refuses_nonsense(engine: Engine, store_url: str, change: str) -> None:
-    store = open_store(store_url)
+def test_the_database_itself_refuses_nonsense(engine: Engine, own_url: str, change: str) -> None:
+    store = open_store(own_url)
     sweep = new_sweep(store)
     store.finish_trial(start(store, sweep), complete())
     before = store.trials(sweep.id)
     with pytest.raises(sqlalchemy.exc.DBAPIError), engine.execution_options(**WRITE).begin() as connection:
         connection.execute(text(f"UPDATE trials SET {change}"))
-    other = open_store(store_url)
+    other = open_store(own_url)
     assert other.trials(sweep.id) == before
     other.close()
     store.close()
@@ -239,21 +239,21 @@ def test_a_newer_schema_is_refused_untouched(tmp_path: Path, newer: str) -> None
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_newer_schema_on_a_server_is_refused(store_url: str, engine: Engine) -> None:
+def test_a_newer_schema_on_a_server_is_refused(own_url: str, engine: Engine) -> None:
     with engine.execution_options(**WRITE).begin() as connection:
         connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0099'"))
     with pytest.raises(StoreError, match=r"has schema 0099"):
-        open_store(store_url)
+        open_store(own_url)
 
 
 @pytest.mark.parametrize("value", ["v3.2.0.a", None])
-def test_a_version_that_was_never_ours_is_refused(store_url: str, engine: Engine, value: str | None) -> None:
+def test_a_version_that_was_never_ours_is_refused(own_url: str, engine: Engine, value: str | None) -> None:
     with engine.execution_options(**WRITE).begin() as connection:
         connection.execute(text(f"DELETE FROM {schema.VERSION_TABLE}"))
         if value is not None:
             connection.execute(text(f"INSERT INTO {schema.VERSION_TABLE} VALUES ('{value}')"))
     with pytest.raises(StoreError, match=r"none of ours"):
-        open_store(store_url)
+        open_store(own_url)
 
 
 def test_the_database_of_another_program_is_refused_untouched(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_a_server_database_in_use_is_refused(new_postgresql: Callable[..., str])
     engine.dispose()
 
 
-def test_processes_may_create_one_store_at_once(store_url: str, request: pytest.FixtureRequest) -> None:
-    url = store_url if "sqlite" in store_url else request.getfixturevalue("new_postgresql")()
+def test_processes_may_create_one_store_at_once(own_url: str, request: pytest.FixtureRequest) -> None:
+    url = own_url if "sqlite" in own_url else request.getfixturevalue("new_postgresql")()
     code = "import sys; from storage import open_store; open_store(sys.argv[1]).close()"
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
     processes = [subprocess.Popen([sys.executable, "-c", code, url], env=environment) for _ in range(4)]
