@@ -278,6 +278,7 @@ class _Loop:
                 lease_seconds=LEASE_SECONDS,
                 suggest_seconds=suggest_seconds,
                 provenance=origin,
+                number=number,
             )
         )
         self._running[trial.number] = trial

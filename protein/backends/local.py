@@ -242,7 +242,7 @@ class _Process:
             state=(TrialState.PRUNED if capped else TrialState.COMPLETE) if complete else TrialState.FAILED,
             score=score if complete else None,
             cost_seconds=self._cost_seconds(),
-            steps=int(messages.numbers(final).get("steps", self.last.steps if self.last else 0)),
+            steps=messages.steps(final) or (self.last.steps if self.last else 0),
             reason=("stopped at its cost limit" if capped else "") if complete else self._failure(),
             timings=timings,
             metrics=messages.numbers(final.get("metrics")),

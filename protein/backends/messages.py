@@ -11,6 +11,8 @@ from typing import Any
 
 from protein.types import Measurement
 
+MAX_STEPS = 2**53  # more is garbage, and no database has a column for it
+
 Message = Mapping[str, Any]
 
 
@@ -18,19 +20,19 @@ def parse_line(line: bytes) -> Message | None:
     """Returns the message on a line, or None when the line is anything else."""
     try:
         value = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) and isinstance(value.get("event"), str) else None
 
 
 def measurement(message: Message) -> Measurement | None:
     """Returns a `measurement` message as a curve point, or None when it lacks usable steps and seconds."""
-    steps, seconds = _number(message.get("steps")), _number(message.get("elapsed_seconds"))
-    if steps is None or seconds is None or steps < 0 or seconds < 0:
+    count, elapsed = steps(message), seconds(message)
+    if count is None or elapsed is None:
         return None
     return Measurement(
-        steps=int(steps),
-        elapsed_seconds=seconds,
+        steps=count,
+        elapsed_seconds=elapsed,
         score=_number(message.get("score")),
         metrics=numbers(message.get("metrics")),
     )
@@ -40,6 +42,12 @@ def seconds(message: Message) -> float | None:
     """Returns the message's `elapsed_seconds` if it is a usable duration."""
     value = _number(message.get("elapsed_seconds"))
     return value if value is not None and value >= 0 else None
+
+
+def steps(message: Message) -> int | None:
+    """Returns the message's `steps` if it is a usable count."""
+    value = _number(message.get("steps"))
+    return int(value) if value is not None and 0 <= value <= MAX_STEPS else None
 
 
 def score(message: Message) -> float | None:

@@ -40,9 +40,10 @@ def main(command_line: list[str]) -> int:
     if behaviour == "garbage":
         sys.stdout.buffer.write(
             b"\xff\xfe{not json\n"
-            + b"[1, 2]\n"
+            + b"[" * 100_000
+            + b"\n[1, 2]\n"
             + b'{"event": 7}\n'
-            + b'{"event": "measurement"}\n'
+            + b'{"event": "measurement"}\n{"event": "measurement", "steps": 1e300, "elapsed_seconds": 1}\n'
             + b"x" * 3_000_000
             + b"\n"
         )
