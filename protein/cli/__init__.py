@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it, so `protein --help` answers
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -15,6 +16,7 @@ from protein.errors import ProteinError
 from trainer.errors import TrainerError
 
 INTERRUPTED_CODE = 130
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    # Threads that wait must sleep: those of OpenMP spin, and beside other work on the machine that makes small networks
+    # a hundred times slower. Read when torch is imported; trials inherit it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         command = parse(list(sys.argv[1:] if arguments is None else arguments))
         module = importlib.import_module(f"protein.cli.{command.module}")
@@ -29,17 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (ProteinError, TrainerError) as error:
         return _report(str(error), error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has gone, as in `protein show pong | head`; the interpreter must not flush into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has gone, as in `protein show pong | head`
+        _drop_output()
         return 1
     except KeyboardInterrupt:
         return _report("interrupted", INTERRUPTED_CODE)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in _FULL:
             raise
-        return _report(f"{error.filename}: {error.strerror}; check the path, its permissions and the disk's space", 2)
+        _drop_output()
+        what = "cannot write" if error.filename is None else error.filename
+        return _report(f"{what}: {error.strerror}; check the path, its permissions and the disk's space", 2)
     return code
+
+
+def _drop_output() -> None:
+    """Keeps the interpreter from writing again, at its exit, what could not be written."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(line: str, code: int) -> int:

@@ -67,8 +67,9 @@ def parse(words: Sequence[str]) -> Command:
         print(f"protein {importlib.metadata.version('protein-sweep')}")
         raise SystemExit(0)
     if words[0] not in COMMANDS and words[0] not in ("-h", "--help"):
-        kind = "flag" if words[0].startswith("-") else "command"
-        raise UsageError(f"unknown {kind} '{words[0]}'{nearest(words[0], [*COMMANDS, '--help', '--version'])}")
+        if words[0].startswith("-"):
+            raise UsageError(f"unknown flag '{words[0]}'{nearest(words[0], ['--help', '--version'])}")
+        raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
     classes = {name: _class(name, words) for name in COMMANDS}
     parsed = _run_tyro(classes, words)
     return Command(

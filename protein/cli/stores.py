@@ -24,18 +24,16 @@ def url(given: str | None) -> str:
 
 
 def file(store_url: str) -> Path | None:
-    """Returns the file of a SQLite store; None for a server."""
-    if "://" not in store_url:
-        return Path(store_url)
-    return Path(store_url.removeprefix("sqlite:///")) if store_url.startswith("sqlite:///") else None
+    """Returns the file of a SQLite store; None for a server. Raises `StoreError` when the URL is neither."""
+    return storage.database_file(store_url)
 
 
 def artifact_directory(store_url: str, sweep: str) -> Path:
     """Returns the folder of a sweep's artefacts: beside the store's file, apart from those of other stores there."""
     path = file(store_url)
     if path is None:
-        return Path("runs") / store_url.partition("?")[0].rpartition("/")[2] / sweep
-    return (path.parent if path.name == "protein.db" else path.with_suffix("")) / sweep
+        return Path("runs").absolute() / store_url.partition("?")[0].rpartition("/")[2] / sweep
+    return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """`protein sweep`: creates a sweep or resumes the one of this name, runs it, and says what came of it."""
 
+import contextlib
 import dataclasses
 import json
 import re
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Sweep
 from protein.cli.parse import Command
 from protein.cli.signals import caught
-from protein.config.layers import Layers, flatten
+from protein.config.layers import Layers, display_path, flatten
 from protein.config.resolve import find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.units import format_duration, parse_duration, parse_size
@@ -54,7 +55,7 @@ def run(command: Command) -> int:
             return _nothing_left(console, sweep, trials, command)
         _announce(console, sweep, trials, space, created=created)
         stop = threading.Event()
-        with make_watcher(console) as watcher, caught(stop):
+        with _resumable(console, command), make_watcher(console) as watcher, caught(stop):
             status = run_sweep(
                 sweep,
                 designer=designer,
@@ -72,9 +73,23 @@ def run(command: Command) -> int:
             )
     _conclude(console, status, arguments)
     if stop.is_set():
-        console.print(f"\ninterrupted; go on with\n  {shlex.join(['protein', *command.words])}", soft_wrap=True)
+        _print_resume(console, command)
         return INTERRUPTED_CODE
     return 0
+
+
+@contextlib.contextmanager
+def _resumable(console: Console, command: Command) -> Iterator[None]:
+    """Says how to go on when a second Ctrl-C has killed the sweep at once."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _print_resume(console, command)
+        raise
+
+
+def _print_resume(console: Console, command: Command) -> None:
+    console.print(f"\ninterrupted; go on with\n  {shlex.join(['protein', *command.words])}", soft_wrap=True)
 
 
 def _define(arguments: Sweep, values: Mapping[str, Any]) -> tuple[SweepSpec, SweepConfig]:
@@ -240,7 +255,7 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     console.print(tables.front(front, pareto.knee(trials), console.width))
     path = stores.artifact_directory(stores.url(arguments.store), spec.name) / "pareto.png"
     write_pareto(trials, f"{spec.name}: {of.finished} trials, {text.seconds(status.spent_seconds)} of training", path)
-    console.print(f"\nplot: {path}", soft_wrap=True)
+    console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     train = ["protein", "train", "--env", spec.env, "--from", spec.name, *stores.store_words(arguments.store)]
     console.print(
         f"train the best config (score {text.score(front[-1].score)} in {text.seconds(front[-1].cost_seconds)}):\n"

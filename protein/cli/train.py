@@ -22,7 +22,6 @@ from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
 from trainer.config import RunConfig, check_batch
-from trainer.errors import DiskError
 
 RUNS = Path("runs") / "train"
 
@@ -119,7 +118,7 @@ def _require_file(path: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise DiskError(f"--checkpoint {path} cannot be written ({error.strerror}); give another path") from error
+        raise UsageError(f"--checkpoint {path} cannot be written ({error.strerror}); give another path") from error
 
 
 class _Watcher:

@@ -29,7 +29,7 @@ class Progress:
             f"{text.seconds(self.spent_seconds)} of {text.seconds(self.budget_seconds)} spent",
             f"{text.seconds(self.left_seconds)} left",
         ]
-        if self.eta_seconds is not None:
+        if self.eta_seconds is not None and self.left_seconds > 0:
             when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if clock else ""
             parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
         return ", ".join(parts)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from protein.types import Estimate, Measurement, ParamValue, TrialRecord, TrialState
+from protein.types import INTERRUPTED, Estimate, Measurement, ParamValue, TrialRecord, TrialState
 
 SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
@@ -94,7 +94,9 @@ def shorten(text: str, width: int) -> str:
 
 def outcome_line(trial: TrialRecord) -> str:
     """Returns a finished trial as one line: number, score, cost, each against its prediction, and why it was tried."""
-    if trial.state is TrialState.FAILED:
+    if trial.state is TrialState.FAILED and trial.reason == INTERRUPTED:
+        result = f"interrupted after {seconds(trial.cost_seconds)}"
+    elif trial.state is TrialState.FAILED:
         result = f"failed after {seconds(trial.cost_seconds)}: {trial.reason}"
     else:
         result = f"score {score(trial.score)}"
