@@ -295,6 +295,18 @@ def test_a_bad_metric_is_refused_with_its_whole_batch(store: Store, value: Any) 
     assert (record.curve, record.cost_seconds) == ((), 0.0)
 
 
+def test_a_broken_process_may_name_its_metrics_as_it_likes(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep)
+    metrics = {"": 1.0, "\0 \ud800 \U0001f4a5": 2.0, "a'b\"c\\": 3.0}
+    point = Measurement(steps=1, elapsed_seconds=1.0, score=None, metrics=metrics)
+    store.add_measurements(trial, [point], LEASE_SECONDS)
+    store.finish_trial(trial, dataclasses.replace(complete(), metrics=metrics))
+    [record] = store.trials(sweep.id)
+    assert record.curve == (point,)
+    assert record.metrics == metrics
+
+
 def test_steps_beyond_64_bits_are_refused(store: Store) -> None:
     sweep = new_sweep(store)
     trial = start(store, sweep)
