@@ -34,6 +34,7 @@ STORE_RETRY_SECONDS = 5.0
 CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
+START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
 MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
 
 T = TypeVar("T")
@@ -157,7 +158,8 @@ def _is_alive(owner: str) -> bool:
     _, pid, started = owner.rsplit(":", 2)
     try:
         process = psutil.Process(int(pid))
-        return f"{process.create_time():.2f}" == started and process.status() != psutil.STATUS_ZOMBIE
+        same = abs(process.create_time() - float(started)) < START_TIME_TOLERANCE_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
@@ -230,10 +232,11 @@ class _Loop:
 
     def _take_up(self) -> None:
         """Reads what is stored; trials that a dead process left running are marked interrupted."""
-        trials = self._store.trials(self._sweep.id)
-        orphans = self._store.interrupt_orphans(self._sweep.id, dead_owners(trials))
+        trials = self._patiently(lambda: self._store.trials(self._sweep.id))
+        owners = dead_owners(trials)
+        orphans = self._patiently(lambda: self._store.interrupt_orphans(self._sweep.id, owners))
         if orphans:
-            trials = self._store.trials(self._sweep.id)
+            trials = self._patiently(lambda: self._store.trials(self._sweep.id))
             names = ", ".join(str(number) for number in orphans)
             self._listener.log(
                 f"trial {names} was cut off when the sweep last ended: its cost counts, its params may be tried again"
@@ -249,7 +252,7 @@ class _Loop:
         remaining = self._remaining_seconds()
         if remaining is not None and remaining <= 0:
             return False
-        number = self._store.next_number(self._sweep.id)
+        number = self._patiently(lambda: self._store.next_number(self._sweep.id))
         suggest_seed, train_seed = trial_seed(self._sweep.spec.seed, number)
         began = time.monotonic()
         suggestion = self._designer.suggest(
@@ -269,7 +272,7 @@ class _Loop:
             self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap
         )
         origin = provenance.collect(config)
-        trial = self._persist(
+        trial = self._patiently(
             lambda: self._store.start_trial(
                 self._sweep.id,
                 suggestion,
@@ -343,17 +346,18 @@ class _Loop:
         return max(expected, trial.cost_seconds)
 
     def _on_progress(self, event: Progress) -> None:
-        number, last = event.trial.number, event.measurements[-1]
-        self._persist(lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS))
+        number = event.trial.number
+        self._patiently(lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS))
         self._renewed[number] = time.monotonic()
-        record = self._records[number]
-        self._records[number] = dataclasses.replace(
-            record, curve=record.curve + event.measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
-        )
+        if event.measurements:
+            record, last = self._records[number], event.measurements[-1]
+            self._records[number] = dataclasses.replace(
+                record, curve=record.curve + event.measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
+            )
 
     def _on_finished(self, event: Finished) -> None:
         trial, outcome = event.trial, event.outcome
-        self._persist(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
+        self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
         del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
         record = dataclasses.replace(
             self._records[trial.number],
@@ -383,23 +387,23 @@ class _Loop:
         now = time.monotonic()
         for number, trial in self._running.items():
             if now - self._renewed[number] >= RENEW_SECONDS:
-                self._persist(lambda trial=trial: self._store.add_measurements(trial, (), LEASE_SECONDS))  # type: ignore[misc]
+                self._patiently(lambda trial=trial: self._store.add_measurements(trial, (), LEASE_SECONDS))  # type: ignore[misc]
                 self._renewed[number] = now
 
     def _end_running(self) -> None:
         for trial in self._running.values():
             self._backend.stop(trial, INTERRUPTED)
 
-    def _persist(self, write: Callable[[], T]) -> T:
-        """Makes one write, again and again while the store refuses it: a night's work is worth waiting for."""
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Calls the store, again and again while it is unavailable: a night's work is worth waiting for."""
         began = time.monotonic()
         while True:
             try:
-                result = write()
+                result = call()
             except StoreUnavailable as error:
                 if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
                     raise
-                self._listener.log(f"the store refused a write, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
+                self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
                 self._stop.wait(STORE_RETRY_SECONDS)
             else:
                 self._engine_seconds += time.monotonic() - began

@@ -159,7 +159,9 @@ def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
 
 
 def test_failures_in_a_row_end_the_sweep_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(TrialFailed, match="10 trials in a row failed, the last one with: diverged: the loss is NaN"):
+    with pytest.raises(
+        TrialFailed, match="10 trials in a row failed, the last one with: failed, diverged: the loss is NaN"
+    ):
         sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="diverge"), budget_seconds=None)
     trials = stored(tmp_path)
     assert len(trials) == 10
@@ -208,7 +210,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     listener = LockForTwoWrites()
     status = sweeping.sweep(tmp_path, listener=listener)
     assert len(listener.lines) == 2
-    assert all("the store refused a write" in line and "locked" in line for line in listener.lines)
+    assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
     assert all(trial.state is TrialState.COMPLETE and len(trial.curve) == 3 for trial in stored(tmp_path))
     assert math.isclose(sum(trial.cost_seconds for trial in stored(tmp_path)), status.spent_seconds)
 

@@ -261,7 +261,7 @@ class _Process:
             return self.stop_reason
         final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":
-            return f"{final.get('reason', 'failed')}: {final.get('message', '')}".rstrip(": ")
+            return f"failed, {final.get('reason') or 'for no stated reason'}: {final.get('message') or ''}".rstrip(": ")
         if final.get("event") == "result":
             return "reported no finite score" if code == 0 else f"exited with code {code} after its result"
         if code < 0:

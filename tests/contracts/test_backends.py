@@ -82,7 +82,7 @@ def test_a_good_trial_reports_its_curve_result_and_files(backend: Backend, tmp_p
     [
         ("crash", "killed by SIGSEGV", None),
         ("exit", "exited with code 3 and no result: the last words", None),
-        ("diverge", "diverged: the loss is NaN at step 2", 0.7),
+        ("diverge", "failed, diverged: the loss is NaN at step 2", 0.7),
         ("nan", "reported no finite score", 0.2),
     ],
 )
