@@ -159,7 +159,7 @@ def _is_alive(owner: str) -> bool:
     try:
         process = psutil.Process(int(pid))
         same = abs(process.create_time() - float(started)) < START_TIME_TOLERANCE_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
