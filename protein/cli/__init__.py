@@ -42,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None and error.errno not in _FULL:
             raise
-        _drop_output()
-        what = "cannot write" if error.filename is None else error.filename
-        return _report(f"{what}: {error.strerror}; check the path, its permissions and the disk's space", 2)
+        if error.filename is None:
+            _drop_output()
+            return _report(f"cannot write: {error.strerror}; free some space", 2)
+        return _report(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
     return code
 
 

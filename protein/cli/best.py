@@ -7,7 +7,7 @@ from rich.text import Text
 
 from protein.cli import stores
 from protein.cli.arguments import Best
-from protein.cli.output import print_json
+from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.cli.train import stored_values
 from protein.config.layers import unflatten
@@ -45,5 +45,7 @@ def _write(sweep: SweepRecord, trial: TrialRecord, path: Path) -> None:
         f"trial {trial.number} of sweep '{sweep.spec.name}': score {text.score(trial.score)}"
         f" in {text.seconds(trial.cost_seconds)} on {trial.provenance.machine}"
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(to_toml(unflatten(stored_values(sweep, trial)), Space.from_dict(sweep.spec.space), origin))
+    content = to_toml(unflatten(stored_values(sweep, trial)), Space.from_dict(sweep.spec.space), origin)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)

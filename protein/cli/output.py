@@ -1,10 +1,25 @@
-"""What commands print for scripts."""
+"""What commands print for scripts, and the files that they write."""
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+from protein.errors import UsageError
 
 
 def print_json(value: Any) -> None:
     """Prints one JSON value; its keys are stable."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what goes wrong while a file is written into one line. Raises `UsageError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"{path} cannot be written ({reason}); give another path or make room for it") from error

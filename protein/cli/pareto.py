@@ -3,7 +3,7 @@
 from protein import pareto
 from protein.cli import stores
 from protein.cli.arguments import Pareto
-from protein.cli.output import print_json
+from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.view import data, tables, text
@@ -25,7 +25,8 @@ def run(command: Command) -> int:
     if arguments.png is not None:
         spent = text.seconds(data.spent_seconds(trials))
         title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
-        write_pareto(trials, title, arguments.png)
+        with writing(arguments.png):
+            write_pareto(trials, title, arguments.png)
     if arguments.json:
         assert knee is not None
         points = [data.point(record) for record in front]

@@ -17,6 +17,7 @@ from protein import pareto, provenance
 from protein.backends.local import LocalBackend
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Sweep
+from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import Layers, display_path, flatten
@@ -254,8 +255,13 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
     console.print(tables.front(front, pareto.knee(trials), console.width))
     path = stores.artifact_directory(stores.url(arguments.store), spec.name) / "pareto.png"
-    write_pareto(trials, f"{spec.name}: {of.finished} trials, {text.seconds(status.spent_seconds)} of training", path)
-    console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
+    title = f"{spec.name}: {of.finished} trials, {text.seconds(status.spent_seconds)} of training"
+    try:
+        with writing(path):
+            write_pareto(trials, title, path)
+        console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
+    except UsageError as error:  # the results are in the store; a picture is no reason to fail
+        console.print(f"\nno plot: {error}", soft_wrap=True)
     train = ["protein", "train", "--env", spec.env, "--from", spec.name, *stores.store_words(arguments.store)]
     console.print(
         f"train the best config (score {text.score(front[-1].score)} in {text.seconds(front[-1].cost_seconds)}):\n"

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 import envs_c
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Train
+from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import flatten
@@ -34,7 +35,8 @@ def run(command: Command) -> int:
     copy = arguments.checkpoint
     if copy is not None:  # found out now, not after an hour of training
         _require_file(copy)
-    directory = _new_directory(config.env.name)
+    with writing(RUNS):
+        directory = _new_directory(config.env.name)
     stop = threading.Event()
     console.print(
         f"training {config.env.name} for {config.train.total_timesteps:,} steps into {directory}", soft_wrap=True
@@ -112,13 +114,11 @@ def _require_file(path: Path) -> None:
     """Raises `UsageError` when a file cannot be written at `path`; makes its folder."""
     if path.is_dir():
         raise UsageError(f"--checkpoint {path} is a folder; give the path of a file")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         probe = path.parent / f".{path.name}.probe"
         probe.touch()
         probe.unlink()
-    except OSError as error:
-        raise UsageError(f"--checkpoint {path} cannot be written ({error.strerror}); give another path") from error
 
 
 class _Watcher:

@@ -35,7 +35,7 @@ class Setting:
     """One value of a run config, its range when it is swept (`{}` when not), and where each was given."""
 
     value: Any
-    source: str = "default"
+    source: str = "built-in default"
     range: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     range_source: str = ""
 
@@ -46,7 +46,7 @@ class Layers:
 
     settings: Mapping[str, Setting]  # dotted name -> setting, every value of a run config
     sweep: SweepConfig = dataclasses.field(default_factory=SweepConfig)
-    sweep_source: str = "default"  # the last file with a [sweep] section
+    sweep_source: str = "built-in default"  # the last file with a [sweep] section
 
     @classmethod
     def defaults(cls) -> "Layers":

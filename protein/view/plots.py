@@ -59,7 +59,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
     # Outside, where it can cover no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    figure.savefig(path, format="png")
 
 
 def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: float, bottom: float) -> None:

@@ -1,0 +1,308 @@
+"""Layers of configuration: which wins, what leaves the space, and what each mistake in a file is answered with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protein.config.layers import Layers, flatten, value_types
+from protein.config.resolve import CONFIG_DIRECTORY, find_env, load, make_space, start_params
+from protein.config.settings import SweepConfig
+from protein.config.write import merge_params, to_toml
+from protein.errors import ConfigError, SpaceError, UsageError
+from protein.parameters import Categorical, Float, Integer
+from trainer.config import RunConfig
+
+DEFAULT = """
+[train]
+learning_rate = { value = 0.003, min = 1e-4, max = 0.1, scale = "log" }
+minibatch_size = { value = 8192, min = 512, max = 65536, scale = "pow2" }
+gamma = { value = 0.99, min = 0.9, max = 0.999, scale = "logit" }
+precision = { value = "fp32", choices = ["fp32", "bf16"] }
+
+[sweep]
+workers = 3
+constraints = ["train.minibatch_size <= env.num_envs * train.horizon"]
+max_trial_memory = "4GiB"
+max_trial_cost = "1h30m"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of configuration files, which is also the working directory: messages name files relative to it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "default.toml").write_text(DEFAULT)
+    return tmp_path
+
+
+def load_with(folder: Path, text: str, **flags: Any) -> Layers:
+    (folder / "own.toml").write_text(text)
+    return load("pong", config_file=folder / "own.toml", flags=flags, directory=folder)
+
+
+def test_each_layer_overrides_the_ones_before(folder: Path) -> None:
+    (folder / "pong.toml").write_text("[train]\nhorizon = 16\nbeta1 = 0.8\nbeta2 = 0.95\nvf_coef = 1\n")
+    (folder / "own.toml").write_text("[train]\nbeta1 = 0.7\nbeta2 = 0.96\nvf_coef = 2\n")
+    layers = load(
+        "pong",
+        config_file=folder / "own.toml",
+        stored={"train.beta2": 0.97, "train.vf_coef": 3},
+        stored_source="trial 3",
+        flags={"train.vf_coef": 4},
+        directory=folder,
+    )
+    train = layers.run_config().train
+    assert train.update_epochs == RunConfig().train.update_epochs  # the dataclass
+    assert train.gamma == 0.99  # default.toml
+    assert train.horizon == 16  # pong.toml
+    assert train.beta1 == 0.7  # --config
+    assert train.beta2 == 0.97  # the stored trial
+    assert train.vf_coef == 4.0  # the flag
+    assert isinstance(train.vf_coef, float)
+    sources = {name: layers.settings[f"train.{name}"].source for name in ("horizon", "beta1", "beta2", "vf_coef")}
+    assert sources == {"horizon": "pong.toml", "beta1": "own.toml", "beta2": "trial 3", "vf_coef": "the command line"}
+
+
+def test_an_environment_without_a_file_uses_the_defaults(folder: Path) -> None:
+    layers = load("breakout", directory=folder)
+    assert layers.run_config().env.name == "breakout"
+    assert layers.run_config().train.gamma == 0.99
+
+
+def test_ranges_become_parameters_and_plain_values_are_fixed(folder: Path) -> None:
+    space = make_space(load("pong", directory=folder))
+    assert set(space.parameters) == {
+        Float("train.learning_rate", 1e-4, 0.1, "log", 0.003),
+        Integer("train.minibatch_size", 512, 65536, "pow2", 8192),
+        Float("train.gamma", 0.9, 0.999, "logit", 0.99),
+        Categorical("train.precision", ("fp32", "bf16"), "fp32"),
+    }
+    assert set(space.fixed) == set(value_types()) - set(space.names)
+    assert space.fixed["env.name"] == "pong"
+    assert space.constraints == ("train.minibatch_size <= env.num_envs * train.horizon",)
+
+
+def test_a_later_layer_gives_a_plain_value_a_whole_table_or_some_keys(folder: Path) -> None:
+    layers = load_with(
+        folder,
+        "[train]\ngamma = 0.95\nlearning_rate = { max = 0.01 }\nminibatch_size = { value = 1024 }\n"
+        'precision = { choices = ["fp32", "bf16"] }\nhorizon = { value = 64, min = 32, max = 128, scale = "pow2" }\n',
+    )
+    space = make_space(layers)
+    assert "train.gamma" not in space.names
+    assert space.fixed["train.gamma"] == 0.95
+    assert space.parameter("train.learning_rate") == Float("train.learning_rate", 1e-4, 0.01, "log", 0.003)
+    assert space.parameter("train.minibatch_size") == Integer("train.minibatch_size", 512, 65536, "pow2", 1024)
+    assert space.parameter("train.horizon") == Integer("train.horizon", 32, 128, "pow2", 64)
+    assert start_params(layers)["train.minibatch_size"] == 1024
+
+
+def test_choices_and_a_numeric_range_replace_each_other(folder: Path) -> None:
+    layers = load_with(folder, "[train]\ngamma = { choices = [0.9, 0.99] }\n")
+    assert make_space(layers).parameter("train.gamma") == Categorical("train.gamma", (0.9, 0.99), 0.99)
+    (folder / "default.toml").write_text(
+        DEFAULT.replace('{ value = 0.99, min = 0.9, max = 0.999, scale = "logit" }', "{ choices = [0.9, 0.99] }")
+    )
+    layers = load_with(folder, "[train]\ngamma = { min = 0.9, max = 0.99 }\n")
+    assert make_space(layers).parameter("train.gamma") == Float("train.gamma", 0.9, 0.99, "linear", 0.99)
+
+
+@pytest.mark.parametrize("value", [0.003, 0.01])
+def test_a_flag_takes_a_value_out_of_the_space_even_when_it_is_the_default(folder: Path, value: float) -> None:
+    space = make_space(load("pong", flags={"train.learning_rate": value}, directory=folder))
+    assert "train.learning_rate" not in space.names
+    assert space.fixed["train.learning_rate"] == value
+
+
+def test_the_cost_parameter_may_be_fixed_by_a_flag() -> None:
+    space = make_space(load("pong"))
+    assert space.cost_parameter == "train.total_timesteps"
+    assert make_space(load("pong", flags={"train.total_timesteps": 1_000_000})).cost_parameter is None
+
+
+def test_the_sweep_section_is_read(folder: Path) -> None:
+    assert load("pong", directory=folder).sweep == SweepConfig(
+        workers=3,
+        max_trial_cost_seconds=5400.0,
+        max_trial_memory_bytes=4 << 30,
+        constraints=("train.minibatch_size <= env.num_envs * train.horizon",),
+    )
+
+
+def test_the_shipped_files_can_be_swept() -> None:
+    assert {path.name for path in CONFIG_DIRECTORY.glob("*.toml")} >= {"default.toml", "pong.toml"}
+    for path in CONFIG_DIRECTORY.glob("*.toml"):
+        if path.name != "default.toml":
+            layers = load(path.stem)
+            assert make_space(layers).is_valid(start_params(layers))
+
+
+MISTAKES = [
+    ("[train]\nlearning_rat = 0.01", "own.toml: unknown key 'train.learning_rat'; did you mean 'train.learning_rate'?"),
+    ("[trai]\nx = 1", "own.toml: unknown section 'trai'; did you mean 'train'?"),
+    ("train = 3", "own.toml: 'train' must be a section, [train], not 3"),
+    ("[train]\ngamma = true", "own.toml: train.gamma must be a number, got bool True"),
+    ('[train]\ncompile = "false"', "own.toml: train.compile must be true or false, got str 'false'"),
+    ("[train]\ngamma = 1.5", "own.toml: train.gamma must be between 0 and 1, got 1.5"),
+    (
+        "[train]\ngamma = { minimum = 0.1 }",
+        "own.toml: unknown key 'minimum' in the table of 'train.gamma'; did you mean 'min'?",
+    ),
+    (
+        "[train]\nlearning_rate = { min = 0.1 }",
+        "own.toml: parameter 'train.learning_rate': low 0.1 is not below high 0.1; widen the range or fix the value",
+    ),
+    (
+        "[train]\nlearning_rate = { min = 0.5 }",
+        "own.toml: parameter 'train.learning_rate': low 0.5 is not below high 0.1; widen the range or fix the value",
+    ),
+    (
+        "[train]\nlearning_rate = { min = 0 }",
+        "own.toml: parameter 'train.learning_rate': low 0.0 of a log range must be above 0; raise it or use linear",
+    ),
+    (
+        "[train]\ngamma = { max = 1 }",
+        "own.toml: parameter 'train.gamma': a logit range must lie inside (0, 1), got [0.9, 1.0]; shrink it",
+    ),
+    (
+        "[train]\nhorizon = { min = 3, max = 64, scale = 'pow2' }",
+        "own.toml: parameter 'train.horizon': bound 3 of a pow2 range is not a power of two",
+    ),
+    (
+        "[train]\nbeta1 = { min = 0.8, max = 0.99, scale = 'logg' }",
+        "own.toml: parameter 'train.beta1': unknown scale 'logg'; did you mean 'log'?",
+    ),
+    ("[train]\nhorizon = { max = 64 }", "own.toml: the range of train.horizon has no min; give both min and max"),
+    ("[train]\nhorizon = { scale = 'log' }", "own.toml: the range of train.horizon has no min; give both min and max"),
+    (
+        "[train]\nupdate_epochs = { min = 1.5, max = 3 }",
+        "own.toml: parameter 'train.update_epochs': bound 1.5 is not a whole number",
+    ),
+    ("[train]\nvf_coef = { min = -1, max = 1 }", "own.toml: train.vf_coef must be at least 0 and finite, got -1.0"),
+    (
+        "[train]\nlr_schedule = { min = 1, max = 2 }",
+        "own.toml: train.lr_schedule is not a number, so it has no min and max; give choices = [...]",
+    ),
+    ("[train]\nlr_schedule = { choices = 'cosine' }", "own.toml: train.lr_schedule: choices = 'cosine' must be a list"),
+    (
+        "[train]\nlr_schedule = { choices = ['cosine', 'linea'] }",
+        "own.toml: train.lr_schedule cannot be 'linea'; did you mean 'linear'?",
+    ),
+    (
+        "[train]\nlr_schedule = { choices = ['linear', 'constant'] }",
+        "built-in default: parameter 'train.lr_schedule': default 'cosine' is not one of its choices 'linear', 'constant'"
+        " (given in own.toml); change the value or the range",
+    ),
+    (
+        "[train]\ngamma = { choices = [0.9], min = 0.9 }",
+        "own.toml: train.gamma gives both choices and min; give either choices or min and max",
+    ),
+    (
+        "[train]\nlearning_rate = { value = 0.5 }",
+        "own.toml: parameter 'train.learning_rate': default 0.5 is outside its range [0.0001, 0.1]"
+        " (given in default.toml); change the value or the range",
+    ),
+    ("[sweep]\nworker = 2", "own.toml: unknown key 'sweep.worker'; did you mean 'workers'?"),
+    ("[sweep]\nworkers = true", "own.toml: sweep.workers = True must be a whole number"),
+    ("[sweep]\nworkers = 0", "own.toml: workers = 0 is below the limit of 1; use 1 or more"),
+    ("[sweep]\nseed = -1", "own.toml: seed = -1 is below the limit of 0; use 0 or more"),
+    ("[sweep]\nconstraints = 'a < b'", "own.toml: sweep.constraints = 'a < b' must be a list of texts"),
+    ("[sweep]\nconstraints = [1]", "own.toml: sweep.constraints = [1] must be a list of texts"),
+    (
+        "[sweep]\nmax_trial_cost = '3x'",
+        "own.toml: sweep.max_trial_cost '3x' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m",
+    ),
+    (
+        "[sweep]\nmax_trial_memory = '3'",
+        "own.toml: sweep.max_trial_memory '3' is not a size; write it like 512MiB or 4GiB",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), MISTAKES)
+def test_a_mistake_in_a_file_is_one_line_with_file_and_key(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_space(load_with(folder, text))
+    assert str(caught.value) == message
+
+
+def test_unreadable_files_are_named(folder: Path) -> None:
+    (folder / "latin.toml").write_bytes(b"[train]\nx = '\xff'\n")
+    for name, words in {
+        "none.toml": "none.toml: no such config file; check the path",
+        ".": ".: cannot be read (Is a directory); check the path and its permissions",
+        "latin.toml": "latin.toml: not valid TOML: 'utf-8' codec can't decode byte 0xff",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            load("pong", config_file=folder / name, directory=folder)
+        assert str(caught.value).startswith(words)
+    with pytest.raises(ConfigError, match=r"^own.toml: not valid TOML: .*line 1"):
+        load_with(folder, "[train\n")
+
+
+def test_unusable_constraints_and_cost_parameters_name_their_file(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^own.toml: .*'train.minibatch'; did you mean 'train.minibatch_size'\?$"):
+        make_space(load_with(folder, '[sweep]\nconstraints = ["train.minibatch <= env.num_envs"]'))
+    with pytest.raises(ConfigError, match=r"^own.toml: cost parameter 'train.steps' is not a parameter"):
+        make_space(load_with(folder, '[sweep]\ncost_parameter = "train.steps"'))
+    with pytest.raises(ConfigError, match=r"^own.toml: constraint .* cannot be met"):
+        make_space(load_with(folder, '[sweep]\nconstraints = ["train.gamma < 0"]'))
+
+
+def test_a_start_that_violates_a_constraint_is_refused(folder: Path) -> None:
+    with pytest.raises(SpaceError) as caught:
+        make_space(load_with(folder, "[env]\nnum_envs = 32\n"))
+    assert str(caught.value) == (
+        "constraint 'train.minibatch_size <= env.num_envs * train.horizon' is violated by env.num_envs = 32,"
+        " train.horizon = 64, train.minibatch_size = 8192; change one of them"
+    )
+
+
+def test_a_config_without_a_range_cannot_be_swept(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^nothing is swept: no value has a range; give one as \{ value"):
+        make_space(load("pong", directory=tmp_path))
+
+
+def test_a_flag_out_of_range_is_refused(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^train.learning_rate must be at least 0 and finite, got -1.0$"):
+        load("pong", flags={"train.learning_rate": -1.0}, directory=folder)
+    with pytest.raises(ConfigError, match=r"^trial 3: unknown key 'train.gone'"):
+        load("pong", stored={"train.gone": 1}, stored_source="trial 3", directory=folder)
+
+
+def test_values_that_only_fit_together_may_come_in_one_layer(folder: Path) -> None:
+    assert load_with(folder, "[eval]\nepisodes = 100\nnum_envs = 50\n").run_config().eval.episodes == 100
+    with pytest.raises(ConfigError, match=r"^own.toml: eval.episodes \(100\) must be a multiple of eval.num_envs"):
+        load_with(folder, "[eval]\nepisodes = 100\n")
+
+
+def test_the_environment_is_the_flags_or_the_files(folder: Path) -> None:
+    (folder / "own.toml").write_text('[env]\nname = "pong"\n')
+    own = folder / "own.toml"
+    assert find_env("pong", None, ["pong"]) == "pong"
+    assert find_env(None, own, ["pong"]) == "pong"
+    assert find_env("pong", own, ["pong"]) == "pong"
+    with pytest.raises(UsageError, match=r"^no environment is named; give --env NAME; known: go, pong$"):
+        find_env(None, folder / "default.toml", ["go", "pong"])
+    with pytest.raises(UsageError, match=r"^unknown environment 'pung'; did you mean 'pong'\?$"):
+        find_env("pung", None, ["go", "pong"])
+    with pytest.raises(UsageError, match=r"^--env go contradicts own.toml, which is for 'pong'; drop one of the two$"):
+        find_env("go", own, ["go", "pong"])
+
+
+def test_a_written_config_reads_back_to_the_same_values_and_the_same_space(folder: Path) -> None:
+    layers = load(
+        "pong", flags={"train.beta2": 0.1 + 0.2, "env.num_envs": 64, "train.minibatch_size": 512}, directory=folder
+    )
+    space = make_space(layers)
+    params = {**space.default(), "train.learning_rate": 0.0123456, "train.precision": "bf16"}
+    config = merge_params(layers.run_config().to_dict(), params)
+    (folder / "best.toml").write_text(to_toml(config, space, "trial 3:\nscore 5"))
+    read = load("pong", config_file=folder / "best.toml", directory=folder / "nowhere")
+    assert read.run_config().to_dict() == config
+    again = make_space(read)
+    assert {p.name: (p, p.default) for p in again.parameters}.keys() == {p.name for p in space.parameters}
+    assert start_params(read) == {name: flatten(config)[name] for name in space.names}
+    assert again.constraints == space.constraints
+    assert (folder / "best.toml").read_text().startswith("# trial 3: score 5\n")
