@@ -17,8 +17,8 @@ import numpy as np
 
 import envs_c
 
-RUNS = 15
-RUN_SECONDS = 0.06
+RUNS = 31
+RUN_SECONDS = 0.02
 NUM_ENVS = (1024, 16384)
 FRAME_SKIPS = (1, 4, 8)
 
