@@ -1,7 +1,7 @@
 """From the command line's words to a command and its arguments; whatever is wrong with them becomes one line.
 
 tyro builds the parser and the help. Its errors are boxes of many lines: unknown flags are taken from it and named here,
-values are read by our own specs, and what remains (a flag without its value) is brought down to the box's text.
+values are read by our own specs, and what remains is a flag without its value.
 """
 
 import contextlib
@@ -101,9 +101,8 @@ def _settings(words: Sequence[str]) -> Mapping[str, Setting]:
 
 def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
     union: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in classes.items())]  # noqa: UP007
-    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stderr(io.StringIO()):
             parsed, unknown = tyro.cli(
                 union,
                 prog="protein",
@@ -115,7 +114,7 @@ def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UsageError(f"{_box_text(errors.getvalue())}; see protein {words[0]} --help") from None
+        raise UsageError(f"{_missing(words, classes[words[0]])}; see protein {words[0]} --help") from None
     if unknown:
         raise UsageError(_unknown(unknown[0], words[0], classes[words[0]]))
     return parsed
@@ -143,12 +142,10 @@ def _flags(kind: Any, prefix: str = "") -> list[str]:
     return found
 
 
-def _box_text(box: str) -> str:
-    """Returns the message inside the box that tyro draws: what stands above its rule, as one line."""
-    lines = [line.strip(" │|") for line in box.splitlines() if line.startswith(("│", "|"))]
-    message = []
-    for line in lines or box.splitlines():
-        if line and not line.strip("─-"):
-            break
-        message.append(line)
-    return " ".join(" ".join(message).split()).rstrip(".") or "the command line cannot be read"
+def _missing(words: Sequence[str], kind: type) -> str:
+    """Returns what tyro has refused: a flag without its value, since unknown words and wrong values are found here."""
+    known = _flags(kind)
+    for word, after in itertools.zip_longest(words, words[1:], fillvalue="--"):
+        if after.startswith("--") and word.replace("_", "-") in known:
+            return f"flag '{word}' needs a value"
+    return "the command line cannot be read"

@@ -66,13 +66,14 @@ def with_values(command: type, settings: Mapping[str, Setting], without: frozens
         without: dotted names that get no flag.
         ranges: whether the help shows what a sweep would try.
     """
+    documentation = _documentation()
     sections: dict[str, list[tuple[str, Any, Any]]] = {}
     for name, kind in value_types().items():
         section, key = name.split(".")
         if name in without:
             continue
         spec = value_spec(kind, flag(name))
-        text = tyro.conf.arg(help=_documentation()[name], help_behavior_hint=_hint(settings[name], ranges=ranges))
+        text = tyro.conf.arg(help=documentation[name], help_behavior_hint=_hint(settings[name], ranges=ranges))
         sections.setdefault(section, []).append(
             (key, Annotated[kind | None, spec, text], dataclasses.field(default=None))
         )

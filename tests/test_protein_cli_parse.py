@@ -1,0 +1,163 @@
+"""The command line's words: every value has a flag, a given flag counts, and a mistake is one line."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protein.cli import main
+from protein.cli.parse import COMMANDS, parse
+from protein.config.layers import flag, value_types
+from protein.errors import UsageError
+
+
+def values(*words: str) -> dict[str, Any]:
+    return dict(parse(["train", *words]).values)
+
+
+def test_every_value_of_a_run_has_a_flag() -> None:
+    samples = {bool: "True", int: "3", float: "0.25", str: "x"}
+    kinds = {name: kind for name, kind in value_types().items() if name != "env.name"}
+    words = [word for name, kind in kinds.items() for word in (flag(name), samples.get(kind) or kind.__args__[0])]
+    assert set(values(*words)) == set(kinds)
+    assert len(kinds) > 30
+
+
+def test_flags_take_values_as_typed() -> None:
+    given = values("--train.learning-rate", "1e-3", "--train.total_timesteps", "5e6", "--train.horizon=1_6")
+    assert {**given, **values("--train.ent-coef", "-.5")} == {
+        "train.learning_rate": 0.001,
+        "train.total_timesteps": 5_000_000,
+        "train.horizon": 16,
+        "train.ent_coef": -0.5,
+    }
+    assert isinstance(values("--train.learning-rate", "1")["train.learning_rate"], float)
+    assert isinstance(values("--train.total-timesteps", "5e6")["train.total_timesteps"], int)
+
+
+@pytest.mark.parametrize(("word", "value"), [("False", False), ("false", False), ("True", True), ("true", True)])
+def test_a_bool_takes_its_value_in_words(word: str, value: bool) -> None:
+    assert values("--train.normalize-advantages", word) == {"train.normalize_advantages": value}
+    assert values(f"--train.normalize-advantages={word}") == {"train.normalize_advantages": value}
+
+
+def test_a_flag_with_the_default_value_counts_as_given() -> None:
+    assert values("--train.gamma", "0.99") == {"train.gamma": 0.99}
+    assert values() == {}
+
+
+def test_a_sweep_gives_its_trials_their_seeds() -> None:
+    assert parse(["train", "--train.seed", "3"]).values == {"train.seed": 3}
+    with pytest.raises(UsageError, match=r"^unknown flag '--train\.seed'"):
+        parse(["sweep", "--train.seed", "3"])
+
+
+MISTAKES = [
+    ("swep --env pong", "unknown command 'swep'; did you mean 'sweep'?"),
+    ("--halp", "unknown flag '--halp'; did you mean '--help'?"),
+    ("sweep --evn pong", "unknown flag '--evn'; did you mean '--env'?"),
+    ("sweep --train.lerning-rate 3", "unknown flag '--train.lerning-rate'; did you mean '--train.learning-rate'?"),
+    ("sweep --train.lerning_rate=3", "unknown flag '--train.lerning_rate'; did you mean '--train.learning-rate'?"),
+    ("sweep --zzz", "unknown flag '--zzz'; see protein sweep --help"),
+    ("show pong extra", "unexpected argument 'extra'; see protein show --help"),
+    ("sweep --env", "flag '--env' needs a value; see protein sweep --help"),
+    ("sweep --max_cost --env pong", "flag '--max_cost' needs a value; see protein sweep --help"),
+    ("train --train.gamma", "flag '--train.gamma' needs a value; see protein train --help"),
+    ("sweep --train.learning-rate abc", "--train.learning-rate 'abc' is not a number; give a number"),
+    ("sweep --train.learning-rate nan", "--train.learning-rate 'nan' is not a number; give a number"),
+    ("sweep --train.learning-rate None", "--train.learning-rate 'None' is not a number; give a number"),
+    ("sweep --train.horizon 1.5", "--train.horizon '1.5' is not a whole number; give a whole number"),
+    ("sweep --train.horizon inf", "--train.horizon 'inf' is not a whole number; give a whole number"),
+    ("sweep --train.compile 1", "--train.compile '1' is not True or False; give True or False"),
+    ("sweep --train.precision fp17", "--train.precision 'fp17' is not one of its choices; did you mean 'fp32'?"),
+    ("sweep --workers two", "--workers 'two' is not a whole number; give a whole number"),
+    ("sweep --seed 1.5", "--seed '1.5' is not a whole number; give a whole number"),
+    ("eval --episodes many", "--episodes 'many' is not a whole number; give a whole number"),
+    ("show --trial x", "--trial 'x' is not a whole number; give a whole number"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), MISTAKES)
+def test_a_mistake_is_one_line_on_stderr(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err == f"error: {message}\n"
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_each_of_its_flags(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse([name, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "(default: None)" not in text
+    for field in dataclasses.fields(COMMANDS[name][0]):
+        if field.name not in ("sweep", "environment", "from_"):
+            assert f"--{field.name.replace('_', '-')}" in text
+
+
+def test_help_shows_the_values_of_the_environment_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for words in (["sweep", "--help"], ["sweep", "--env", "pong", "--help"], ["train", "--env", "pong", "--help"]):
+        with pytest.raises(SystemExit):
+            parse(words)
+        shown.append(" ".join(capsys.readouterr().out.replace("│", " ").split()))
+    assert "--train.gamma FLOAT Discount per decision. (default: 0.99" in shown[0]
+    assert "swept from" in shown[1]
+    assert "swept from" not in shown[2]
+
+
+def test_without_a_word_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parse([])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f" {name} " in text for name in COMMANDS)
+
+
+def run(*words: str, module: str = "protein", **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **settings},
+        check=False,
+    )
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from protein.cli import main\n"
+        "for words in (['--help'], ['sweep', '--env', 'pong', '--help'], ['show', '--help']):\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as stop:\n"
+        "        assert stop.code == 0\n"
+        "heavy = {'torch', 'gpytorch', 'scipy', 'sqlalchemy', 'matplotlib', 'numpy', 'alembic', 'psutil'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == "[]\n"
+    assert "--train.learning-rate" in done.stdout
+
+
+def test_the_module_is_the_program() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("protein 0.")
+    done = run("swep")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: unknown command 'swep'; did you mean 'sweep'?\n"
+
+
+def test_an_output_that_cannot_show_a_character_gets_another() -> None:
+    done = run("--help", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "sweep" in done.stdout
