@@ -1,0 +1,190 @@
+"""What is shown of a sweep: live on a terminal of any size, plain lines anywhere else; tables and the picture."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from viewing import failed, many, running, status, sweep_record, trial
+
+from protein import pareto
+from protein.errors import UsageError
+from protein.types import INTERRUPTED, TrialState
+from protein.view import data, plots, tables, terminal
+from protein.view.progress import progress
+
+
+def terminal_console(width: int = 80, height: int = 24) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None, legacy_windows=False
+    )
+
+
+def shown(content: object, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=500, color_system=None)
+    console.print(content)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize(("width", "height"), [(20, 5), (40, 12), (40, 24), (80, 24), (80, 50), (120, 30), (200, 60)])
+@pytest.mark.parametrize(("num_finished", "num_running"), [(0, 0), (0, 1), (1, 0), (3, 2), (60, 1), (500, 40)])
+def test_the_live_view_fits_the_terminal(width: int, height: int, num_finished: int, num_running: int) -> None:
+    trials = many(num_finished) + [running(num_finished + i) for i in range(num_running)]
+    lines = shown(terminal.render(status(trials), width, height, spent_before=0.0), width)
+    assert len(lines) < height or height < 10  # what does not fit a tiny one, the live display cuts off
+    assert max(map(len, lines)) <= width
+
+
+def test_the_live_view_shows_budget_running_trials_front_and_best() -> None:
+    trials = [*many(20), running(20)]
+    now = status(trials, max_cost_seconds=3600.0)
+    lines = shown(terminal.render(now, 100, 50, spent_before=0.0), 100)
+    text = "\n".join(lines)
+    best = pareto.best_under(trials)
+    assert best is not None
+    assert re.search(r"^pong: protein sweep of pong; \d+ complete, \d+ stopped early, \d+ failed$", lines[0])
+    assert re.search(r"of 1h00m spent, \d+m\d\ds left, done in about .* \(\d\d:\d\d\)$", lines[2])
+    assert "▶ 20   3.00s of ~30.0s" in text
+    assert "★" in text
+    assert f"best: trial {best.number}, score" in text
+    assert "train.learning_rate 0.00312345" in text
+    stopping = shown(terminal.render(status(trials, stopping=True), 100, 50, spent_before=0.0), 100)
+    assert "ending the running trials; Ctrl-C again kills them at once" in stopping
+
+
+def test_the_eta_goes_by_what_this_process_has_spent() -> None:
+    trials = [trial(0, 100.0, 1.0), trial(1, 50.0, 1.0)]
+    now = progress(status(trials, max_cost_seconds=450.0, elapsed_seconds=60.0), spent_before=100.0)
+    assert (now.spent_seconds, now.left_seconds) == (150.0, 300.0)
+    assert now.eta_seconds == pytest.approx(300.0 * 60.0 / 50.0)
+    assert now.line() == "2m30s of 7m30s spent, 5m00s left, done in about 6m00s"
+    early = progress(status(trials, max_cost_seconds=450.0), spent_before=150.0)
+    assert early.line() == "2m30s of 7m30s spent, 5m00s left"
+    over = progress(status(trials, max_cost_seconds=120.0), spent_before=0.0)
+    assert over.line() == "2m30s of 2m00s spent, 0.00s left"
+    assert progress(status(trials, max_cost_seconds=None), 0.0).line() == "2m30s spent, no budget set"
+
+
+def test_on_a_terminal_finished_trials_scroll_by_above_the_live_view() -> None:
+    console = terminal_console()
+    watcher = terminal.make_watcher(console)
+    assert isinstance(watcher, terminal.LiveWatcher)
+    with watcher:
+        for i in range(3):
+            now = status([trial(j, 10.0, float(j)) for j in range(i)] + [running(i)])
+            watcher.started(running(i))
+            watcher.update(now)
+            done = trial(i, 10.0, float(i))
+            watcher.finished(done, status([trial(j, 10.0, float(j)) for j in range(i + 1)]))
+        watcher.log("the store refused a write")
+    assert isinstance(console.file, io.StringIO)
+    written = console.file.getvalue()
+    for i in range(3):
+        assert f"trial {i}: score {i}.00 in 10.0s" in written
+    assert "the store refused a write" in written
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor comes back
+
+
+def test_without_a_terminal_each_event_is_one_plain_line() -> None:
+    file = io.StringIO()
+    watcher = terminal.make_watcher(tables.make_console(file))
+    assert isinstance(watcher, terminal.PlainWatcher)
+    with watcher:
+        watcher.update(status([trial(0, 30.0, 5.0)], elapsed_seconds=0.5))
+        watcher.started(running(1))
+        watcher.update(status([trial(0, 30.0, 5.0), running(1)]))
+        done = trial(1, 40.0, 9.0, predicted=True)
+        watcher.finished(done, status([trial(0, 30.0, 5.0), done], elapsed_seconds=80.0, max_cost_seconds=110.0))
+        watcher.log("the store refused a write")
+    assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in file.getvalue().splitlines()] == [
+        "trial 1 started: improving the front near 30 s, about 30.0s",
+        "trial 1: score 9.00 (predicted 10.00, 8.00 to 11.50) in 40.0s (predicted 30.0s); improving the front near"
+        " 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
+        "the store refused a write",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
+def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
+    trials = [*many(30), running(30), failed(31, 2.0, INTERRUPTED)]
+    front = pareto.front(trials)
+    made: list[Callable[[int], object]] = [
+        lambda width: tables.trials(trials, width),
+        lambda width: tables.front(front, pareto.knee(trials), width),
+        lambda width: tables.sweeps([(sweep_record(), trials), (sweep_record("b", None), [])], width),
+    ]
+    for make in made:
+        lines = shown(make(width), width)
+        assert max(map(len, lines)) <= width
+        assert not any("…" in word for line in lines[1:] for word in re.findall(r"[\d.…]*\d[\d.…]*s?\b…?", line)[:2])
+    scores = [f"{record.score:.2f}" for record in front]
+    cells = [line.split() for line in shown(tables.front(front, None, width), width)[1:]]
+    assert [cell[2] for cell in cells] == scores
+
+
+def test_everything_about_a_trial_is_shown() -> None:
+    text = " ".join(" ".join(shown(tables.trial(trial(7, 31.5, 9.5, predicted=True), 100), 100)).split())
+    for fact in (
+        "trial 7",
+        "origin improving the front near 30 s",
+        "score 9.50 predicted 10.00 (8.00 to 11.50)",
+        "cost 31.5s of training predicted 30.0s (25.0s to 40.0s)",
+        "steps 31,500",
+        "startup (not in cost) 2.00s",
+        "seed 107",
+        "started 2026-03-04 18:07:00 UTC",
+        "version 0.1.0, commit abc",
+        "config hash " + "f" * 64,
+        "checkpoint /runs/pong/0001/checkpoint.safetensors",
+        "train.learning_rate 0.00312345",
+        "█",
+    ):
+        assert fact in text
+    bare = dataclasses.replace(failed(0, 0.0, "exited with code 1"), curve=())
+    assert "no score was measured" in "\n".join(shown(tables.trial(bare, 40), 40))
+
+
+def test_data_is_json_and_complete() -> None:
+    trials = [*many(12), running(12), failed(13, 2.0, INTERRUPTED)]
+    sweep = json.loads(json.dumps(data.sweep(sweep_record(), trials), allow_nan=False))
+    assert sweep["trials"] == {"running": 1, "complete": 10, "pruned": 1, "failed": 1, "interrupted": 1}
+    assert sweep["spent_seconds"] == pytest.approx(math.fsum(record.cost_seconds for record in trials))
+    assert data.sweep(sweep_record(), [])["best"] is None
+    one = json.loads(json.dumps(data.trial(trials[9], curve=True), allow_nan=False))
+    assert one["predicted_score"] == {"value": 10.0, "low": 8.0, "high": 11.5}
+    assert len(one["curve"]) == 20
+    assert one["started_at"] == "2026-03-04T18:09:00+00:00"
+    assert "curve" not in data.trial(trials[9], curve=False)
+
+
+def test_counts_keep_interrupted_apart_from_failed() -> None:
+    trials = [trial(0, 1.0, 1.0), failed(1, 1.0), failed(2, 1.0, INTERRUPTED), running(3)]
+    trials.append(trial(4, 1.0, 1.0, state=TrialState.PRUNED))
+    of = data.counts(trials)
+    assert (of.complete, of.failed, of.interrupted, of.running, of.pruned, of.finished) == (1, 1, 1, 1, 1, 4)
+
+
+@pytest.mark.parametrize("num_trials", [1, 2, 60])
+def test_the_picture_is_a_png(tmp_path: Path, num_trials: int) -> None:
+    path = tmp_path / "new" / "pareto.png"
+    plots.write_pareto([*many(num_trials), running(99)], "pong: a title", path)
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 10_000
+
+
+def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is nothing to plot: no trial has a score yet"):
+        plots.write_pareto([running(0), failed(1, 3.0)], "pong", tmp_path / "pareto.png")
+    assert not (tmp_path / "pareto.png").exists()
+
+
+def test_a_picture_needs_no_ending_in_its_name(tmp_path: Path) -> None:
+    plots.write_pareto(many(5), "pong", tmp_path / "front")
+    assert [path.name for path in tmp_path.iterdir()] == ["front"]

@@ -1,0 +1,152 @@
+"""Numbers, curves and the text plot: short, never broken by an odd input."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from viewing import curve, failed, many, running, trial
+
+from protein.types import INTERRUPTED, Measurement, TrialState
+from protein.view import scatter, text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (math.inf, "-"),
+        (0.0, "0.00s"),
+        (9.994, "9.99s"),
+        (9.996, "10.0s"),
+        (59.94, "59.9s"),
+        (59.96, "1m00s"),
+        (3599.4, "59m59s"),
+        (3599.6, "1h00m"),
+        (86399.0, "1d00h"),
+        (90000.0, "1d01h"),
+        (1e7, "115d18h"),
+    ],
+)
+def test_seconds_are_shown_in_two_units_at_most(value: float | None, shown: str) -> None:
+    assert text.seconds(value) == shown
+
+
+def test_numbers_are_short() -> None:
+    assert [text.score(x) for x in (None, 0.0, -21.0, 18.246, 0.0312345, 123456.7)] == [
+        "-",
+        "0.00",
+        "-21.00",
+        "18.25",
+        "0.0312",
+        "123457",
+    ]
+    assert [text.count(x) for x in (0, 999, 12_345, 999_999, 5_200_000, 3_000_000_000_000)] == [
+        "0",
+        "999",
+        "12.3k",
+        "1M",
+        "5.2M",
+        "3e+03G",
+    ]
+    assert [text.param(x) for x in (True, 5_000_000, 0.001234567, "adam")] == [
+        "True",
+        "5,000,000",
+        "0.00123457",
+        "adam",
+    ]
+    assert text.shorten("abcdef", 4) == "abc…"
+    assert text.shorten("abcd", 4) == "abcd"
+
+
+def test_a_sparkline_shows_a_rise() -> None:
+    line = text.sparkline(curve(10.0, 60.0), 8)
+    assert len(line) == 8
+    assert list(line) == sorted(line)
+    assert (line[0], line[-1]) == ("▁", "█")
+
+
+def test_a_sparkline_spreads_time_evenly_and_fills_gaps() -> None:
+    points = [
+        Measurement(steps=i, elapsed_seconds=seconds, score=score)
+        for i, (seconds, score) in enumerate([(0.0, 0.0), (1.0, 0.0), (99.0, 1.0), (100.0, 1.0)])
+    ]
+    assert text.sparkline(points, 4) == "▁▁▁█"
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.none() | st.floats(-1e9, 1e9)), max_size=40),
+    st.integers(min_value=-1, max_value=30),
+)
+def test_any_curve_fits(points: list[tuple[float, float | None]], width: int) -> None:
+    made = [
+        Measurement(steps=0, elapsed_seconds=when, score=score) for when, score in sorted(points, key=lambda p: p[0])
+    ]
+    line = text.sparkline(made, width)
+    assert len(line) <= max(width, 0)
+    assert (line == "") == (width < 1 or all(score is None for _, score in points))
+
+
+def test_a_flat_curve_is_drawn_low() -> None:
+    flat = [Measurement(steps=i, elapsed_seconds=float(i), score=3.0) for i in range(5)]
+    assert text.sparkline(flat, 5) == "▁▁▁▁▁"
+
+
+def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
+    assert text.outcome_line(trial(3, 31.5, 9.5, predicted=True)) == (
+        "trial 3: score 9.50 (predicted 10.00, 8.00 to 11.50) in 31.5s (predicted 30.0s); improving the front near 30 s"
+    )
+    assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; your own config"
+    stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost limit")
+    assert "in 1m00s, stopped at its cost limit;" in text.outcome_line(stopped)
+    assert text.outcome_line(failed(5, 2.0, "diverged:\n  nan")).startswith(
+        "trial 5: failed after 2.00s: diverged: nan;"
+    )
+    assert text.outcome_line(failed(6, 2.0, INTERRUPTED)).startswith("trial 6: interrupted after 2.00s;")
+
+
+def test_the_plot_without_a_score_says_so() -> None:
+    for trials in ([], [running(0)], [failed(0, 3.0)]):
+        assert scatter.scatter(trials, 60, 12) == ["no trial has a score yet"]
+
+
+@pytest.mark.parametrize("width", [1, 24, 40, 80, 200])
+@pytest.mark.parametrize("height", [1, 6, 16])
+@pytest.mark.parametrize("num_trials", [1, 2, 40, 400])
+def test_the_plot_keeps_to_its_room(width: int, height: int, num_trials: int) -> None:
+    lines = scatter.scatter(many(num_trials), width, height)
+    assert len(lines) == max(height, scatter.MIN_HEIGHT)
+    assert max(map(len, lines)) <= max(width, scatter.MIN_WIDTH)
+    assert sum(line.count("★") for line in lines) == 1
+
+
+def test_the_plot_marks_the_front_the_failures_and_those_stopped_early() -> None:
+    trials = [trial(0, 10.0, 0.0), trial(1, 20.0, 5.0), trial(2, 30.0, 4.0), trial(3, 40.0, 10.0), failed(4, 15.0)]
+    trials.append(trial(5, 40.0, 2.0, state=TrialState.PRUNED))
+    lines = scatter.scatter(trials, 60, 14)
+    drawn = "\n".join(lines)
+    assert [drawn.count(mark) for mark in "★●·○×"] == [1, 2, 1, 1, 1]
+    assert lines[0].split()[0] == "10"
+    assert lines[-3].split()[0] == "0"
+    assert "★" in lines[0]
+    assert "×" in lines[-2]
+    assert all(label in lines[-1] for label in ("10s", "20s", "30s"))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1e8), st.floats(-1e12, 1e12)), min_size=1, max_size=20),
+    st.integers(10, 120),
+    st.integers(3, 30),
+)
+def test_any_scores_and_costs_can_be_plotted(points: list[tuple[float, float]], width: int, height: int) -> None:
+    lines = scatter.scatter([trial(i, cost, score) for i, (cost, score) in enumerate(points)], width, height)
+    assert sum(line.count("★") for line in lines) == 1
+    assert len(lines) == max(height, scatter.MIN_HEIGHT)
+
+
+@given(st.floats(1e-3, 1e8), st.floats(2.0, 1e9))
+def test_a_cost_axis_has_labels(low: float, factor: float) -> None:
+    ticks = scatter.cost_ticks(low, low * factor)
+    assert len(ticks) >= 2
+    assert all(low <= tick <= low * factor for tick in ticks)
+    assert ticks == sorted(set(ticks))
