@@ -1,7 +1,7 @@
 """The optimisers under comparison, as one interface: give the next params, be told how it went.
 
 All get the same: the space, the user's own config as their first trial, and after each trial its score or failure and
-its cost. `protein:name=value,...` is the engine with settings of its recipe changed: the ablations.
+its cost. `protein:name=value;...` is the engine with settings of its recipe changed: the ablations.
 """
 
 import ast
@@ -28,7 +28,7 @@ def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
     """Returns an optimiser by name. Raises `ValueError` for an unknown one."""
     method, _, settings = name.partition(":")
     if method in ("protein", "random"):
-        changes = dict(part.split("=", 1) for part in settings.split(",") if part)
+        changes = dict(part.split("=", 1) for part in settings.split(";") if part)
         recipe = dataclasses.replace(Recipe(), **{key: ast.literal_eval(value) for key, value in changes.items()})
         return _Designer(method, space, start, seed, recipe)
     if method == "sobol":

@@ -58,7 +58,9 @@ def measure(task: Task) -> Reference:
         parents = np.unique(np.concatenate(chosen))
         base = np.repeat(x[parents], _NUM_MUTANTS, axis=0)
         width = 0.25 * 0.88**level_round
-        step = width * rng.standard_normal(base.shape) * (rng.random(base.shape) < rng.uniform(0.1, 0.7, (len(base), 1)))
+        step = (
+            width * rng.standard_normal(base.shape) * (rng.random(base.shape) < rng.uniform(0.1, 0.7, (len(base), 1)))
+        )
         mutants = task.space.canonical(np.clip(base + step, 0.0, 1.0))
         mutants = mutants[task.space.valid(mutants)]
         mutant_score, mutant_cost, mutant_ok = task.final(mutants)

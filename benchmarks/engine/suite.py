@@ -29,13 +29,14 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine
-import numpy as np
-from engine.methods import make_method
-from engine.reference import Reference, measure
-from engine.tasks import FAMILIES, make_task
+import machine  # noqa: E402
+import numpy as np  # noqa: E402
+from engine.methods import make_method  # noqa: E402
+from engine.reference import Reference, measure  # noqa: E402
+from engine.tasks import FAMILIES, make_task  # noqa: E402
 
 METRICS = ("best", "volume", "area")
+DETAILS = ("fail", "trials", "spent", "think")
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120
 _references: dict[tuple[str, int], Reference] = {}
@@ -63,9 +64,17 @@ def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> di
         history.append(observation)
         engine.tell(observation)
     scored = [o for o in history if o.score is not None]
-    result = {"method": method, "family": family, "seed": seed, "budget": budget, "trials": len(history)}
+    result = {"method": method, "family": family, "seed": seed, "budget": budget, "cap": cap, "trials": len(history)}
+    result["spent"] = round(spent / total, 3)
     if not scored:
-        return {**result, "best": 0.0, "volume": 0.0, "area": 0.0, "fail": 1.0, "think": thinking / max(len(history), 1)}
+        return {
+            **result,
+            "best": 0.0,
+            "volume": 0.0,
+            "area": 0.0,
+            "fail": 1.0,
+            "think": thinking / max(len(history), 1),
+        }
     x = task.space.to_unit_many([o.params for o in scored])
     truth = reference.normalise(task.final(x)[0])
     costs = np.array([o.cost_seconds for o in scored])
@@ -94,11 +103,11 @@ def _run(job: tuple[str, str, int, float, int]) -> dict[str, Any]:
     return run_cell(*job)
 
 
-def table(rows: Sequence[dict[str, Any]], methods: Sequence[str], by: str | None = None) -> list[str]:
-    """Returns the lines of the comparison: means, and paired differences to the first method with 90 % intervals."""
+def comparison(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
+    """Returns the table's lines: means, and paired differences to the first method with 90 % intervals."""
     cells = {(r["method"], r["family"], r["seed"]): r for r in rows}
-    families = sorted({r["family"] for r in rows}, key=list(FAMILIES).index)
-    lines = [f"{'method':<34} cells  " + "".join(f"{m:>28}" for m in METRICS) + "   fail  trials  think"]
+    head = "".join(f"{metric:>28}" for metric in METRICS)
+    lines = [f"{'method':<34} cells  {head}   fail  trials  spent  think"]
     for method in methods:
         keys = [(f, s) for m, f, s in cells if m == method and (methods[0], f, s) in cells]
         if not keys:
@@ -111,20 +120,28 @@ def table(rows: Sequence[dict[str, Any]], methods: Sequence[str], by: str | None
                 line += " " * 20
                 continue
             gap = own - np.array([cells[methods[0], *key][metric] for key in keys])
-            rng = np.random.default_rng(0)
-            resampled = gap[rng.integers(0, len(gap), (2000, len(gap)))].mean(axis=1)
+            resampled = gap[np.random.default_rng(0).integers(0, len(gap), (2000, len(gap)))].mean(axis=1)
             low, high = np.quantile(resampled, [0.05, 0.95])
             line += f" {gap.mean():+.3f} [{low:+.2f},{high:+.2f}]"
-        mean = {m: np.mean([cells[method, *key][m] for key in keys]) for m in ("fail", "trials", "think")}
-        lines.append(f"{line}  {mean['fail']:>5.2f}  {mean['trials']:>5.0f}  {mean['think']:>5.3f}")
-    if by is not None:
-        lines.append(f"\n{by:<34}" + "".join(f"{f:>11}" for f in families))
+        mean = {m: np.mean([cells[method, *key].get(m, np.nan) for key in keys]) for m in DETAILS}
+        lines.append(
+            f"{line}  {mean['fail']:>5.2f}  {mean['trials']:>6.0f}  {mean['spent']:>5.2f}  {mean['think']:>5.3f}"
+        )
+    return lines
+
+
+def by_family(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
+    """Returns one block of lines for each metric: the means of each method in each family."""
+    families = [family for family in FAMILIES if any(r["family"] == family for r in rows)]
+    lines = []
+    for metric in METRICS:
+        lines += ["", f"{metric:<34}" + "".join(f"{family:>11}" for family in families)]
         for method in methods:
-            means = [
-                np.mean([r[by] for (m, f, _), r in cells.items() if m == method and f == family] or [np.nan])
-                for family in families
-            ]
-            lines.append(f"{method:<34}" + "".join(f"{value:>11.3f}" for value in means))
+            line = f"{method:<34}"
+            for family in families:
+                own = [r[metric] for r in rows if r["method"] == method and r["family"] == family]
+                line += f"{np.mean(own):>11.3f}" if own else f"{'-':>11}"
+            lines.append(line)
     return lines
 
 
@@ -143,7 +160,7 @@ def main() -> None:
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     rows = [json.loads(line) for line in arguments.file.read_text().splitlines()] if arguments.file.exists() else []
-    rows = [r for r in rows if r["budget"] == arguments.budget]
+    rows = [r for r in rows if r["budget"] == arguments.budget and r["cap"] == arguments.cap]
     done = {(r["method"], r["family"], r["seed"]) for r in rows}
     jobs = [
         (method, family, seed, arguments.budget, arguments.cap)
@@ -159,16 +176,11 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
     wanted = [
-        r
-        for r in rows
-        if r["method"] in arguments.methods and r["family"] in arguments.families and r["seed"] in seeds
+        r for r in rows if r["method"] in arguments.methods and r["family"] in arguments.families and r["seed"] in seeds
     ]
     print(machine.headline())
     print(f"budget {arguments.budget:g} mean random-trial costs, at most {arguments.cap} trials\n")
-    print("\n".join([*table(wanted, arguments.methods, "best"), *table(wanted, arguments.methods, "volume")[-1:]]))
-    for metric in ("volume", "area"):
-        lines = table(wanted, arguments.methods, metric)
-        print("\n" + "\n".join(lines[lines.index("") + 1 if "" in lines else len(arguments.methods) + 1 :]))
+    print("\n".join([*comparison(wanted, arguments.methods), *by_family(wanted, arguments.methods)]))
 
 
 if __name__ == "__main__":

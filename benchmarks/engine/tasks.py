@@ -11,7 +11,7 @@ parameters matter, and how far from the optimum the user's own config is. So ten
 kind, and an engine cannot be tuned to one landscape.
 
     ppo         11 d  smooth, saturating; learning rate and batch size interact
-    cliff       12 d  the same with cliffs: high rate times epochs diverges, large nets run out of memory (15 to 25 % fail)
+    cliff       12 d  with cliffs: high rate times epochs diverges, big nets run out of memory (20 to 30 % fail)
     takeoff     10 d  flat at -21 until learning takes off, as in pong; most configs never do
     deceptive    8 d  a wide basin that learns fast and saturates low, a narrow one that learns late and ends high
     saturating   9 d  steps hardly matter after a while; what matters is the config, and wide nets cost

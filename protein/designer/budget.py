@@ -17,16 +17,20 @@ from protein.models import CostModel
 from protein.space import Space
 
 _UPPER_Z = 0.8416  # the 80th percentile of a standard normal
+_OPEN_BUDGET = 4.0  # without a budget, the whole is taken to be this many times what was spent so far
 _MAX_LOG_MARGIN = math.log(1.5)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allowance:
-    """What one trial may cost: `limit_seconds` (infinite without any limit), by `model` (None: no cost known yet)."""
+    """What one trial may cost: `limit_seconds` (infinite without any limit), by `model` (None: no cost known yet).
+
+    `total_seconds` is the whole sweep's budget, spent and left.
+    """
 
     limit_seconds: float
     model: CostModel | None
-    total_seconds: float = 0.0
+    total_seconds: float
 
     @classmethod
     def of(
@@ -35,7 +39,11 @@ class Allowance:
         """Fits the cost model, where a cost is known."""
         limits = [limit for limit in (remaining_seconds, max_trial_seconds) if limit is not None]
         model = CostModel.fit(space, known.x_scored, known.costs) if len(known.costs) else None
-        return cls(min(limits, default=math.inf), model, known.spent_seconds + (remaining_seconds or 0.0))
+        if remaining_seconds is None:
+            total = _OPEN_BUDGET * known.spent_seconds
+        else:
+            total = known.spent_seconds + remaining_seconds
+        return cls(min(limits, default=math.inf), model, total)
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""

@@ -17,7 +17,9 @@ _NUM_LOOKED_AHEAD = 4
 _MIN_COSTS = 3  # below this many known costs, a prediction without a cost parameter is a guess
 
 
-def initial_points(space: Space, *, seed: int, cost_share: float) -> Array:
+def initial_points(
+    space: Space, *, seed: int, cost_share: float, start: Array | None = None, pull: float = 0.0
+) -> Array:
     """Returns a sequence of valid points, `n x d`, in the order in which the design takes them.
 
     Args:
@@ -27,6 +29,8 @@ def initial_points(space: Space, *, seed: int, cost_share: float) -> Array:
     """
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
+    if start is not None and pull > 0:
+        x[1::2] += pull * (start - x[1::2])
     if space.cost_index is not None:
         x[:, space.cost_index] *= cost_share
     x = space.canonical(x)

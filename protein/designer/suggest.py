@@ -66,7 +66,9 @@ class ProteinDesigner:
             self._start_origin += ", moved into the space"
         self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0] if self._start is not None else None
         self._listed = all_points(space)
-        self._initial = initial_points(space, seed=seed, cost_share=recipe.initial_cost_share)
+        self._initial = initial_points(
+            space, seed=seed, cost_share=recipe.initial_cost_share, start=self._x_start, pull=recipe.initial_pull
+        )
 
     def suggest(
         self,
