@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/*.hpp envs_c/*.cpp)
-C_SOURCES = $(filter-out CMakeLists.txt,$(NATIVE))
+NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/*)
+C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE))
 PACKAGES := protein storage trainer envs_c
 MAX_COST ?= 5m
 
