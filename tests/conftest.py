@@ -11,6 +11,10 @@ import pytest
 from protein.ports import Store
 from storage import open_store
 
+# As `protein` itself does, before torch is imported: tests run beside each other, and OpenMP threads that spin while
+# they wait take the cores from all the others.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 _numbers = itertools.count()
 
 

@@ -1,0 +1,330 @@
+"""The commands on a real store: what they print, what their JSON holds, what they choose and what they refuse."""
+
+import contextlib
+import json
+import re
+import shlex
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from viewing import STORED, fill_store, store_url, stored_layers
+
+import storage
+from protein.cli import main, stores
+from protein.cli.parse import parse
+from protein.config.resolve import load, make_space, start_params
+from trainer.config import RunConfig
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, with the default store in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    """A working directory whose default store holds the sweep of `viewing.STORED`."""
+    (folder / "runs").mkdir()
+    fill_store("sqlite:///runs/protein.db")
+    return folder
+
+
+class Run:
+    """Runs a command in this process; keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, line: str, code: int = 0) -> str:
+        assert main(shlex.split(line)) == code
+        printed = self._capsys.readouterr()
+        assert (printed.err == "") == (code == 0), printed.err
+        return printed.out
+
+    def error(self, line: str, code: int = 2) -> str:
+        """Returns the one line that a command ends with."""
+        assert main(shlex.split(line)) == code
+        printed = self._capsys.readouterr()
+        assert re.fullmatch(r"error: [^\n]+\n", printed.err), printed.err
+        return printed.err.removeprefix("error: ").rstrip("\n")
+
+    def json(self, line: str) -> Any:
+        return json.loads(self(line))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+def test_best_is_the_best_complete_trial_and_of_equal_ones_the_cheapest(filled: Path, run: Run) -> None:
+    best = run.json("best --json")
+    assert (best["number"], best["score"], best["cost_seconds"]) == (1, 18.0, 40.0)
+    assert best["command"] == "protein train --env pong --from pong"
+    assert best["params"]["train.learning_rate"] == 0.002
+
+
+@pytest.mark.parametrize(("under", "number"), [("40s", 1), ("39s", 3), ("25s", 3), ("20s", 0), ("10s", 0), ("1d", 1)])
+def test_under_goes_by_the_real_cost(filled: Path, run: Run, under: str, number: int) -> None:
+    best = run.json(f"best pong --under {under} --json")
+    assert best["number"] == number
+    assert best["command"] == f"protein train --env pong --from pong --under {under}"
+
+
+def test_when_nothing_is_cheap_enough_the_cheapest_is_named(filled: Path, run: Run) -> None:
+    message = "no trial of sweep 'pong' cost 9.50s or less; the cheapest took 10.0s, so give --under 10s or more"
+    assert run.error("best --under 9.5s") == message
+    assert run.error("train --from pong --under 9.5s") == message
+    assert run.error("best --under soon") == (
+        "--under 'soon' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"
+    )
+
+
+def test_best_as_toml_trains_the_very_same_config(filled: Path, run: Run) -> None:
+    assert "config: out/best.toml" in run("best --toml out/best.toml")
+    layers = load("pong", config_file=filled / "out" / "best.toml")
+    trained = layers.run_config()
+    assert trained.train.learning_rate == 0.002
+    assert trained.train.seed == 1001  # the trial's own
+    assert trained.env.num_envs == 64
+    expected = RunConfig.from_dict(stored_layers().run_config().to_dict())
+    assert trained.policy == expected.policy
+    assert make_space(layers).names == make_space(stored_layers()).names
+    assert start_params(layers)["train.learning_rate"] == 0.002
+
+
+def test_the_printed_command_can_be_run_as_it_is(filled: Path, run: Run) -> None:
+    text = run("best --store sqlite:///runs/protein.db --under 30s")
+    words = shlex.split(text.splitlines()[-1])
+    assert words[:2] == ["protein", "train"]
+    arguments = parse(words[1:]).arguments
+    assert (arguments.from_, arguments.under, arguments.store) == ("pong", "30s", "sqlite:///runs/protein.db")
+
+
+def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
+    fill_store("sqlite:///runs/protein.db", name="other", budget_seconds=None)
+    spent = sum(cost for cost, *_ in STORED)
+    listed = run.json("status --json")
+    assert [sweep["name"] for sweep in listed] == ["pong", "other"]
+    one = run.json("status pong --json")
+    assert one == listed[0]
+    assert one["trials"] == {"running": 0, "complete": 4, "pruned": 1, "failed": 1, "interrupted": 1}
+    assert (one["spent_seconds"], one["max_cost_seconds"], one["best"]["number"]) == (spent, 240.0, 1)
+    assert listed[1]["max_cost_seconds"] is None
+    assert re.search(r"^pong +pong +protein +7 +1 +0 +3m50s +4m00s +18.00 +40.0s", run("status"), re.MULTILINE)
+    assert "best: trial 1, score 18.00 in 40.0s" in run("status other")
+    assert run.error("best") == "there are 2 sweeps; name one of them: pong, other"
+    assert run.error("status pung") == "there is no sweep 'pung'; did you mean 'pong'?"
+
+
+def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
+    front = run.json("pareto --json")
+    assert [(point["number"], point["cost_seconds"], point["score"]) for point in front["front"]] == [
+        (0, 10.0, 5.0),
+        (3, 25.0, 15.0),
+        (1, 40.0, 18.0),
+    ]
+    assert front["knee"] == 3
+    text = run("pareto pong --png plots/front.png")
+    assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
+    assert "★" in text
+    assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
+    shown = run.json("show --json")
+    assert [trial["number"] for trial in shown["trials"]] == list(range(len(STORED)))
+    assert shown["sweep"]["name"] == "pong"
+    assert "diverged: loss is nan" in run("show pong")
+    one = run.json("show pong --trial 3 --json")
+    assert (one["sweep"], one["number"], one["seed"], len(one["curve"])) == ("pong", 3, 1003, 20)
+    text = " ".join(run("show --trial 3").split())
+    assert "score 15.00 predicted 10.00 (8.00 to 11.50)" in text
+    assert "█" in text
+    assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"
+
+
+def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
+    (pong,) = (spec for spec in run.json("envs --json") if spec["name"] == "pong")
+    assert pong["score_range"] == [-21.0, 21.0]
+    assert re.search(r"^pong +8 +3 +1 +-21 to 21 +20 ", run("envs"), re.MULTILINE)
+
+
+def test_the_store_may_be_named_by_the_environment(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    fill_store(store_url(elsewhere), name="there")
+    monkeypatch.setenv("PROTEIN_STORE", store_url(elsewhere))
+    assert [sweep["name"] for sweep in run.json("status --json")] == ["there"]
+    assert run.json("best --json")["command"] == "protein train --env pong --from there"
+    assert [sweep["name"] for sweep in run.json("status --json --store runs/protein.db")] == ["pong"]
+
+
+def test_artefacts_of_two_stores_in_one_folder_stay_apart(folder: Path) -> None:
+    named = {
+        url: stores.artifact_directory(url, "pong") for url in ("sqlite:///runs/protein.db", "sqlite:///runs/b.db")
+    }
+    assert named["sqlite:///runs/protein.db"] == folder / "runs" / "pong"
+    assert named["sqlite:///runs/b.db"] == folder / "runs" / "b" / "pong"
+    server = stores.artifact_directory("postgresql+psycopg://me:x@host/sweeps?sslmode=require", "pong")
+    assert server == folder / "runs" / "sweeps" / "pong"
+
+
+def test_a_store_that_cannot_be_read_is_one_line(folder: Path, run: Run) -> None:
+    missing = "there is no store runs/protein.db yet; run protein sweep first, or name another with --store"
+    for command in ("status", "pareto", "best", "show", "train --from pong"):
+        assert run.error(command) == missing
+    assert not (folder / "runs").exists()
+    (folder / "text.db").write_text("not a database, but long enough to be taken for one" * 20)
+    assert "text.db: not a SQLite database" in run.error("status --store text.db")
+    assert "'mysql' is not supported" in run.error("status --store mysql://host/x")
+    assert "cannot be made" in run.error("sweep --env pong --max-cost 1m --store /proc/none/x.db")
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_alone(filled: Path, run: Run) -> None:
+    with contextlib.closing(sqlite3.connect("runs/protein.db")) as database, database:
+        database.execute("UPDATE protein_schema SET version_num = '9999'")
+    for command in ("status", "sweep --env pong --max-cost 1m"):
+        message = run.error(command)
+        assert message.startswith(
+            "store runs/protein.db has schema 9999, and this version of protein knows schemas up to "
+        )
+        assert "upgrade with" in message
+
+
+def test_an_empty_store_says_how_to_start(folder: Path, run: Run) -> None:
+    storage.open_store("sqlite:///runs/protein.db").close()
+    hint = "start one with protein sweep --env NAME --max-cost 10m"
+    assert hint in run("status")
+    assert hint in run.error("best")
+    assert run.json("status --json") == []
+
+
+def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
+    line = "/dev/full cannot be written (No space left on device); give another path or make room for it"
+    assert run.error("best --toml /dev/full") == line
+    assert run.error("pareto --png /dev/full") == line
+
+
+def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> None:
+    (filled / "taken").mkdir()
+    assert run.error("best --toml taken") == (
+        "taken cannot be written (Is a directory); give another path or make room for it"
+    )
+    assert run.error("pareto --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
+    assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
+    assert run.error("train --env pong --checkpoint /proc/none/x").startswith("/proc/none/x cannot be written (")
+    assert not (filled / "runs" / "train").exists()
+
+
+SWEEP_MISTAKES = [
+    ("sweep", "no environment is named; give --env NAME; known: "),
+    ("sweep --env pung", "unknown environment 'pung'; did you mean 'pong'?"),
+    ("sweep --env pong --max-cost 10x", "--max-cost '10x' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost ''", "--max-cost '' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    (
+        "sweep --env pong --max-cost 0m",
+        "--max-cost '0m' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m",
+    ),
+    (
+        "sweep --env pong --max-cost 30s --max-trial-cost 1m",
+        "--max-cost 30s is smaller than one trial may cost, --max-trial-cost 1m; raise the budget or lower the cap",
+    ),
+    (
+        "sweep --env pong --train.minibatch-size 131072",
+        "train.minibatch_size (131072) is larger than the batch (1024 agents * horizon 64 = 65536): lower it or raise"
+        " env.num_envs or train.horizon",
+    ),
+    ("sweep --env pong --train.learning-rate -1", "train.learning_rate must be at least 0 and finite, got -1.0"),
+    ("sweep --env pong --method bayes", "unknown method 'bayes'; known: protein, random"),
+    ("sweep --env pong --workers 0", "--workers = 0 is below the limit of 1; use 1 or more"),
+    ("sweep --env pong --seed -1", "--seed = -1 is below the limit of 0; use 0 or more"),
+    (
+        "sweep --env pong --max-trial-memory lots",
+        "--max-trial-memory 'lots' is not a size; write it like 512MiB or 4GiB",
+    ),
+    (
+        "sweep --env pong --name ../x",
+        "--name '../x' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another",
+    ),
+    ("sweep --env pong --config none.toml", "none.toml: no such config file; check the path"),
+    ("train", "no environment is named; give --env NAME; known: "),
+    ("train --env pong --train.minibatch-size 131072", "train.minibatch_size (131072) is larger than the batch "),
+    (
+        "train --env pong --under 30s",
+        "--under 30s chooses among a sweep's trials; name the sweep with --from",
+    ),
+    ("eval", "eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end"),
+    ("eval --checkpoint x --episodes 0", "--episodes 0 is below the limit of 1; play at least one"),
+    ("eval --checkpoint x --seed -1", "--seed -1 is below the limit of 0; use 0 or more"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), SWEEP_MISTAKES)
+def test_a_mistake_is_one_line_and_makes_nothing(folder: Path, run: Run, line: str, message: str) -> None:
+    assert run.error(line).startswith(message)
+    assert list(folder.iterdir()) == []
+
+
+def test_train_from_a_sweep_refuses_what_contradicts_it(filled: Path, run: Run) -> None:
+    (filled / "own.toml").write_text("[train]\ngamma = 0.5\n")
+    assert run.error("train --from pong --config own.toml") == (
+        "--config own.toml would be overruled by --from pong, which brings a whole config; drop one of the two, or"
+        " override single values with their flags"
+    )
+    assert run.error("train --env go --from pong") == (
+        "--env go contradicts --from pong, a sweep of 'pong'; drop --env or name another sweep"
+    )
+    assert run.error("train --from pung") == "there is no sweep 'pung'; did you mean 'pong'?"
+    assert run.error("train --from pong --train.horizon 1").startswith("train.minibatch_size (1024) is larger than the")
+
+
+def sweep_command(filled: Path, more: str = "") -> str:
+    """The words that define the stored sweep."""
+    return f"sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 {more}"
+
+
+def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled: Path, run: Run) -> None:
+    message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.gamma 0.5"))
+    assert message == (
+        "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.gamma = 0.99 (now 0.5);"
+        " choose another --name, or leave those as they were"
+    )
+    message = run.error(sweep_command(filled, "--max-cost 5m --train.learning-rate 0.003"))
+    assert re.match(r"sweep 'pong' exists with train.learning_rate = \S+ swept over .* log \(now 0.003\);", message)
+    assert run.json("status pong --json")["max_cost_seconds"] == 240.0
+
+
+def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path, run: Run) -> None:
+    text = run(sweep_command(filled, "--max-cost 3m"))
+    assert "sweep 'pong': 4 complete, 1 stopped early, 1 failed, 1 interrupted; 3m50s spent" in text
+    assert "train the best config (score 18.00 in 40.0s):\n  protein train --env pong --from pong\n" in text
+    assert text.endswith(
+        "the budget of 3m00s is spent (3m50s); go on with a larger one:\n"
+        "  protein sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 --max-cost 6m\n"
+    )
+    assert (filled / "runs" / "pong" / "pareto.png").exists()
+    stored = run.json("status pong --json")
+    assert (stored["max_cost_seconds"], stored["trials"]["complete"]) == (180.0, 4)
+
+
+def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
+    checks = {check["name"]: check["state"] for check in run.json("doctor --json")}
+    assert {"python", "package", "torch", "device", "envs", "threads", "memory", "compiler", "store", "disk"} == set(
+        checks
+    )
+    assert "broken" not in checks.values()
+    assert list(folder.iterdir()) == []  # what it tried, it took away
+
+
+def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "text.db").write_text("not a database" * 100)
+    assert main(["doctor", "--store", "text.db"]) == 1
+    assert re.search(r"^broken store +.*text.db: not a SQLite database", capsys.readouterr().out, re.MULTILINE)

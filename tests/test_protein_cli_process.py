@@ -1,0 +1,164 @@
+"""The program as a process: it trains, plays and sweeps for real, is interrupted, resumed, cut off from its reader."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from viewing import fill_store
+
+from protein.cli import main
+from trainer import checkpoint as checkpoints
+from trainer.config import RunConfig
+
+PROGRAM = (sys.executable, "-m", "protein")
+# A run of a fraction of a second.
+SMALL = """
+[env]
+num_envs = 16
+[train]
+threads = 1
+horizon = 16
+minibatch_size = 128
+total_timesteps = { value = 4_000, min = 1_000, max = 8_000, scale = "log" }
+[eval]
+episodes = 8
+num_envs = 8
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **(settings or {})}
+    done = subprocess.run(
+        [*PROGRAM, *shlex.split(line)], capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split("train --env pong --config small.toml --checkpoint out/copy.safetensors")) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^4,096 of 4,000 steps, score .* left$|^4,\d+ of 4,000 steps", text, re.MULTILINE)
+    assert re.search(r"steps in \S+ of training; checkpoint: out/copy.safetensors\n", text)
+    assert re.search(r"^score -\d+\.\d\d \(deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
+    (own,) = folder.glob("runs/train/pong-*/checkpoint.safetensors")
+    assert own.read_bytes() == (folder / "out" / "copy.safetensors").read_bytes()
+
+    assert main(shlex.split("eval --checkpoint out/copy.safetensors --episodes 6 --seed 3 --json")) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["env"], first["episodes"], len(first["scores"])) == ("pong", 6, 6)
+    assert main(shlex.split("eval --checkpoint out/copy.safetensors --env pong --episodes 6 --seed 3 --json")) == 0
+    assert json.loads(capsys.readouterr().out)["scores"] == first["scores"]
+    assert main(shlex.split("eval --checkpoint out/copy.safetensors --episodes 7")) == 0
+    assert re.match(
+        r"score -\S+ \+- \S+ \(mean of 7 episodes of pong, deviation \S+\) in \S+\n", capsys.readouterr().out
+    )
+
+
+def test_a_checkpoint_that_cannot_be_played_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = RunConfig.from_dict({"env": {"name": "breakout"}})
+    other = checkpoints.Checkpoint(
+        config=config, observation_size=9, num_actions=3, steps=0, elapsed_seconds=0.0, score=None, tensors={}
+    )
+    checkpoints.write(folder / "other.safetensors", other)
+    (folder / "text.safetensors").write_text("no checkpoint")
+    for words, part in {
+        "other.safetensors --env pong": "breakout",
+        "other.safetensors": "breakout",
+        "text.safetensors": "text.safetensors",
+        "none.safetensors": "none.safetensors",
+    }.items():
+        assert main(shlex.split(f"eval --checkpoint {words}")) == 2
+        printed = capsys.readouterr()
+        assert re.fullmatch(r"error: [^\n]+\n", printed.err)
+        assert part in printed.err
+        assert printed.out == ""
+
+
+def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
+    sweep = "sweep --env pong --config small.toml --max-cost 20s --train.total-timesteps 2000"
+    sweep += " --train.learning-rate 0.01 --train.minibatch-size 128"
+    # Nothing is left to sweep but what the file gives; one value gets a range of its own.
+    (folder / "small.toml").write_text(
+        SMALL.replace("minibatch_size = 128", "gamma = { value = 0.99, min = 0.9, max = 0.999 }")
+    )
+    process = subprocess.Popen(
+        [*PROGRAM, *shlex.split(sweep)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if re.search(r" trial 1: score ", line):
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.stdout.read()
+    assert process.wait(timeout=60) == 130, process.stderr.read()
+    assert seen[0] == "sweep 'pong': 1 values swept, budget 20.0s\n"
+    assert re.match(r"\d\d:\d\d:\d\d trial 0 started: your own config\n", seen[1])
+    assert rest.endswith(f"interrupted; go on with\n  protein {sweep}\n")
+    assert (folder / "runs" / "pong" / "pareto.png").exists()
+
+    best = json.loads(run("best --json").stdout)
+    trained = run("train --env pong --from pong").stdout
+    score = float(re.search(r"^score (\S+) ", trained, re.MULTILINE)[1])  # type: ignore[index]
+    assert score == pytest.approx(best["score"], abs=0.006)
+    assert f"trial {best['number']} of sweep 'pong': score" in trained
+
+    again = subprocess.Popen([*PROGRAM, *shlex.split(sweep)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert again.stdout is not None and again.stderr is not None
+    assert re.match(r"sweep 'pong' goes on after \d+ trials: \S+ spent, budget 20.0s\n", again.stdout.readline())
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(timeout=60) == 130, again.stderr.read()
+    again.stdout.close()
+    again.stderr.close()
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Path) -> None:
+    (folder / "small.toml").write_text(
+        SMALL.replace("4_000, min = 1_000, max = 8_000", "400_000, min = 300_000, max = 500_000")
+    )
+    done = run("sweep --env pong --config small.toml --max-cost 0.02s", code=2)
+    assert re.fullmatch(
+        r"error: the budget of \S+ s is smaller than one trial: trial 0 was stopped at \S+ s and needs about \S+ s;"
+        r" use --max-cost \d+s or more\n",
+        done.stderr,
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
+    fill_store("sqlite:///runs/protein.db")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = subprocess.run(
+            [*PROGRAM, "show", "--json"], stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_an_output_that_is_full_is_one_line(folder: Path) -> None:
+    fill_store("sqlite:///runs/protein.db")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*PROGRAM, "show"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write: No space left on device; free some space\n"
