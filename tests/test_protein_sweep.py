@@ -126,9 +126,9 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
         def update(self, status: object) -> None:
             trial = status.trials[-1]  # type: ignore[attr-defined]
             if trial.number == 0 and trial.curve and not trial.state.finished:
-                for server in psutil.Process().children():
-                    for child in server.children():
-                        (child if victim == "trial" else server).kill()
+                servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+                for process in servers if victim == "server of trials" else servers[0].children():
+                    process.kill()
 
     sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
     first, *others = stored(tmp_path)
