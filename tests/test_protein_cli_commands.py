@@ -67,6 +67,10 @@ def test_best_is_the_best_complete_trial_and_of_equal_ones_the_cheapest(filled: 
     assert (best["number"], best["score"], best["cost_seconds"]) == (1, 18.0, 40.0)
     assert best["command"] == "protein train --env pong --from pong"
     assert best["params"]["train.learning_rate"] == 0.002
+    assert run("best").splitlines()[:2] == [
+        "trial 1 of sweep 'pong': score 18.00 in 40.0s",
+        "initial design 1 of 8 (predicted: score 10.00 in 30.0s)",
+    ]
 
 
 @pytest.mark.parametrize(("under", "number"), [("40s", 1), ("39s", 3), ("25s", 3), ("20s", 0), ("10s", 0), ("1d", 1)])

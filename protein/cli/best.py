@@ -32,12 +32,20 @@ def run(command: Command) -> int:
         return 0
     console = tables.make_console()
     head = f"trial {trial.number} of sweep '{sweep.spec.name}': score {text.score(trial.score)}"
-    console.print(Text(f"{head} in {text.seconds(trial.cost_seconds)}\n", style="bold"), soft_wrap=True)
+    console.print(Text(f"{head} in {text.seconds(trial.cost_seconds)}", style="bold"), soft_wrap=True)
+    console.print(f"{trial.origin}{_predicted(trial)}\n", soft_wrap=True)
     console.print(tables.params(trial.params))
     if arguments.toml is not None:
         console.print(f"\nconfig: {arguments.toml}", soft_wrap=True)
     console.print(f"\ntrain it with\n  {train}", soft_wrap=True)
     return 0
+
+
+def _predicted(trial: TrialRecord) -> str:
+    if trial.predicted_score is None or trial.predicted_cost_seconds is None:
+        return ""
+    cost = text.seconds(trial.predicted_cost_seconds.value)
+    return f" (predicted: score {text.score(trial.predicted_score.value)} in {cost})"
 
 
 def _write(sweep: SweepRecord, trial: TrialRecord, path: Path) -> None:
