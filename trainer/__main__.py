@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m trainer", add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--resume", type=Path)
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
     # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
             configs.RunConfig,
             default=base,
             args=overrides,
-            prog="python -m trainer [--config FILE] [--directory DIR]",
+            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT]",
             description="Trains one agent, reporting JSON lines.",
         )
         config.validate()
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     from trainer.run import run  # torch is imported here, so that --help and a bad config answer at once
 
     try:
-        result = run(config, directory=ours.directory, report=report, stop=stop, started=_STARTED)
+        result = run(config, directory=ours.directory, report=report, stop=stop, resume=ours.resume, started=_STARTED)
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

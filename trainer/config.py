@@ -131,7 +131,7 @@ class RunConfig:
         for name in nested:
             if name not in sections:
                 raise ConfigError(f"unknown section '{name}'{nearest(name, sections)}")
-        read = {name: _read_section(name, default, nested.get(name, {})) for name, default in sections.items()}  # type: ignore[arg-type]
+        read = {name: _read_section(name, default, nested.get(name, {})) for name, default in sections.items()}
         config = RunConfig(**read)
         config.validate()
         return config

@@ -20,7 +20,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
@@ -148,6 +148,23 @@ class PPO:
             fused=device.type in ("cpu", "cuda"),
         )
         self._shuffled: Batch | None = None
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns all that the next `update` depends on, apart from the weights."""
+        state = {"shuffle_generator": self._generator.get_state()}
+        for index, adam in self.optimizer.state_dict()["state"].items():
+            state |= {f"optimizer.{index}.{name}": tensor for name, tensor in adam.items()}
+        return state
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Goes on where `state` was taken. Raises KeyError or ValueError where it belongs to another network."""
+        self._generator.set_state(state["shuffle_generator"])
+        adam: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in state.items():
+            if name.startswith("optimizer."):
+                _, index, entry = name.split(".")
+                adam.setdefault(int(index), {})[entry] = tensor
+        self.optimizer.load_state_dict({"state": adam, "param_groups": self.optimizer.state_dict()["param_groups"]})
 
     def compile(self, features: int) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.

@@ -7,7 +7,9 @@ for it. So the permission is given where a probe shows that the results stay tho
 """
 
 import contextlib
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -44,6 +46,25 @@ def resolve_threads(threads: int) -> int:
     if threads:
         return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep freed memory for the next allocation instead of returning it to the system.
+
+    An update frees and allocates the same few megabytes again and again; getting them back from the system page by
+    page takes longer than the arithmetic. Only glibc knows these settings; elsewhere this does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in _MALLOC_SETTINGS:
+            mallopt(parameter, value)
+
+
+# M_TRIM_THRESHOLD: never give back the top of the heap. M_MMAP_THRESHOLD: its maximum; only larger blocks are mapped
+# on their own. M_TOP_PAD: grow in large steps. Numbers and limits from glibc's malloc.h and mallopt(3).
+_MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 
 
 @contextlib.contextmanager

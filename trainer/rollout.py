@@ -12,7 +12,7 @@ advantages and returns are computed for the whole rollout at once as well.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -113,15 +113,30 @@ class Rollout:
 
     def reset(self, seed: int) -> None:
         """Starts every environment anew; the next `collect` goes on from there."""
-        self._envs.reset(seed, self._observations[-1].numpy())
-        self._start = len(self._observations) - 1
+        self._start = len(self._rows)
+        self._envs.reset(seed, self._observations[self._start].numpy())
 
-    def collect(self, steps: int, stop: Callable[[], bool]) -> Batch | None:
-        """Takes `steps` steps, at most the horizon, in every environment; returns None where `stop` cut it short."""
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns all that the next `collect` depends on, apart from the policy."""
+        return {
+            "environments": torch.frombuffer(bytearray(self._envs.get_state()), dtype=torch.uint8),
+            "observations": self._observations[self._start].clone(),
+            "actions_generator": self._generator.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Goes on where `state` was taken; raises ValueError where it comes from other environments."""
+        self._envs.set_state(state["environments"].numpy().tobytes())
+        self._start = len(self._rows)
+        self._observations[self._start].copy_(state["observations"])
+        self._generator.set_state(state["actions_generator"])
+
+    def collect(self, steps: int) -> Batch:
+        """Takes `steps` steps, at most the horizon, in every environment."""
         with torch.inference_mode(), autocast(self._device, self._precision):
-            return self._collect(steps, stop)
+            return self._collect(steps)
 
-    def _collect(self, steps: int, stop: Callable[[], bool]) -> Batch | None:
+    def _collect(self, steps: int) -> Batch:
         observations, outputs, policy = self._device_observations, self._outputs, self._policy
         actions = outputs.shape[1] - 1
         final_observations = self._final_observations.numpy()
@@ -133,8 +148,6 @@ class Rollout:
         self._start = 0
         _gumbel_(self._noise, self._generator)
         for t in range(steps):
-            if stop():
-                return None
             row, output = observations[t], outputs[t]
             if row.device != self._observations.device:
                 row.copy_(self._observations[t], non_blocking=True)

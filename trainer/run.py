@@ -22,11 +22,11 @@ import torch
 from envs_c import UnknownEnvError, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.config import RunConfig, check_batch
-from trainer.errors import ConfigError, DivergedError, TrainerError
+from trainer.errors import CheckpointError, ConfigError, DivergedError, TrainerError
 from trainer.evaluate import play
 from trainer.policy import MLPPolicy
 from trainer.ppo import PPO
-from trainer.precision import arithmetic, resolve_device, resolve_threads
+from trainer.precision import arithmetic, keep_freed_memory, resolve_device, resolve_threads
 from trainer.rollout import Rollout
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
@@ -54,6 +54,7 @@ def run(
     directory: Path | None,
     report: Report,
     stop: threading.Event | None = None,
+    resume: Path | None = None,
     started: float | None = None,
 ) -> RunResult:
     """Trains, writes the checkpoint, evaluates. What is reported: see `trainer.report`.
@@ -63,6 +64,7 @@ def run(
         directory: where the checkpoint goes, created if missing; None: no checkpoint.
         report: receives each event as a dictionary.
         stop: when set, the run writes its checkpoint and ends as interrupted.
+        resume: a checkpoint to go on from; with the same config the result is that of a run that never stopped.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
 
     Raises:
@@ -72,9 +74,12 @@ def run(
     started = time.perf_counter() if started is None else started
     try:
         config.validate()
+        keep_freed_memory()
         device, threads = resolve_device(config.train.device), resolve_threads(config.train.threads)
         with arithmetic(device, threads):
             training = _Training(config, device, threads, directory, report, stop or threading.Event())
+            if resume is not None:
+                training.resume(resume)
             return training.run(started)
     except TrainerError as error:
         report(
@@ -140,6 +145,29 @@ class _Training:
         self.steps = 0
         self.elapsed = 0.0
 
+    def resume(self, path: Path) -> None:
+        """Goes on from a checkpoint of the same environment, network and number of environments."""
+        saved = checkpoints.read(path)
+        spec = self._envs.spec
+        checkpoints.require_env(
+            saved, path, env=spec.name, observation_size=spec.observation_size, num_actions=spec.num_actions
+        )
+        if saved.config.env != self._config.env:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with {saved.config.env}, not with {self._config.env}: "
+                "use the same [env] settings"
+            )
+        checkpoints.load_weights_(self._policy, saved.group("policy"), path)
+        try:
+            self._ppo.set_state(saved.group("optimizer"))
+            self._rollout.set_state(saved.group("rollout"))
+            run = saved.group("run")
+            self._scores.extend(run["scores"].tolist())
+            self._episodes = int(run["episodes"])
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
+        self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
+
     def run(self, started: float) -> RunResult:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
@@ -202,19 +230,20 @@ class _Training:
     def _train(self) -> str:
         """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
         train, agents = self._config.train, self._envs.num_agents
-        reported_seconds, reported_steps, saved_seconds = 0.0, 0, 0.0
+        reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
         stopped = "steps"
         while self.steps < train.total_timesteps:
+            # Between iterations only: there the state is whole, and a resumed run repeats the uninterrupted one.
+            if self._stop.is_set():
+                stopped = "signal"
+                break
             if train.max_seconds and self.elapsed >= train.max_seconds:
                 stopped = "max_seconds"
                 break
             began = time.perf_counter()
             # The last iteration is as short as it takes, so that a run costs what its steps say.
             horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
-            batch = self._rollout.collect(horizon, self._stop.is_set)
-            if batch is None:
-                stopped = "signal"
-                break
+            batch = self._rollout.collect(horizon)
             collected = time.perf_counter()
             progress = self.steps / train.total_timesteps
             self.steps += len(batch)
@@ -253,7 +282,7 @@ class _Training:
                 "metrics": {
                     **self._figures,
                     "episodes": self._episodes,
-                    "steps_per_second": self.steps / self.elapsed,
+                    "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     "environment_seconds": seconds.environment,
                     "forward_seconds": seconds.forward,
                     "advantage_seconds": seconds.advantage,
@@ -268,7 +297,15 @@ class _Training:
     def _write_checkpoint(self) -> None:
         if self._path is None:
             return
-        tensors = {f"policy/{name}": tensor for name, tensor in self._policy.state_dict().items()}
+        groups = {
+            "policy": self._policy.state_dict(),
+            "optimizer": self._ppo.state(),
+            "rollout": self._rollout.state(),
+            "run": {
+                "scores": torch.tensor(list(self._scores), dtype=torch.float64),
+                "episodes": torch.tensor(self._episodes),
+            },
+        }
         checkpoints.write(
             self._path,
             checkpoints.Checkpoint(
@@ -278,7 +315,7 @@ class _Training:
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
                 score=self._train_score(),
-                tensors=tensors,
+                tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
             ),
         )
 
