@@ -109,7 +109,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
             break
     rest = process.stdout.read()
     assert process.wait(timeout=60) == 130, process.stderr.read()
-    assert seen[0] == "sweep 'pong': 1 values swept, budget 20.0s\n"
+    assert seen[0] == "sweep 'pong': values swept: 1, budget 20.0s\n"
     assert re.match(r"\d\d:\d\d:\d\d trial 0 started: your own config\n", seen[1])
     assert rest.endswith(f"interrupted; go on with\n  protein {sweep}\n")
     assert (folder / "runs" / "pong" / "pareto.png").exists()
@@ -122,7 +122,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
 
     again = subprocess.Popen([*PROGRAM, *shlex.split(sweep)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert again.stdout is not None and again.stderr is not None
-    assert re.match(r"sweep 'pong' goes on after \d+ trials: \S+ spent, budget 20.0s\n", again.stdout.readline())
+    assert re.match(r"sweep 'pong' goes on, trials so far: \d+, \S+ spent, budget 20.0s\n", again.stdout.readline())
     again.send_signal(signal.SIGTERM)
     assert again.wait(timeout=60) == 130, again.stderr.read()
     again.stdout.close()

@@ -49,14 +49,14 @@ def run(command: Command) -> int:
     designer = make_designer(spec.method, space, start, seed=spec.seed)
     _check_cap(arguments, budget, settings.max_trial_cost_seconds)
     console = tables.make_console()
-    with stores.opened(arguments.store, create=True) as store:
+    stop = threading.Event()
+    with _resumable(console, command), caught(stop), stores.opened(arguments.store, create=True) as store:
         sweep, created = _create_or_resume(store, spec, budget)
         trials = store.trials(sweep.id)
         if sweep.max_cost_seconds is not None and data.spent_seconds(trials) >= sweep.max_cost_seconds:
             return _nothing_left(console, sweep, trials, command)
         _announce(console, sweep, trials, space, created=created)
-        stop = threading.Event()
-        with _resumable(console, command), make_watcher(console) as watcher, caught(stop):
+        with make_watcher(console) as watcher:
             status = run_sweep(
                 sweep,
                 designer=designer,
@@ -193,10 +193,10 @@ def _announce(
 ) -> None:
     budget = "no budget set" if sweep.max_cost_seconds is None else f"budget {text.seconds(sweep.max_cost_seconds)}"
     if created:
-        line = f"sweep '{sweep.spec.name}': {len(space.names)} values swept, {budget}"
+        line = f"sweep '{sweep.spec.name}': values swept: {len(space.names)}, {budget}"
     else:
         spent = text.seconds(data.spent_seconds(trials))
-        line = f"sweep '{sweep.spec.name}' goes on after {len(trials)} trials: {spent} spent, {budget}"
+        line = f"sweep '{sweep.spec.name}' goes on, trials so far: {len(trials)}, {spent} spent, {budget}"
     console.print(Text(line), soft_wrap=True)
 
 

@@ -150,7 +150,7 @@ class _Watcher:
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "start":
-            line = f"{event['parameters']:,} parameters on {event['device']}, {event['threads']} threads"
+            line = f"{event['parameters']:,} parameters on {event['device']}, threads: {event['threads']}"
             self._console.print(f"{line}, ready in {text.seconds(event['startup_seconds'])}")
         elif event["event"] == "measurement":
             self._measure(event)
