@@ -9,14 +9,17 @@ Notation
     f(t)      the best posterior mean among the trials known to cost at most e^t: the front as the model sees it
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
     a         cost exponent: 0 ignores cost, 1 is improvement per second
+    c0        price floor in seconds: a small share of the whole budget
 
 The value of a candidate is
 
-    log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a mu_c(x) + log p_ok(x)
+    log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
 A trial that costs e^t can lift the front at every level from t upwards, by what it beats the front there: the mean over
 levels is the expected growth of the hypervolume under (score, log cost), with cost uncertain too. A cheap trial is
-credited for all dearer levels, a dear one only for the levels that it reaches; dividing by c^a prices it.
+credited for all dearer levels, a dear one only for the levels that it reaches; dividing by (c + c0)^a prices it.
+Without c0 a budget can be frittered away on trials that cost nothing and teach little, most of all while scores are
+flat or noisy.
 
 Everything is computed in logarithms: far from the data EI is below the smallest float64 long before it stops ranking
 candidates.
@@ -69,8 +72,8 @@ def cost_levels(low: float, high: float, num_levels: int = NUM_LEVELS) -> Array:
 def front_at(levels: Array, known_mean: Array, known_log_cost: Array, floor: float = 0.0) -> Array:
     """Returns f(t_j), `J`: the best of `n` known posterior means at log cost <= t_j.
 
-    Below the cheapest known trial there is no front; the worst known mean stands for it, as a score that any trial of
-    interest beats.
+    It never falls below the quantile `floor` of the known means: where the front is lower than that, or below the
+    cheapest known trial, a new trial counts only for what it gives above an ordinary one.
     """
     reached = known_log_cost[None, :] <= levels[:, None]
     best = np.max(np.where(reached, known_mean[None, :], -np.inf), axis=1)
@@ -96,6 +99,8 @@ def log_value(
         cost_mean, cost_sd: of ln c, `m` each, cost_sd > 0.
         p_ok: `m`, in (0, 1].
         levels, front: t_j and f(t_j), `J` each.
+        cost_exponent: a, 0 or more.
+        log_price_floor: ln c0; minus infinity for none.
     """
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])

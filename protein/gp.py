@@ -95,10 +95,10 @@ class GaussianProcess:
         return _kernel(x1, x2, self.lengthscale, self.outputscale, self.bias_variance, self.linear_variance)
 
 
-def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior) -> GaussianProcess:
+def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, max_points: int = MAX_POINTS) -> GaussianProcess:
     """Returns the process at the mode of its hyperparameters' posterior.
 
-    Above `MAX_FIT_POINTS` the mode is that of a subset, above `MAX_POINTS` the posterior too (see `subset`). A fit that
+    Above `MAX_FIT_POINTS` the mode is that of a subset, above `max_points` the posterior too (see `subset`). A fit that
     fails leaves the prior's own mode, named in `fallback`.
 
     Args:
@@ -106,8 +106,9 @@ def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior) -> GaussianProc
         y: `n`, finite, about standardised.
         groups: for each of the p columns the index of its lengthscale, counting up from 0.
         prior: of the hyperparameters.
+        max_points: that the posterior conditions on; a prediction's cost grows with its square.
     """
-    keep = subset(y, MAX_POINTS)
+    keep = subset(y, max_points)
     x, y = x[keep], y[keep]
     columns = np.asarray(groups)
     num_groups = int(columns.max()) + 1

@@ -20,9 +20,12 @@ from protein.gp import Array, GaussianProcess, Prior, fit
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Space
 
-LOW_FENCE = 3.0  # scores this many interquartile ranges below the lower quartile and lower are compressed
+LOW_FENCE = 1.5  # scores this many interquartile ranges below the lower quartile and lower are compressed
 HIGH_FENCE = 1000.0  # and this many above the upper quartile
+_MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information
+_COMPRESSED = 0.25  # slope of the logarithm where it begins
 _LENGTHSCALE_SD = 1.0
+_MAX_SIDE_POINTS = 300  # cost and failures are smoother than scores: more points make them slower, not better
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,21 +53,21 @@ class ScoreScale:
         """Returns the scale of scores, `n >= 1`, finite."""
         q1, q3 = (float(q) for q in np.quantile(scores, [0.25, 0.75]))
         unit = q3 - q1
-        if math.isfinite(unit) and unit > 1e-9 * max(abs(q1), abs(q3)):
+        if math.isfinite(unit) and unit > _MIN_WIDTH * float(np.max(np.abs(scores))):
             scale = cls(q1 - LOW_FENCE * unit, q3 + HIGH_FENCE * unit, unit, 0.0, 1.0)
-        else:  # most scores are equal: there is no width to measure an outlier by
+        else:  # most scores are equal: there is no width to measure outliers by
             scale = cls(-math.inf, math.inf, 1.0, 0.0, 1.0)
         compressed = scale.to_z(scores)
         # The peak is divided out first: the squares of scores of 10^200 would overflow.
         peak = max(float(np.max(np.abs(compressed))), 1e-300)
         mean, sd = float(np.mean(compressed / peak)) * peak, float(np.std(compressed / peak)) * peak
-        return dataclasses.replace(scale, mean=mean, sd=sd if sd > 1e-9 * abs(mean) else 0.0)
+        return dataclasses.replace(scale, mean=mean, sd=sd if sd > _MIN_WIDTH * abs(mean) else 0.0)
 
     def to_z(self, scores: Array) -> Array:
         """Returns z of scores, `n`."""
         s = np.asarray(scores, dtype=np.float64)
         inside = np.clip(s, self.low, self.high)
-        beyond = np.sign(s - inside) * self.unit * np.log1p(np.abs(s - inside) / self.unit)
+        beyond = np.sign(s - inside) * _COMPRESSED * self.unit * np.log1p(np.abs(s - inside) / self.unit)
         if self.sd == 0.0:
             return np.zeros_like(s)
         return np.asarray((inside + beyond - self.mean) / self.sd)
@@ -73,7 +76,7 @@ class ScoreScale:
         """Returns the score at z, the inverse of `to_z`; the mean where all scores were equal."""
         value = self.mean + self.sd * z
         inside = min(max(value, self.low), self.high)
-        beyond = math.expm1(min(abs(value - inside) / self.unit, 100.0)) * self.unit
+        beyond = math.expm1(min(abs(value - inside) / (_COMPRESSED * self.unit), 100.0)) * self.unit
         return inside + math.copysign(beyond, value - inside)
 
 
@@ -95,13 +98,16 @@ class ScoreModel:
         *,
         trend: float = 0.0,
         log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
+        linear: float = 0.0,
+        shift: float = 0.0,
     ) -> "ScoreModel":
         """Fits to `n >= 1` points and finite scores."""
         scale = ScoreScale.of(scores)
         prior = Prior(
-            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
+            log_lengthscale=(shift - 0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
+            linear_variance=linear,
         )
         features = space.features(x_unit)
         z = scale.to_z(scores) - trend * _cost_coordinate(space, x_unit)
@@ -145,7 +151,9 @@ class CostModel:
             linear_variance=0.5 if known else 4.0,
         )
         features = space.features(x_unit)
-        return cls(space, center, fit(features, log_cost - center, space.feature_groups(), prior))
+        return cls(
+            space, center, fit(features, log_cost - center, space.feature_groups(), prior, max_points=_MAX_SIDE_POINTS)
+        )
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd, `m` each, of ln cost in seconds, as it will be measured (noise included)."""
@@ -175,7 +183,8 @@ class FailureModel:
             log_noise=(math.log(0.05), 1.0),
         )
         target = 2.0 * np.asarray(ok, dtype=np.float64) - 1.0 - center
-        return cls(space, center, fit(space.features(x_unit), target, space.feature_groups(), prior))
+        process = fit(space.features(x_unit), target, space.feature_groups(), prior, max_points=_MAX_SIDE_POINTS)
+        return cls(space, center, process)
 
     def p_ok(self, x_unit: Array) -> Array:
         """Returns the probability of a score, `m`, within (0, 1]; 1 before anything has failed."""

@@ -104,3 +104,21 @@ def test_levels_are_even_and_survive_an_empty_range() -> None:
     assert np.diff(LEVELS) == pytest.approx(np.full(23, 4.0 / 24))
     assert np.isfinite(cost_levels(1.0, 1.0)).all()
     assert len(set(cost_levels(1.0, 1.0).tolist())) == 24
+
+
+def test_the_front_counts_from_a_quantile_of_what_is_known() -> None:
+    levels, mean, log_cost = np.array([0.0, 1.0, 2.0]), np.array([-1.0, 0.0, 1.0]), np.array([0.5, 1.5, 1.9])
+    assert front_at(levels, mean, log_cost, 0.5).tolist() == [0.0, 0.0, 1.0]
+    assert front_at(levels, mean, log_cost, 0.0).tolist() == [-1.0, -1.0, 1.0]
+
+
+def test_below_the_price_floor_cheaper_is_hardly_better() -> None:
+    """Of trials that reach the same levels, one a hundredth as dear is preferred less where the floor is above both."""
+    mean, sd, cost_sd, p_ok = (np.full(2, v) for v in (0.5, 0.3, 0.01, 1.0))
+    cost, levels, front = np.array([-6.0, -1.4]), np.array([2.0]), np.array([0.0])
+    free, floored = (
+        log_value(mean, sd, cost, cost_sd, p_ok, levels=levels, front=front, cost_exponent=0.4, log_price_floor=floor)
+        for floor in (-math.inf, 1.0)
+    )
+    assert free[0] - free[1] == pytest.approx(0.4 * 4.6)
+    assert 0.0 < floored[0] - floored[1] < 0.05

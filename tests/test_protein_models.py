@@ -73,6 +73,24 @@ def test_the_score_model_predicts_and_believes() -> None:
     assert (believed_sd[:3] < sd[:3]).all()
 
 
+def test_more_steps_are_expected_to_help_until_the_data_say_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    cheap = SPACE.sample(12, rng)
+    cheap[:, 1] *= 0.3
+    cheap = SPACE.canonical(cheap)
+    flat = 0.01 * rng.standard_normal(12)
+    dear = cheap.copy()
+    dear[:, 1] = 0.9
+    hopeful = ScoreModel.fit(SPACE, cheap, flat, trend=1.0)
+    assert (hopeful.predict(dear)[0] - hopeful.predict(cheap)[0]).mean() > 0.3
+    x = SPACE.canonical(np.concatenate([cheap, dear]))
+    taught = ScoreModel.fit(SPACE, x, np.concatenate([flat, 0.01 * rng.standard_normal(12)]), trend=1.0)
+    new = SPACE.sample(50, rng)
+    low, high = new.copy(), new.copy()
+    low[:, 1], high[:, 1] = 0.1, 0.9
+    assert abs((taught.predict(high)[0] - taught.predict(low)[0]).mean()) < 0.6
+
+
 def test_cost_is_proportional_to_the_cost_parameter_from_the_first_trial_on() -> None:
     one = SPACE.to_unit({"lr": 1e-3, "steps": 10_000, "opt": "adam", "width": 64})
     ten = SPACE.to_unit({"lr": 1e-3, "steps": 100_000, "opt": "adam", "width": 64})

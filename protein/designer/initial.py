@@ -17,15 +17,16 @@ _NUM_LOOKED_AHEAD = 4
 _MIN_COSTS = 3  # below this many known costs, a prediction without a cost parameter is a guess
 
 
-def initial_points(
-    space: Space, *, seed: int, cost_share: float, start: Array | None = None, pull: float = 0.0
-) -> Array:
+def initial_points(space: Space, *, seed: int, cost_share: float, start: Array | None, pull: float) -> Array:
     """Returns a sequence of valid points, `n x d`, in the order in which the design takes them.
 
     Args:
         space: at most 21201 parameters (the Sobol generator's limit).
         seed: of the scrambling; the same seed gives the same sequence.
         cost_share: the cost parameter stays in this lowest share of its unit range, in (0, 1].
+        start: the user's own config, `d`, or None.
+        pull: every second point lies this share of the way from its place to `start`, in [0, 1]: half of the design
+            covers the space, half the surroundings of what somebody already found worth running.
     """
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)

@@ -55,7 +55,13 @@ class Search:
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
         self._score = ScoreModel.fit(
-            space, known.x_scored, known.scores, trend=recipe.cost_trend, log_noise=recipe.log_noise
+            space,
+            known.x_scored,
+            known.scores,
+            trend=recipe.cost_trend,
+            log_noise=recipe.log_noise,
+            linear=recipe.score_linear,
+            shift=recipe.length_shift,
         )
         self._failure = FailureModel.fit(space, known.x_tried, known.ok)
         x_front = np.concatenate([known.x_scored, known.x_running])

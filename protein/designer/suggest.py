@@ -67,7 +67,11 @@ class ProteinDesigner:
         self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0] if self._start is not None else None
         self._listed = all_points(space)
         self._initial = initial_points(
-            space, seed=seed, cost_share=recipe.initial_cost_share, start=self._x_start, pull=recipe.initial_pull
+            space,
+            seed=seed,
+            cost_share=recipe.initial_cost_share,
+            start=self._x_start,
+            pull=recipe.initial_pull,
         )
 
     def suggest(
