@@ -50,6 +50,10 @@ def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) 
     return done
 
 
+def start(line: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([*PROGRAM, *shlex.split(line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split("train --env pong --config small.toml --checkpoint out/copy.safetensors")) == 0
     text = capsys.readouterr().out
@@ -97,18 +101,16 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     (folder / "small.toml").write_text(
         SMALL.replace("minibatch_size = 128", "gamma = { value = 0.99, min = 0.9, max = 0.999 }")
     )
-    process = subprocess.Popen(
-        [*PROGRAM, *shlex.split(sweep)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stderr is not None
-    seen = []
-    for line in process.stdout:
-        seen.append(line)
-        if re.search(r" trial 1: score ", line):
-            process.send_signal(signal.SIGINT)
-            break
-    rest = process.stdout.read()
-    assert process.wait(timeout=60) == 130, process.stderr.read()
+    with start(sweep) as process:
+        assert process.stdout is not None and process.stderr is not None
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if re.search(r" trial 1: score ", line):
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stdout.read()
+        assert process.wait(timeout=60) == 130, process.stderr.read()
     assert seen[0] == "sweep 'pong': values swept: 1, budget 20.0s\n"
     assert re.match(r"\d\d:\d\d:\d\d trial 0 started: your own config\n", seen[1])
     assert rest.endswith(f"interrupted; go on with\n  protein {sweep}\n")
@@ -116,19 +118,17 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
 
     best = json.loads(run("best --json").stdout)
     trained = run("train --env pong --from pong").stdout
-    score = float(re.search(r"^score (\S+) ", trained, re.MULTILINE)[1])  # type: ignore[index]
-    assert score == pytest.approx(best["score"], abs=0.006)
+    score = re.search(r"^score (\S+) ", trained, re.MULTILINE)
+    assert score is not None
+    assert float(score[1]) == pytest.approx(best["score"], abs=0.006)
     assert f"trial {best['number']} of sweep 'pong': score" in trained
 
-    again = subprocess.Popen([*PROGRAM, *shlex.split(sweep)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert again.stdout is not None and again.stderr is not None
-    assert re.match(r"sweep 'pong' goes on, trials so far: \d+, \S+ spent, budget 20.0s\n", again.stdout.readline())
-    again.send_signal(signal.SIGTERM)
-    assert again.wait(timeout=60) == 130, again.stderr.read()
-    again.stdout.close()
-    again.stderr.close()
-    process.stdout.close()
-    process.stderr.close()
+    with start(sweep) as again:
+        assert again.stdout is not None and again.stderr is not None
+        first = again.stdout.readline()
+        assert re.match(r"sweep 'pong' goes on, trials so far: \d+, \S+ spent, budget 20.0s\n", first)
+        again.send_signal(signal.SIGTERM)
+        assert again.wait(timeout=60) == 130, again.stderr.read()
 
 
 def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Path) -> None:
