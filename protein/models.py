@@ -82,7 +82,11 @@ class ScoreScale:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScoreModel:
-    """A Gaussian process over z."""
+    """A Gaussian process over z, around a prior mean that rises by `trend` over the range of the cost parameter.
+
+    More steps help in nearly every training; while cheap trials are flat or noise, that is all there is to go by. The
+    process bends the line to the data.
+    """
 
     space: Space
     scale: ScoreScale
@@ -98,16 +102,13 @@ class ScoreModel:
         *,
         trend: float = 0.0,
         log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
-        linear: float = 0.0,
-        shift: float = 0.0,
     ) -> "ScoreModel":
-        """Fits to `n >= 1` points and finite scores."""
+        """Fits to `n >= 1` points and finite scores; `log_noise` is the prior (mean, sd) of the log noise variance."""
         scale = ScoreScale.of(scores)
         prior = Prior(
-            log_lengthscale=(shift - 0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
+            log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
-            linear_variance=linear,
         )
         features = space.features(x_unit)
         z = scale.to_z(scores) - trend * _cost_coordinate(space, x_unit)
@@ -196,6 +197,7 @@ class FailureModel:
 
 
 def _cost_coordinate(space: Space, x_unit: Array) -> Array:
+    """The cost parameter's unit coordinate, `n`; 0 where there is none."""
     return np.zeros(len(x_unit)) if space.cost_index is None else x_unit[:, space.cost_index]
 
 

@@ -12,13 +12,12 @@ class Recipe:
     num_initial: int = 8  # space-filling trials after the user's own config
     initial_cost_share: float = 0.3  # they keep the cost parameter in this lowest share of its range
     initial_pull: float = 0.5  # every second one lies this far on the way to the user's own config
-    late_exponent: float | None = None  # the cost exponent moves here as the budget is spent
     cost_exponent: float = COST_EXPONENT
     num_levels: int = NUM_LEVELS
     price_floor: float = 0.03  # trials below this share of the whole budget are priced as if they cost it
     front_floor: float = 0.5  # quantile of the known scores that stands for the front below the cheapest trial
     cost_trend: float = 1.0  # how much z is expected to rise over the cost parameter's range, before seeing data
-    log_noise: tuple[float, float] = (-4.6, 2.0)
+    log_noise: tuple[float, float] = (-4.6, 2.0)  # prior of the log noise variance of z: mean, standard deviation
     num_uniform: int = 400  # candidates over the whole box
     num_local: int = 600  # candidates around the front, the top few and the user's own config
     num_rungs: int = 16  # candidates along the cost parameter, for each center
@@ -26,5 +25,3 @@ class Recipe:
     num_refined: int = 6  # best candidates that each round of refinement starts from
     num_refinements: int = 32  # candidates around each of them
     refine_widths: tuple[float, ...] = (0.1, 0.03)
-    score_linear: float = 0.0
-    length_shift: float = 0.0

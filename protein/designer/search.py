@@ -47,10 +47,6 @@ class Search:
         assert allowance.model is not None
         self._space, self._known, self._allowance, self._recipe, self._rng = space, known, allowance, recipe, rng
         self._start, self._listed = start, listed
-        self._exponent = recipe.cost_exponent
-        if recipe.late_exponent is not None and allowance.total_seconds > 0:
-            spent = known.spent_seconds / allowance.total_seconds
-            self._exponent += spent * (recipe.late_exponent - recipe.cost_exponent)
         price = recipe.price_floor * allowance.total_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
@@ -60,8 +56,6 @@ class Search:
             known.scores,
             trend=recipe.cost_trend,
             log_noise=recipe.log_noise,
-            linear=recipe.score_linear,
-            shift=recipe.length_shift,
         )
         self._failure = FailureModel.fit(space, known.x_tried, known.ok)
         x_front = np.concatenate([known.x_scored, known.x_running])
@@ -127,7 +121,7 @@ class Search:
             self._failure.p_ok(x),
             levels=levels,
             front=front,
-            cost_exponent=self._exponent,
+            cost_exponent=self._recipe.cost_exponent,
             log_price_floor=self._log_price_floor,
         )
 
