@@ -32,9 +32,20 @@ def main(arguments: list[str]) -> int:
     # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    # Read by OpenMP when torch loads it. Its threads would else spin while they wait; where anything else wants the
+    # cores, spinning threads keep them from the very threads that they wait for, and training takes 100 times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # The events get a descriptor of their own; from here on a stray print lands on stderr.
-    report = JsonLines(os.fdopen(os.dup(1), "w", encoding="utf-8"))
-    os.dup2(2, 1)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+        os.dup2(2, 1)
+        try:
+            return _train(ours, overrides, JsonLines(stream), stop)
+        except TrainerError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+
+
+def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, stop: threading.Event) -> int:
     try:
         base = configs.load(ours.config) if ours.config else configs.RunConfig()
         config = tyro.cli(
@@ -47,16 +58,11 @@ def main(arguments: list[str]) -> int:
         config.validate()
     except TrainerError as error:
         report({"event": "failed", "reason": error.reason, "message": str(error), "steps": 0, "elapsed_seconds": 0.0})
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        raise
 
     from trainer.run import run  # torch is imported here, so that --help and a bad config answer at once
 
-    try:
-        result = run(config, directory=ours.directory, report=report, stop=stop, resume=ours.resume, started=_STARTED)
-    except TrainerError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    result = run(config, directory=ours.directory, report=report, stop=stop, resume=ours.resume, started=_STARTED)
     return 130 if result.interrupted else 0
 
 

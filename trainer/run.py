@@ -30,7 +30,8 @@ from trainer.precision import arithmetic, keep_freed_memory, resolve_device, res
 from trainer.rollout import Rollout
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
-REPORT_FRACTION = 0.02  # ... and at most fifty a run
+REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
+REPORT_SECONDS_MAX = 10.0  # ... but a sign of life all the same
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -258,10 +259,9 @@ class _Training:
             ended = time.perf_counter()
             self._update_seconds += ended - collected
             self.elapsed += ended - began
-            if (
-                self.elapsed - reported_seconds >= REPORT_SECONDS
-                and self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps
-            ):
+            since = self.elapsed - reported_seconds
+            due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
+            if due and since >= REPORT_SECONDS:
                 reported_seconds, reported_steps = self.elapsed, self.steps
                 self._measure()
             if train.checkpoint_seconds and self.elapsed - saved_seconds >= train.checkpoint_seconds:

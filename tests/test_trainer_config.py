@@ -1,0 +1,144 @@
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.config import RunConfig, check_batch, load, strip_ranges
+from trainer.errors import ConfigError
+
+CONFIGS = Path(__file__).parent.parent / "configs"
+
+
+def test_the_dictionary_form_round_trips_exactly() -> None:
+    config = RunConfig.from_dict({"env": {"num_envs": 3}, "train": {"learning_rate": 0.1 + 0.2, "compile": True}})
+    assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.env.num_envs == 3 and config.train.compile is True
+
+
+@pytest.mark.parametrize(
+    ("nested", "message"),
+    [
+        ({"trian": {}}, "unknown section 'trian'; did you mean 'train'?"),
+        ({"train": {"learning_rat": 0.1}}, "unknown key 'train.learning_rat'; did you mean 'learning_rate'?"),
+        ({"train": {"compile": "false"}}, "train.compile must be true or false, got str 'false'"),
+        ({"train": {"compile": 0}}, "train.compile must be true or false, got int 0"),
+        ({"train": {"horizon": True}}, "train.horizon must be an int, got bool True"),
+        ({"train": {"horizon": 64.0}}, "train.horizon must be an int, got float 64.0"),
+        ({"train": {"horizon": "64"}}, "train.horizon must be an int, got str '64'"),
+        ({"train": {"learning_rate": "0.1"}}, "train.learning_rate must be a number, got str '0.1'"),
+        ({"train": {"learning_rate": True}}, "train.learning_rate must be a number, got bool True"),
+        ({"env": {"name": 3}}, "env.name must be a string, got int 3"),
+        ({"train": [1]}, "section 'train' must hold keys and values, got list [1]"),
+        ({"train": {"precision": "fp23"}}, "train.precision cannot be 'fp23'; did you mean 'fp32'?"),
+        ({"train": {"device": "gpu"}}, "train.device must be auto, cpu, cuda, cuda:N or mps, got 'gpu'"),
+        ({"train": {"device": "cpu:0"}}, "train.device must be auto, cpu, cuda, cuda:N or mps, got 'cpu:0'"),
+        ({"train": {"gamma": 1.5}}, "train.gamma must be between 0 and 1, got 1.5"),
+        ({"train": {"gamma": float("nan")}}, "train.gamma must be between 0 and 1, got nan"),
+        ({"train": {"learning_rate": 0.0}}, "train.learning_rate must be above 0, got 0"),
+        ({"train": {"learning_rate": float("inf")}}, "train.learning_rate must be finite, got inf"),
+        ({"train": {"beta2": 1.0}}, "train.beta2 must be below 1, got 1"),
+        ({"train": {"ent_coef": -0.1}}, "train.ent_coef must be at least 0 and finite, got -0.1"),
+        ({"env": {"num_envs": 0}}, "env.num_envs must be between 1 and 1.04858e+06, got 0"),
+        ({"eval": {"episodes": 10, "num_envs": 4}}, "eval.episodes (10) must be a multiple of eval.num_envs (4)"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_line_that_says_why(nested: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        RunConfig.from_dict(nested)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_int_may_stand_for_a_float_and_becomes_one() -> None:
+    gamma = RunConfig.from_dict({"train": {"gamma": 1}}).train.gamma
+    assert gamma == 1.0 and isinstance(gamma, float)
+
+
+def test_a_minibatch_larger_than_the_batch_is_refused_and_agents_count() -> None:
+    config = RunConfig.from_dict({"env": {"num_envs": 4}, "train": {"horizon": 8, "minibatch_size": 64}})
+    check_batch(config, agents_per_env=2)
+    with pytest.raises(ConfigError, match=r"train.minibatch_size \(64\) is larger than the batch .* = 32\)"):
+        check_batch(config, agents_per_env=1)
+
+
+def test_every_field_has_a_help_text_in_the_source() -> None:
+    lines = Path(RunConfig.from_dict.__code__.co_filename).read_text().splitlines()
+    for section in dataclasses.fields(RunConfig):
+        for field in dataclasses.fields(section.type):  # type: ignore[arg-type]
+            at = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}: "))
+            assert lines[at + 1].startswith('    """'), f"{section.name}.{field.name} has no docstring"
+
+
+def test_reading_a_file_keeps_values_and_drops_ranges_and_the_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        """
+        [env]
+        num_envs = 8
+        [train]
+        gamma = { value = 0.5, min = 0.1, max = 0.9, scale = "logit" }
+        horizon = { min = 8, max = 64, scale = "pow2" }
+        lr_schedule = { value = "linear", choices = ["linear", "cosine"] }
+        [sweep]
+        method = "protein"
+        """
+    )
+    config = load(file)
+    assert (config.env.num_envs, config.train.gamma, config.train.lr_schedule) == (8, 0.5, "linear")
+    assert config.train.horizon == RunConfig().train.horizon
+    (tmp_path / "a.json").write_text(json.dumps(config.to_dict()))
+    assert load(tmp_path / "a.json") == config
+
+
+def test_a_table_with_a_misspelt_range_key_is_not_taken_for_a_range() -> None:
+    with pytest.raises(ConfigError, match=r"train\.gamma must be a number, got dict"):
+        RunConfig.from_dict(strip_ranges({"train": {"gamma": {"value": 0.5, "mni": 0.1}}}))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.toml", "[train", "cannot read"),
+        ("a.json", "{", "cannot read"),
+        ("a.json", "[]", "must hold sections"),
+        ("a.yaml", "", "ends in .toml or .json"),
+        ("a.toml", "[train]\ngama = 1", "did you mean 'gamma'"),
+        ("a.toml", None, "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    file = tmp_path / name
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(file)
+    assert str(file) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_default_file_says_what_the_dataclasses_say() -> None:
+    nested = tomllib.loads((CONFIGS / "default.toml").read_text())
+    assert load(CONFIGS / "default.toml") == RunConfig()
+    given = {(section, key) for section, values in nested.items() if section != "sweep" for key in values}
+    known = {(section, key) for section, values in RunConfig().to_dict().items() for key in values}
+    assert given == known
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
+def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> None:
+    check_batch(load(file), agents_per_env=1)
+    lines = file.read_text().splitlines()
+    for section, values in tomllib.loads(file.read_text()).items():
+        for key, value in values.items():
+            if section == "sweep" or not isinstance(value, dict):
+                continue
+            above = lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key} = {{")) - 1]
+            assert above.startswith("# "), f"{file.name}: the range of {section}.{key} has no reason above it"
+            if "choices" in value:
+                assert value["value"] in value["choices"]
+            else:
+                assert value["min"] <= value["value"] <= value["max"]
+                for edge in ("min", "max"):
+                    RunConfig.from_dict({section: {key: value[edge]}})

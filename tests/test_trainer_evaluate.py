@@ -1,0 +1,110 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from envs_c import Episodes, VecEnv
+from trainer import checkpoint as checkpoints
+from trainer.config import RunConfig
+from trainer.errors import CheckpointError, ConfigError
+from trainer.evaluate import evaluate, play
+from trainer.policy import MLPPolicy
+
+
+def make_policy(features: int = 8, actions: int = 3, hidden_size: int = 8) -> MLPPolicy:
+    return MLPPolicy(
+        features, actions, hidden_size=hidden_size, num_layers=1, generator=torch.Generator().manual_seed(0)
+    )
+
+
+class UnevenEnvs:
+    """Environment i plays episodes of length 1 + 9 i; a finished episode scores its length."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = self.num_agents = num_envs
+        self.spec = SimpleNamespace(observation_size=2, num_actions=2)
+        self.steps = 0
+        self.finished: list[tuple[int, float]] = []
+
+    def reset(self, seed: int, observations: np.ndarray) -> None:
+        observations[:] = 0
+
+    def step(self, *_: np.ndarray) -> None:
+        self.steps += 1
+        for env in range(self.num_envs):
+            length = 1 + 9 * env
+            if self.steps % length == 0:
+                self.finished.append((env, float(length)))
+
+    def drain_episodes(self) -> Episodes:
+        env, score = zip(*self.finished, strict=True) if self.finished else ((), ())
+        self.finished = []
+        return Episodes(
+            env=np.array(env, np.int32),
+            score=np.array(score, np.float32),
+            return_=np.array(score, np.float32),
+            length=np.array(score, np.int32),
+        )
+
+
+def test_short_episodes_count_no_more_than_long_ones() -> None:
+    result = play(make_policy(2, 2), UnevenEnvs(4), episodes=8, seed=0, greedy=False)  # type: ignore[arg-type]
+    assert result.scores == (1.0, 1.0, 10.0, 10.0, 19.0, 19.0, 28.0, 28.0)
+    assert (result.score, result.episodes) == (14.5, 8)
+    assert result.score_std == pytest.approx(np.std(result.scores))
+
+
+def test_it_repeats_with_its_seed_and_differs_with_another() -> None:
+    def scores(seed: int, greedy: bool = False) -> tuple[float, ...]:
+        envs = VecEnv("pong", 16, seed=seed, frame_skip=16)
+        return play(make_policy(), envs, episodes=16, seed=seed, greedy=greedy).scores
+
+    assert scores(1) == scores(1)
+    assert scores(1) != scores(2)
+    assert scores(1) != scores(1, greedy=True)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "checkpoint.safetensors"
+    config = RunConfig.from_dict({"env": {"frame_skip": 16}, "policy": {"hidden_size": 8, "num_layers": 1}})
+    tensors = {f"policy/{name}": tensor for name, tensor in make_policy().state_dict().items()}
+    checkpoints.write(
+        path,
+        checkpoints.Checkpoint(
+            config=config,
+            observation_size=8,
+            num_actions=3,
+            steps=1,
+            elapsed_seconds=0.0,
+            score=None,
+            tensors=tensors,
+        ),
+    )
+    return path
+
+
+def test_a_checkpoint_plays_as_its_policy_does(saved: Path) -> None:
+    result = evaluate(saved, env="pong", episodes=32, num_envs=16, seed=3, threads=1)
+    envs = VecEnv("pong", 16, seed=3, frame_skip=16)
+    direct = play(make_policy(), envs, episodes=32, seed=3, greedy=False)
+    assert result.scores == direct.scores
+    assert result.episodes == 32
+    assert -21 <= result.score < -5, "an untrained policy loses"
+
+
+def test_fewer_episodes_than_environments_use_fewer_environments(saved: Path) -> None:
+    assert evaluate(saved, env="pong", episodes=3, num_envs=256, threads=1).episodes == 3
+
+
+def test_bad_requests(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        evaluate(saved.with_name("none"), env="pong")
+    with pytest.raises(ConfigError, match="did you mean 'pong'"):
+        evaluate(saved, env="pang")
+    with pytest.raises(ConfigError, match="10 episodes cannot be shared evenly by 4 environments"):
+        evaluate(saved, env="pong", episodes=10, num_envs=4)
+    with pytest.raises(ConfigError, match="cannot be shared evenly"):
+        evaluate(saved, env="pong", episodes=0)

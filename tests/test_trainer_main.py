@@ -1,0 +1,115 @@
+"""The command line as a process: what another program reads from it, signals, exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer.report import JsonLines
+
+SMALL = {
+    "env": {"num_envs": 16, "frame_skip": 16},
+    "policy": {"hidden_size": 8},
+    "train": {"total_timesteps": 20_000, "threads": 1, "horizon": 32, "minibatch_size": 128},
+    "eval": {"episodes": 4, "num_envs": 4},
+}
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        env=os.environ | {"PYTHONWARNINGS": "default"},
+    )
+
+
+def write_config(tmp_path: Path, **train: Any) -> str:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(SMALL | {"train": SMALL["train"] | train}))
+    return str(file)
+
+
+def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> None:
+    process = start(
+        "--config", write_config(tmp_path), "--directory", str(tmp_path / "run"), "--train.total-timesteps", "1024"
+    )
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["event"] for event in events] == ["start", "measurement", "result"]
+    assert events[-1]["steps"] == 1024
+    assert Path(events[-1]["checkpoint"]).is_file()
+    assert events[0]["startup_seconds"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    config = write_config(tmp_path, total_timesteps=5_000_000)
+    process = start("--config", config, "--directory", str(tmp_path / "run"))
+    try:
+        assert process.stdout is not None
+        lines = [process.stdout.readline(), process.stdout.readline()]  # it has begun, and trains
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    events = [json.loads(line) for line in lines + out.splitlines()]
+    assert process.returncode == 130, err
+    assert events[0]["event"] == "start" and events[-1]["event"] == "interrupted"
+    assert {event["event"] for event in events[1:-1]} == {"measurement"}
+    assert events[-1]["steps"] >= events[1]["steps"] > 0
+    assert (tmp_path / "run" / "checkpoint.safetensors").is_file()
+
+
+def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    process = start("--config", write_config(tmp_path, gama=0.9))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.count("\n") == 1 and err.startswith("error: ") and "did you mean 'gamma'" in err
+    event = json.loads(out)
+    assert (event["event"], event["reason"]) == ("failed", "config")
+
+
+def test_work_that_fails_is_exit_code_1(tmp_path: Path) -> None:
+    process = start("--config", write_config(tmp_path, learning_rate=1e30))
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    last = json.loads(out.splitlines()[-1])
+    assert (last["event"], last["reason"]) == ("failed", "diverged")
+    assert err.count("\n") == 1 and err.startswith("error: diverged at step")
+
+
+def test_help_answers_without_loading_torch() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['trainer', '--help']\n"
+        "try: runpy.run_module('trainer', run_name='__main__')\n"
+        "except SystemExit: assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--train.learning-rate" in done.stdout + done.stderr
+
+
+def test_numbers_that_json_lacks_become_null() -> None:
+    class Stream:
+        text = ""
+        flushed = 0
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            self.flushed += 1
+
+    stream = Stream()
+    JsonLines(stream)({"event": "x", "a": float("nan"), "b": {"c": [1.5, float("-inf")]}, "d": None})  # type: ignore[arg-type]
+    assert stream.text.endswith("\n") and stream.flushed == 1
+    assert json.loads(stream.text) == {"event": "x", "a": None, "b": {"c": [1.5, None]}, "d": None}

@@ -1,0 +1,208 @@
+"""Whole runs, in this process: what is reported, what ends them, and that they repeat."""
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer import checkpoint as checkpoints
+from trainer.config import RunConfig
+from trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError
+from trainer.evaluate import evaluate
+from trainer.run import RunResult, run
+
+SMALL: dict[str, dict[str, Any]] = {
+    "env": {"num_envs": 16, "frame_skip": 16},
+    "policy": {"hidden_size": 8},
+    "train": {"total_timesteps": 4000, "threads": 2, "device": "cpu", "horizon": 32, "minibatch_size": 128},
+    "eval": {"episodes": 8, "num_envs": 4},
+}
+
+
+def small(**sections: dict[str, Any]) -> RunConfig:
+    return RunConfig.from_dict({name: values | sections.get(name, {}) for name, values in SMALL.items()})
+
+
+def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tuple[RunResult, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    return run(config, directory=directory, report=events.append, **options), events
+
+
+def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> None:
+    result, events = go(small(), tmp_path)
+    assert [event["event"] for event in events] == ["start", "measurement", "result"]
+    start, last, end = events
+    assert (start["env"], start["device"], start["threads"]) == ("pong", "cpu", 2)
+    assert start["parameters"] == (8 * 8 + 8) + (8 * 8 + 8) + (8 * 4 + 4)
+    assert last["steps"] == end["steps"] == result.steps == 4000
+    assert 0 < last["elapsed_seconds"] == end["elapsed_seconds"]
+    assert {"startup", "evaluation"} <= end["timings"].keys()
+    assert {"train_score", "score_std", "episodes"} <= end["metrics"].keys()
+    assert -21 <= end["score"] <= 21 and end["score"] == result.score
+    assert Path(end["checkpoint"]) == tmp_path / checkpoints.FILE_NAME
+    saved = checkpoints.read(tmp_path / checkpoints.FILE_NAME)
+    assert (saved.steps, saved.config) == (4000, small())
+
+
+@pytest.mark.parametrize(
+    ("total", "steps"),
+    [(1, 16), (16, 16), (17, 32), (511, 512), (512, 512), (513, 528), (1100, 1104)],
+)
+def test_the_steps_are_the_total_rounded_up_to_whole_vectorised_steps(total: int, steps: int) -> None:
+    result, events = go(small(train={"total_timesteps": total}))
+    assert result.steps == steps
+    assert events[-2]["event"] == "measurement" and events[-2]["steps"] == steps
+
+
+@pytest.mark.parametrize(
+    ("env", "train"),
+    [
+        ({"num_envs": 1}, {"horizon": 1, "minibatch_size": 1, "total_timesteps": 40}),
+        ({"num_envs": 1}, {"horizon": 64, "minibatch_size": 64, "total_timesteps": 200}),
+        ({"num_envs": 64}, {"horizon": 1, "minibatch_size": 64, "total_timesteps": 640}),
+        ({"num_envs": 3}, {"horizon": 7, "minibatch_size": 5, "total_timesteps": 100, "threads": 4}),
+    ],
+)
+def test_the_smallest_shapes_train(env: dict[str, Any], train: dict[str, Any]) -> None:
+    result, _ = go(small(env=env, train=train, eval={"episodes": 1, "num_envs": 1}))
+    assert result.score is not None and result.steps >= train["total_timesteps"]
+
+
+def test_no_score_is_reported_before_an_episode_has_finished() -> None:
+    _, events = go(small(env={"frame_skip": 1}, train={"total_timesteps": 64, "horizon": 4, "minibatch_size": 64}))
+    assert events[1]["score"] is None
+    assert "train_score" not in events[-1]["metrics"] and events[-1]["score"] is not None
+
+
+def test_the_training_score_is_the_mean_of_the_last_episodes() -> None:
+    """The same run with another window, so the same episodes."""
+    short, _ = go(small(train={"score_window": 3}))
+    long, _ = go(small(train={"score_window": 10**6}))
+    assert short.metrics["episodes"] == long.metrics["episodes"] > 10
+    assert short.metrics["train_score"] != long.metrics["train_score"]
+    assert float(3 * short.metrics["train_score"]).is_integer(), "the mean of exactly three whole scores"
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Path) -> None:
+    runs = [go(small(train={"seed": seed}), tmp_path / str(i))[0] for i, seed in enumerate((1, 1, 2))]
+    tensors = [checkpoints.read(tmp_path / str(i) / checkpoints.FILE_NAME).tensors for i in range(3)]
+    assert runs[0].score == runs[1].score
+    assert all(tensors[0][name].equal(tensors[1][name]) for name in tensors[0])
+    weights = [name for name in tensors[0] if name.startswith("policy/") and name.endswith("weight")]
+    assert not any(tensors[0][name].equal(tensors[2][name]) for name in weights)
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
+    """Bit for bit: weights, optimiser, random state, environments, window of scores, and the final evaluation."""
+    config = small(train={"total_timesteps": 16 * 32 * 12})
+    straight, _ = go(config, tmp_path / "straight")
+
+    stop = threading.Event()
+    events: list[dict[str, Any]] = []
+
+    class StopAtThird(threading.Event):
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > 5 or stop.is_set()
+
+    first = run(config, directory=tmp_path / "cut", report=events.append, stop=StopAtThird())
+    assert first.interrupted and first.score is None and first.steps == 16 * 32 * 5
+    assert events[-1]["event"] == "interrupted" and events[-1]["steps"] == first.steps
+    checkpoint = tmp_path / "cut" / checkpoints.FILE_NAME
+    resumed, _ = go(config, tmp_path / "cut", resume=checkpoint)
+    assert (resumed.score, resumed.steps) == (straight.score, straight.steps)
+    assert resumed.metrics == straight.metrics
+    ours, theirs = (checkpoints.read(tmp_path / d / checkpoints.FILE_NAME).tensors for d in ("cut", "straight"))
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+
+
+def test_only_a_checkpoint_of_the_same_shape_is_resumed(tmp_path: Path) -> None:
+    go(small(train={"total_timesteps": 512}), tmp_path)
+    checkpoint = tmp_path / checkpoints.FILE_NAME
+    with pytest.raises(CheckpointError, match=r"use the same \[env\] settings"):
+        go(small(env={"num_envs": 8}), resume=checkpoint)
+    with pytest.raises(CheckpointError, match="shape"):
+        go(small(policy={"hidden_size": 16}), resume=checkpoint)
+
+
+def test_a_stop_before_the_first_step_still_leaves_a_checkpoint(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    result, events = go(small(), tmp_path, stop=stop)
+    assert result.interrupted and result.steps == 0
+    assert [event["event"] for event in events] == ["start", "interrupted"]
+    assert evaluate(tmp_path / checkpoints.FILE_NAME, env="pong", episodes=2, threads=1).episodes == 2
+
+
+def test_a_time_limit_ends_training_normally() -> None:
+    config = small(train={"total_timesteps": 10**12, "max_seconds": 0.2})
+    result, events = go(config)
+    assert result.score is not None and not result.interrupted
+    assert events[-1]["event"] == "result" and events[-1]["stopped"] == "max_seconds"
+    assert result.elapsed_seconds >= 0.2 and 0 < result.steps < 10**12
+
+
+def test_divergence_ends_as_failed_with_the_step(tmp_path: Path) -> None:
+    events: list[dict[str, Any]] = []
+    config = small(train={"learning_rate": 1e30, "lr_schedule": "constant"})
+    with pytest.raises(DivergedError, match=r"diverged at step \d+: .* not finite: lower train.learning_rate"):
+        run(config, directory=tmp_path, report=events.append)
+    failed = events[-1]
+    assert (failed["event"], failed["reason"]) == ("failed", "diverged")
+    assert 0 < failed["steps"] <= 4000 and failed["elapsed_seconds"] > 0
+    assert not (tmp_path / checkpoints.FILE_NAME).exists(), "weights that are not finite are not kept"
+
+
+def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    events: list[dict[str, Any]] = []
+
+    def report(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == "start":  # the folder was fine when the run began
+            shutil.rmtree(directory)
+            directory.write_text("in the way")
+
+    with pytest.raises(DiskError, match="cannot write"):
+        run(small(), directory=directory, report=report)
+    assert [event["event"] for event in events] == ["start", "measurement", "failed"]
+    assert (events[-1]["reason"], events[-1]["steps"]) == ("disk", 4000)
+    assert events[-1]["elapsed_seconds"] == events[1]["elapsed_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"env": {"name": "pang"}}, "did you mean 'pong'"),
+        ({"train": {"minibatch_size": 1024}}, r"minibatch_size \(1024\) is larger than the batch"),
+        ({"train": {"device": "cuda:99"}}, "'cuda:99' is not available"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_training(sections: dict[str, Any], message: str) -> None:
+    events: list[dict[str, Any]] = []
+    with pytest.raises(ConfigError, match=message):
+        run(small(**sections), directory=None, report=events.append)
+    assert [(event["event"], event["reason"]) for event in events] == [("failed", "config")]
+
+
+def test_bf16_trains() -> None:
+    result, _ = go(small(train={"precision": "bf16"}))
+    assert result.score is not None
+
+
+def test_it_learns_within_half_a_million_steps() -> None:
+    """A real, short training: an untrained policy scores about -19."""
+    config = RunConfig.from_dict(
+        {
+            "env": {"num_envs": 256, "frame_skip": 8},
+            "train": {"total_timesteps": 500_000, "threads": 1, "minibatch_size": 2048, "learning_rate": 0.005},
+            "eval": {"episodes": 128, "num_envs": 128},
+        }
+    )
+    result, _ = go(config)
+    assert result.score is not None and result.score > -5
