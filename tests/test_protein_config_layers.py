@@ -191,8 +191,8 @@ MISTAKES = [
     ),
     (
         "[train]\nlr_schedule = { choices = ['linear', 'constant'] }",
-        "built-in default: parameter 'train.lr_schedule': default 'cosine' is not one of its choices 'linear', 'constant'"
-        " (given in own.toml); change the value or the range",
+        "built-in default: parameter 'train.lr_schedule': default 'cosine' is not one of its choices 'linear',"
+        " 'constant' (given in own.toml); change the value or the range",
     ),
     (
         "[train]\ngamma = { choices = [0.9], min = 0.9 }",
