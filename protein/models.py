@@ -91,7 +91,8 @@ class ScoreModel:
     space: Space
     scale: ScoreScale
     process: GaussianProcess
-    trend: float = 0.0
+    trend: float
+    center: float  # of the trials on the cost parameter's coordinate: where the line crosses z = 0
 
     @classmethod
     def fit(
@@ -111,13 +112,15 @@ class ScoreModel:
             log_noise=log_noise,
         )
         features = space.features(x_unit)
-        z = scale.to_z(scores) - trend * _cost_coordinate(space, x_unit)
-        return cls(space, scale, fit(features, z, space.feature_groups(), prior), trend)
+        coordinate = _cost_coordinate(space, x_unit)
+        center = float(np.mean(coordinate))
+        z = scale.to_z(scores) - trend * (coordinate - center)
+        return cls(space, scale, fit(features, z, space.feature_groups(), prior), trend, center)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd of z without noise, `m` each."""
         mean, sd = self.process.predict(self.space.features(x_unit))
-        return mean + self.trend * _cost_coordinate(self.space, x_unit), sd
+        return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
 
     def believe(self, x_unit: Array) -> "ScoreModel":
         """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""
