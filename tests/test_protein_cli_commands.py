@@ -242,7 +242,7 @@ SWEEP_MISTAKES = [
         "--max-cost 30s is smaller than one trial may cost, --max-trial-cost 1m; raise the budget or lower the cap",
     ),
     (
-        "sweep --env pong --train.minibatch-size 131072",
+        "sweep --env pong --train.minibatch-size 131072 --train.horizon 64",
         "train.minibatch_size (131072) is larger than the batch (1024 agents * horizon 64 = 65536): lower it or raise"
         " env.num_envs or train.horizon",
     ),
@@ -296,9 +296,9 @@ def sweep_command(filled: Path, more: str = "") -> str:
 
 
 def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled: Path, run: Run) -> None:
-    message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.gamma 0.5"))
+    message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.adam-eps 0.5"))
     assert message == (
-        "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.gamma = 0.99 (now 0.5);"
+        "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.adam_eps = 1e-05 (now 0.5);"
         " choose another --name, or leave those as they were"
     )
     message = run.error(sweep_command(filled, "--max-cost 5m --train.learning-rate 0.003"))

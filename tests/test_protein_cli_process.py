@@ -7,13 +7,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import tomli_w
 from viewing import fill_store
 
 from protein.cli import main
+from protein.config import resolve
 from trainer import checkpoint as checkpoints
 from trainer.config import RunConfig
 
@@ -96,11 +99,14 @@ def test_a_checkpoint_that_cannot_be_played_is_one_line(folder: Path, capsys: py
 
 def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     sweep = "sweep --env pong --config small.toml --max-cost 20s --train.total-timesteps 2000"
-    sweep += " --train.learning-rate 0.01 --train.minibatch-size 128"
-    # Nothing is left to sweep but what the file gives; one value gets a range of its own.
-    (folder / "small.toml").write_text(
-        SMALL.replace("minibatch_size = 128", "gamma = { value = 0.99, min = 0.9, max = 0.999 }")
-    )
+    # Every range of pong.toml but gamma's is fixed, by the file or by the flag.
+    with (resolve.CONFIG_DIRECTORY / "pong.toml").open("rb") as file:
+        shipped = tomllib.load(file)["train"]
+    own = tomllib.loads(SMALL)
+    own["train"] = {key: value["value"] for key, value in shipped.items() if isinstance(value, dict)} | own["train"]
+    own["train"]["gamma"] = {"value": 0.99, "min": 0.9, "max": 0.999}
+    own["policy"] = {"hidden_size": 16}
+    (folder / "small.toml").write_text(tomli_w.dumps(own))
     with start(sweep) as process:
         assert process.stdout is not None and process.stderr is not None
         seen = []
