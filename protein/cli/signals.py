@@ -1,10 +1,12 @@
-"""Ctrl-C and SIGTERM: the first asks the work to end in order, a second one kills."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks the work to end in order, a second one kills."""
 
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -16,7 +18,9 @@ def caught(stop: threading.Event) -> Iterator[None]:
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    # What is ignored stays ignored: `nohup protein sweep ...` outlives its terminal.
+    wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield
     finally:
