@@ -6,6 +6,9 @@ Notation
 
 Interrupted trials are left out of everything: they were cut off from outside, say nothing about their params and may be
 suggested again. So are trials that the space cannot read (it was changed since).
+
+A trial that was stopped at its cost cap counts as one that asked for the steps it reached: that is what its score and
+its cost belong to. (A schedule that it did not get to finish makes the score a little low.)
 """
 
 import dataclasses
@@ -42,7 +45,8 @@ class Known:
     def of(cls, space: Space, history: Sequence[Observation], running: Sequence[Params]) -> "Known":
         """Reads a sweep's finished and running trials."""
         finished = [o for o in history if o.reason != INTERRUPTED]
-        finished, x_finished = _readable(space, finished, [o.params for o in finished])
+        _, x_asked = _readable(space, finished, [o.params for o in finished])
+        finished, x_finished = _readable(space, finished, [_reached(space, o) for o in finished])
         _, x_running = _readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
         rows = [(x.tolist(), _score(o), o.cost_seconds) for o, x in zip(finished, x_finished, strict=True)]
@@ -58,7 +62,7 @@ class Known:
             x_tried=x_tried,
             ok=ok,
             x_running=x_running,
-            taken=frozenset(keys(np.concatenate([x_tried, x_running]))),
+            taken=frozenset(keys(np.concatenate([x_asked, x_tried, x_running]))),
             num_trials=len(x_tried) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
@@ -91,8 +95,20 @@ def _readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[
         return [*halves[0][0], *halves[1][0]], np.concatenate([halves[0][1], halves[1][1]])
 
 
+def _reached(space: Space, observation: Observation) -> Params:
+    """Returns an observation's params, the cost parameter lowered to the steps reached if it was stopped early."""
+    name = space.cost_parameter
+    if observation.state is not TrialState.PRUNED or name is None or not observation.curve:
+        return observation.params
+    asked = observation.params.get(name)
+    low = getattr(space.parameters[space.names.index(name)], "low", None)
+    if isinstance(asked, str) or asked is None or low is None:
+        return observation.params
+    return {**observation.params, name: max(low, min(asked, observation.curve[-1].steps))}
+
+
 def _has_score(observation: Observation) -> bool:
-    return observation.state is TrialState.COMPLETE and observation.score is not None
+    return observation.state in (TrialState.COMPLETE, TrialState.PRUNED) and observation.score is not None
 
 
 def _score(observation: Observation) -> float:

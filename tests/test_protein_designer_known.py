@@ -1,0 +1,36 @@
+"""What the models get to see of a history."""
+
+import numpy as np
+
+from protein.designer.known import Known
+from protein.space import Float, Integer, Space
+from protein.types import Measurement, Observation, TrialState
+
+SPACE = Space(
+    [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000, scale="log")], cost_parameter="steps"
+)
+
+
+def stopped_at(steps: int, *, score: float | None = 0.5) -> Observation:
+    return Observation(
+        params={"rate": 0.01, "steps": 500_000},
+        state=TrialState.PRUNED,
+        score=score,
+        cost_seconds=10.0,
+        curve=(Measurement(steps=steps, elapsed_seconds=10.0, score=0.4),),
+    )
+
+
+def test_a_trial_stopped_at_its_cap_teaches_score_and_cost_at_the_steps_it_reached() -> None:
+    known = Known.of(SPACE, [stopped_at(50_000)], [])
+    assert known.ok.tolist() == [True]
+    np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": 50_000})[None, :])
+    assert known.costs.tolist() == [10.0]
+    asked = SPACE.canonical(SPACE.to_unit({"rate": 0.01, "steps": 500_000})[None, :])
+    assert len(known.untried(asked)) == 0, "what was asked for was tried, too"
+
+
+def test_steps_outside_the_range_count_as_its_ends() -> None:
+    for reached, counted in ((10, 1_000), (900_000, 500_000)):
+        known = Known.of(SPACE, [stopped_at(reached)], [])
+        np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
