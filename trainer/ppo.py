@@ -20,13 +20,14 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.errors import DivergedError
+from trainer.policy import FlatGradients, MLPPolicy
 from trainer.precision import autocast
 from trainer.rollout import Batch
 
@@ -122,49 +123,36 @@ class PPO:
     """Holds the optimiser and carries out updates."""
 
     def __init__(
-        self,
-        policy: nn.Module,
-        config: TrainConfig,
-        *,
-        device: torch.device,
-        generator: torch.Generator,
+        self, policy: MLPPolicy, config: TrainConfig, *, device: torch.device, generator: torch.Generator
     ) -> None:
-        """`generator` (on the CPU) shuffles."""
+        """`generator` (on the CPU) shuffles. The policy's parameters move into one vector: see `FlatGradients`."""
         self._config = config
         self._device = device
         self._generator = generator
-        self._policy = policy
-        self._forward: Callable[[torch.Tensor], torch.Tensor] = policy
-        self.compiled = False
-        self.parameters = list(policy.parameters())
+        self._gradients = FlatGradients(policy)
         self._coefficients = Coefficients(
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )
+        self.compiled = False
         self.optimizer = torch.optim.Adam(
-            self.parameters,
+            [self._gradients.weights],
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             eps=config.adam_eps,
             fused=device.type in ("cpu", "cuda"),
         )
-        self._shuffled: Batch | None = None
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
-        state = {"shuffle_generator": self._generator.get_state()}
-        for index, adam in self.optimizer.state_dict()["state"].items():
-            state |= {f"optimizer.{index}.{name}": tensor for name, tensor in adam.items()}
-        return state
+        adam: dict[str, torch.Tensor] = self.optimizer.state_dict()["state"].get(0, {})
+        return {"shuffle_generator": self._generator.get_state(), **{f"adam.{name}": t for name, t in adam.items()}}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken. Raises KeyError or ValueError where it belongs to another network."""
+        """Goes on where `state` was taken. Raises KeyError where something is missing."""
         self._generator.set_state(state["shuffle_generator"])
-        adam: dict[int, dict[str, torch.Tensor]] = {}
-        for name, tensor in state.items():
-            if name.startswith("optimizer."):
-                _, index, entry = name.split(".")
-                adam.setdefault(int(index), {})[entry] = tensor
-        self.optimizer.load_state_dict({"state": adam, "param_groups": self.optimizer.state_dict()["param_groups"]})
+        adam = {name.removeprefix("adam."): tensor for name, tensor in state.items() if name.startswith("adam.")}
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": {0: adam} if adam else {}, "param_groups": groups})
 
     def compile(self, features: int) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
@@ -172,16 +160,15 @@ class PPO:
         Where that fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
         """
         began = time.perf_counter()
+        eager = self._gradients.forward
         try:
-            forward = torch.compile(self._policy)
+            self._gradients.forward = torch.compile(eager)
             example = torch.zeros(self._config.minibatch_size, features, device=self._device)
-            with autocast(self._device, self._config.precision):
-                output = forward(example)
-            torch.autograd.backward(output, torch.zeros_like(output))
-            self._forward, self.compiled = forward, True
+            self._gradients.by_autograd(example, torch.zeros_like, autocast(self._device, self._config.precision))
+            self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
-        self.optimizer.zero_grad(set_to_none=True)
+            self._gradients.forward = eager
         return time.perf_counter() - began
 
     def update(self, batch: Batch, progress: float) -> dict[str, float]:
@@ -206,23 +193,32 @@ class PPO:
             shuffled = [column.index_select(0, order) for column in columns]
             for start in range(0, len(batch), config.minibatch_size):
                 end = min(start + config.minibatch_size, len(batch))
+                last = end == len(batch) and epoch == config.update_epochs - 1
                 minibatch = Minibatch(**dict(zip(_COLUMNS, (c[start:end] for c in shuffled), strict=True)))
-                with autocast(self._device, config.precision):
-                    output = self._forward(observations[start:end])
-                with torch.no_grad():
-                    detached = output.detach().float()
-                    gradient = loss_gradient(detached, minibatch, self._coefficients)
-                    if end == len(batch) and epoch == config.update_epochs - 1:
-                        terms = loss_terms(detached, minibatch, self._coefficients)
-                torch.autograd.backward(output, gradient.to(output.dtype))
-                norms += nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
-                self.optimizer.step()
-                self.optimizer.zero_grad(set_to_none=True)
-        weights = torch.stack([parameter.detach().sum() for parameter in self.parameters]).sum()
-        figures = torch.stack([*terms.values(), norms, weights]).tolist()
+                norms += self._step(observations[start:end], minibatch, terms if last else None)
+        figures = torch.stack([*terms.values(), norms, self._gradients.weights.detach().sum()]).tolist()
         if not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
+
+    def _step(
+        self, observations: torch.Tensor, minibatch: Minibatch, terms: dict[str, torch.Tensor] | None
+    ) -> torch.Tensor:
+        """Takes one step of the optimiser; returns the gradient's norm and fills `terms` where it is given."""
+
+        def gradient_of(output: torch.Tensor) -> torch.Tensor:
+            if terms is not None:
+                terms.update(loss_terms(output, minibatch, self._coefficients))
+            return loss_gradient(output, minibatch, self._coefficients)
+
+        if self._config.precision == "fp32" and not self.compiled:
+            self._gradients.by_chain_rule(observations, gradient_of)
+        else:
+            context = autocast(self._device, self._config.precision)
+            self._gradients.by_autograd(observations, gradient_of, context)
+        norm = nn.utils.clip_grad_norm_(self._gradients.weights, self._config.max_grad_norm)
+        self.optimizer.step()
+        return norm
 
 
 _COLUMNS = ("actions", "logprobs", "values", "advantages", "returns")
