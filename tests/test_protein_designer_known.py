@@ -1,7 +1,8 @@
-"""What the models get to see of a history."""
+"""What the models get to see of a history, and what they say of a suggestion."""
 
 import numpy as np
 
+from protein.designer import make_designer
 from protein.designer.known import Known
 from protein.space import Float, Integer, Space
 from protein.types import Measurement, Observation, TrialState
@@ -34,3 +35,17 @@ def test_steps_outside_the_range_count_as_its_ends() -> None:
     for reached, counted in ((10, 1_000), (900_000, 500_000)):
         known = Known.of(SPACE, [stopped_at(reached)], [])
         np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
+
+
+def test_a_predicted_score_stays_near_what_was_seen() -> None:
+    space = Space([Integer("arm", 0, 40)])
+    history = []
+    for arm in range(0, 41, 2):
+        score = -20.0 if arm > 34 else 20.0 + 0.01 * (arm % 7)
+        params = {"arm": arm}
+        history.append(Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0))
+    running = [{"arm": arm} for arm in range(1, 36, 2)]  # what is left is among the bad ones
+    designer = make_designer("protein", space, None)
+    suggestion = designer.suggest(history, running, remaining_seconds=None, max_trial_seconds=None, seed=0)
+    assert suggestion is not None and suggestion.predicted_score is not None
+    assert suggestion.predicted_score.low >= -20.0 - 40.06

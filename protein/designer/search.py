@@ -129,7 +129,7 @@ class Search:
         mean, sd = self._score.predict(x[None, :])
         cost_mean, cost_sd = self._cost.predict(x[None, :])
         spread_z = _Z80 * math.sqrt(float(sd[0]) ** 2 + self._score.process.noise)
-        low, middle, high = (self._score.scale.to_score(float(mean[0]) + k * spread_z) for k in (-1.0, 0.0, 1.0))
+        low, middle, high = (self._expected_score(float(mean[0]) + k * spread_z) for k in (-1.0, 0.0, 1.0))
         log_cost, log_spread = float(cost_mean[0]), _Z80 * float(cost_sd[0])
         seconds = math.exp(log_cost)
         fallbacks = [
@@ -149,6 +149,15 @@ class Search:
                 value=seconds, low=math.exp(log_cost - log_spread), high=math.exp(log_cost + log_spread)
             ),
         )
+
+    def _expected_score(self, z: float) -> float:
+        """The score at z, at most as far beyond all known scores as they are apart.
+
+        The scale presses bad outliers together; the way back would turn a wide posterior into astronomical scores.
+        """
+        lowest, highest = float(np.min(self._known.scores)), float(np.max(self._known.scores))
+        reach = highest - lowest
+        return min(max(self._score.scale.to_score(z), lowest - reach), highest + reach)
 
     def _reason(self, log_cost: float) -> str:
         seconds = format_seconds(math.exp(log_cost))
