@@ -53,7 +53,8 @@ def test_the_posterior_is_the_textbook_one(prior: Prior) -> None:
 
 def test_kernel_and_evidence_agree_with_gpytorch() -> None:
     torch = pytest.importorskip("torch")
-    gpytorch = pytest.importorskip("gpytorch")
+    import gpytorch  # takes seconds, and no other test needs it
+
     x, y = data(15, 4)
     prior = Prior(log_lengthscale=(-0.3, 1e6), log_outputscale=(0.0, 1e6), log_noise=(-3.0, 1e6))  # as good as flat
     objective = gp._Objective(x, y, np.arange(4), 4, prior)
