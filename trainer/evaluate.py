@@ -17,7 +17,7 @@ from envs_c import UnknownEnvError, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.errors import ConfigError
 from trainer.policy import MLPPolicy
-from trainer.precision import arithmetic, resolve_device, resolve_threads
+from trainer.precision import Arithmetic, env_threads, resolve_device, resolve_threads
 
 DRAIN_STEPS = 32  # steps between looks at finished episodes: often enough to end soon, rarely enough to cost nothing
 
@@ -65,8 +65,9 @@ def evaluate(
     if num_envs < 1 or episodes % num_envs:
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
     count, where = resolve_threads(threads), resolve_device(device)
+    workers = env_threads(num_envs, count)
     try:
-        envs = VecEnv(env, num_envs, seed=seed, frame_skip=saved.config.env.frame_skip, threads=count)
+        envs = VecEnv(env, num_envs, seed=seed, frame_skip=saved.config.env.frame_skip, threads=workers)
     except UnknownEnvError as error:
         raise ConfigError(str(error)) from error
     size, actions = envs.spec.observation_size, envs.spec.num_actions
@@ -79,7 +80,8 @@ def evaluate(
         generator=torch.Generator(),
     )
     checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
-    with arithmetic(where, count):
+    with Arithmetic(where, count) as arithmetic:
+        arithmetic.prepare(envs.num_agents, size, saved.config.policy.hidden_size)
         return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
 
 

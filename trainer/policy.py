@@ -7,9 +7,10 @@ value, so that everything after the network (sampling, log-probabilities, the lo
 
 ReLU, not tanh: on a CPU a tanh costs as much as the matrix product that it follows.
 
-`FlatGradients` computes the network's gradients, by the chain rule written out where it can: that takes two thirds of
-the time that recording and replaying the operations does. All parameters are views of one vector and all gradients of
-another, so that clipping and the optimiser are a few calls, not a few for every layer.
+`Inference` and `FlatGradients` compute the network's output and its gradients for the hot path. The chain rule is
+written out: that takes 10 to 20 % less time than recording the operations and replaying them, more on small batches.
+All parameters are views of one vector and all gradients of another, so that clipping and the optimiser are one call
+each, not one for every layer.
 
 Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
 al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
@@ -51,6 +52,30 @@ class MLPPolicy(nn.Module):
         for layer in self.layers:
             hidden = torch.relu_(layer(hidden))
         return torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+
+
+class Inference:
+    """The policy's forward pass in float32 over a fixed number of rows, into buffers of its own: nothing is allocated.
+
+    It reads the parameters where they lie, so it sees every update; they must have their final place.
+    """
+
+    def __init__(self, policy: MLPPolicy, rows: int) -> None:
+        device = policy.head.weight.device
+        self._head_bias = policy.head.bias.detach().unsqueeze(1)
+        self._head_weight = policy.head.weight.detach()
+        self._layers = [
+            (layer.bias.detach(), layer.weight.detach().t(), torch.empty(rows, layer.out_features, device=device))
+            for layer in policy.layers
+        ]
+
+    def __call__(self, observations: torch.Tensor, out: torch.Tensor) -> None:
+        """Maps observations `rows x features` to `out`, `(actions + 1) x rows`, as the policy does."""
+        hidden = observations
+        for bias, weight, buffer in self._layers:
+            torch.addmm(bias, hidden, weight, out=buffer)
+            hidden = torch.relu_(buffer)
+        torch.addmm(self._head_bias, self._head_weight, hidden.t(), out=out)
 
 
 class FlatGradients:

@@ -1,20 +1,28 @@
 """Where and how the arithmetic is done: device, threads, the matrix-product kernels and the precision.
 
-On x86 CPUs PyTorch sends float32 matrix products to MKL, whose kernels for thin matrices (a weight gradient of
-`hidden x batch @ batch x features`) and for AMD processors are 2 to 25 times slower than oneDNN's. PyTorch takes oneDNN
-only when reduced precision is allowed, and oneDNN reduces the precision only where the processor has tile instructions
-for it. So the permission is given where a probe shows that the results stay those of float32, and nowhere else.
+On x86 CPUs PyTorch sends float32 matrix products to MKL. For AMD processors its kernels reach half of oneDNN's rate,
+and for the thin products of a weight gradient (`hidden x batch @ batch x features`) down to a twentieth. PyTorch takes
+oneDNN only when reduced precision is allowed, and oneDNN reduces the precision only where the processor has tile
+instructions for it. So the permission is given where a probe shows that the results stay those of float32, and nowhere
+else; and not for small products, where oneDNN's fixed cost of some 15 us a call outweighs its rate.
+
+Starting and joining PyTorch's threads costs as much as many products of a small network take: they are used from a
+certain amount of work on. Both choices follow from sizes alone, never from timings, so that a run repeats.
 """
 
 import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
 
 import torch
 
 from trainer.errors import ConfigError
+
+# Multiply-adds of one hidden layer's product, counted twice; crossovers measured on AMD EPYC (Zen 5), torch 2.13.
+ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: from here on oneDNN's rate pays for its fixed cost
+THREADED_FLOPS = 4e8  # 3,072 samples through a 256 x 256 layer: from here on threads pay for waking them
+THREADED_ENVS = 16384
 
 # Relative to the largest entry of a product of 256 terms: float32 rounding leaves below 1e-6, bfloat16 above 1e-3.
 FP32_TOLERANCE = 1e-5
@@ -48,6 +56,11 @@ def resolve_threads(threads: int) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
+def env_threads(num_envs: int, threads: int) -> int:
+    """Returns the threads that stepping `num_envs` environments is worth: below that many, waking them costs more."""
+    return threads if num_envs >= THREADED_ENVS else 1
+
+
 def keep_freed_memory() -> None:
     """Makes the C library keep freed memory for the next allocation instead of returning it to the system.
 
@@ -67,20 +80,38 @@ def keep_freed_memory() -> None:
 _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 
 
-@contextlib.contextmanager
-def arithmetic(device: torch.device, threads: int) -> Iterator[None]:
-    """Sets PyTorch's threads and, on a CPU, the faster float32 kernels where they are exact; restores both after."""
-    before_threads, before_precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    torch.set_num_threads(threads)
-    try:
-        if device.type == "cpu":
+class Arithmetic:
+    """Chooses threads and kernels by the size of the work. Use as a context: it restores what it found.
+
+    `allowed` says whether the faster kernels are exact on this machine.
+    """
+
+    def __init__(self, device: torch.device, threads: int) -> None:
+        self._on_host = device.type == "cpu"
+        self._threads = threads
+        self.allowed = False
+
+    def __enter__(self) -> "Arithmetic":
+        self._found = torch.get_num_threads(), torch.get_float32_matmul_precision()
+        if self._on_host:
+            torch.set_num_threads(1)
             torch.set_float32_matmul_precision("medium")
-            if _probe_error() > FP32_TOLERANCE:
-                torch.set_float32_matmul_precision(before_precision)
-        yield
-    finally:
-        torch.set_num_threads(before_threads)
-        torch.set_float32_matmul_precision(before_precision)
+            self.allowed = _probe_error() <= FP32_TOLERANCE
+            torch.set_float32_matmul_precision("highest")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._found[0])
+        torch.set_float32_matmul_precision(self._found[1])
+
+    def prepare(self, rows: int, inputs: int, hidden: int) -> None:
+        """Sets threads and kernels for products of `rows x hidden` by `hidden x max(inputs, hidden)`."""
+        if not self._on_host:
+            return
+        flops = 2.0 * rows * hidden * max(inputs, hidden)
+        torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
+        fast = self.allowed and flops >= ONEDNN_FLOPS
+        torch.set_float32_matmul_precision("medium" if fast else "highest")
 
 
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:

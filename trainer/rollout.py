@@ -12,7 +12,7 @@ advantages and returns are computed for the whole rollout at once as well.
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ import torch
 
 from envs_c import Episodes, VecEnv
 from trainer.advantage import bootstrap_truncations_, gae
-from trainer.policy import MLPPolicy
+from trainer.policy import Inference, MLPPolicy
 from trainer.precision import autocast
 
 
@@ -99,6 +99,11 @@ class Rollout:
         self._scores = torch.zeros(agents, actions, device=device)
         self._choices = torch.zeros(agents, dtype=torch.int64, device=device)
         # Views made once: slicing in the loop would cost as much as the small kernels do.
+        self._infer: Callable[[torch.Tensor, torch.Tensor], object]
+        if on_host and precision == "fp32":
+            self._infer = Inference(policy, agents)
+        else:
+            self._infer = lambda observations, out: out.copy_(policy(observations))
         self._rows = [
             _Row(
                 self._actions[t].numpy(),
@@ -137,7 +142,7 @@ class Rollout:
             return self._collect(steps)
 
     def _collect(self, steps: int) -> Batch:
-        observations, outputs, policy = self._device_observations, self._outputs, self._policy
+        observations, outputs, infer = self._device_observations, self._outputs, self._infer
         actions = outputs.shape[1] - 1
         final_observations = self._final_observations.numpy()
         truncated: list[npt.NDArray[np.int64]] = []
@@ -151,7 +156,7 @@ class Rollout:
             row, output = observations[t], outputs[t]
             if row.device != self._observations.device:
                 row.copy_(self._observations[t], non_blocking=True)
-            output.copy_(policy(row))
+            infer(row, output)
             torch.add(output[:actions].t(), self._noise[t].t(), out=self._scores)
             torch.argmax(self._scores, dim=1, out=self._choices)
             self._actions[t].copy_(self._choices)
@@ -167,7 +172,7 @@ class Rollout:
             stepping += time.perf_counter() - before
         self._start = steps
         observations[steps].copy_(self._observations[steps])
-        outputs[steps].copy_(policy(observations[steps]))
+        infer(observations[steps], outputs[steps])
         ended = time.perf_counter()
         batch = self._batch(steps, truncated, finals)
         self.seconds.environment += stepping

@@ -26,7 +26,7 @@ from trainer.errors import CheckpointError, ConfigError, DivergedError, TrainerE
 from trainer.evaluate import play
 from trainer.policy import MLPPolicy
 from trainer.ppo import PPO
-from trainer.precision import arithmetic, keep_freed_memory, resolve_device, resolve_threads
+from trainer.precision import Arithmetic, env_threads, keep_freed_memory, resolve_device, resolve_threads
 from trainer.rollout import Rollout
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
@@ -77,8 +77,8 @@ def run(
         config.validate()
         keep_freed_memory()
         device, threads = resolve_device(config.train.device), resolve_threads(config.train.threads)
-        with arithmetic(device, threads):
-            training = _Training(config, device, threads, directory, report, stop or threading.Event())
+        with Arithmetic(device, threads) as arithmetic:
+            training = _Training(config, device, threads, arithmetic, directory, report, stop or threading.Event())
             if resume is not None:
                 training.resume(resume)
             return training.run(started)
@@ -103,12 +103,14 @@ class _Training:
         config: RunConfig,
         device: torch.device,
         threads: int,
+        arithmetic: Arithmetic,
         directory: Path | None,
         report: Report,
         stop: threading.Event,
     ) -> None:
         train = config.train
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
+        self._arithmetic = arithmetic
         self._path = directory / checkpoints.FILE_NAME if directory else None
         if directory:
             checkpoints.require_writable(directory)
@@ -127,6 +129,7 @@ class _Training:
         ).to(device)
         self._action_generator = torch.Generator(device).manual_seed(actions)
         self._shuffle_generator = torch.Generator().manual_seed(shuffle)
+        self._ppo = PPO(self._policy, train, device=device, generator=self._shuffle_generator)
         self._rollout = Rollout(
             self._envs,
             self._policy,
@@ -138,7 +141,6 @@ class _Training:
             precision=train.precision,
         )
         self._rollout.reset(envs)
-        self._ppo = PPO(self._policy, train, device=device, generator=self._shuffle_generator)
         self._scores: collections.deque[float] = collections.deque(maxlen=train.score_window)
         self._update_seconds = 0.0
         self._episodes = 0
@@ -172,6 +174,7 @@ class _Training:
     def run(self, started: float) -> RunResult:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
+            self._prepare(self._config.train.minibatch_size)
             timings["compile"] = self._ppo.compile(self._envs.spec.observation_size)
         self._report(
             {
@@ -189,6 +192,7 @@ class _Training:
         evaluation = None
         if stopped != "signal":
             envs = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
+            self._prepare(envs.num_agents)
             evaluation = play(
                 self._policy,
                 envs,
@@ -244,10 +248,12 @@ class _Training:
             began = time.perf_counter()
             # The last iteration is as short as it takes, so that a run costs what its steps say.
             horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
+            self._prepare(agents)
             batch = self._rollout.collect(horizon)
             collected = time.perf_counter()
             progress = self.steps / train.total_timesteps
             self.steps += len(batch)
+            self._prepare(min(train.minibatch_size, len(batch)))
             try:
                 self._figures = self._ppo.update(batch, progress)
             except DivergedError as error:
@@ -270,6 +276,9 @@ class _Training:
         if self.steps > reported_steps:
             self._measure()
         return stopped
+
+    def _prepare(self, rows: int) -> None:
+        self._arithmetic.prepare(rows, self._envs.spec.observation_size, self._config.policy.hidden_size)
 
     def _measure(self) -> None:
         seconds = self._rollout.seconds
@@ -322,6 +331,12 @@ class _Training:
 
 def _make_envs(config: RunConfig, num_envs: int, seed: int, threads: int) -> VecEnv:
     try:
-        return VecEnv(config.env.name, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=threads)
+        return VecEnv(
+            config.env.name,
+            num_envs,
+            seed=seed,
+            frame_skip=config.env.frame_skip,
+            threads=env_threads(num_envs, threads),
+        )
     except UnknownEnvError as error:
         raise ConfigError(str(error)) from error
