@@ -84,13 +84,9 @@ class Store(Protocol):
     ) -> Trial:
         """Creates the next trial (numbers count up from 0 without gaps), RUNNING and owned until its lease ends.
 
-        With the `number` that `next_number` gave it is a claim: `TrialLost` when another process has taken that number
-        since, so that two processes never start the same suggestion.
+        With a `number` it is a claim: `TrialLost` unless that is the next one, so that of two processes that both
+        believe to be alone only one starts a trial.
         """
-        ...
-
-    def next_number(self, sweep_id: int) -> int:
-        """Returns the number that the next trial would get: what its seeds are derived from."""
         ...
 
     def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 from protein import provenance
-from protein.errors import StoreUnavailable, TrialFailed, UsageError
+from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
 from protein.types import INTERRUPTED, Params, SweepRecord, Trial, TrialRecord, TrialState
 
@@ -35,6 +35,7 @@ CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
 START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
+DISK_FAILURE = "failed, disk: "  # how a trial that could not write its files puts it
 MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
 
 T = TypeVar("T")
@@ -114,6 +115,25 @@ def run_sweep(
     return loop.status()
 
 
+def require_a_finished_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
+    """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
+    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps]
+    if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
+        return
+
+    def needed_seconds(trial: TrialRecord) -> float:
+        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
+        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
+
+    cheapest = min(cut, key=needed_seconds)
+    needed = needed_seconds(cheapest)
+    raise UsageError(
+        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
+        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
+        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
+    )
+
+
 def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
     """Returns the seeds of the suggestion and of the training for one trial of a sweep, both in [0, 2^31)."""
     suggest, train = np.random.SeedSequence([sweep_seed, number]).generate_state(2)
@@ -137,6 +157,11 @@ def trial_config(
     if max_seconds is not None:
         train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
     return result
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use, which a scheduler may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def current_owner() -> str:
@@ -192,7 +217,7 @@ class _Loop:
         self._renewed: dict[int, float] = {}  # by number, on the monotonic clock
         self._caps: dict[int, float | None] = {}  # by number
         self._failures_in_a_row = 0
-        self._hopeless = ""  # why it makes no sense to start another trial
+        self._hopeless: ProteinError | None = None  # why it makes no sense to start another trial
 
     def status(self) -> SweepStatus:
         return SweepStatus(
@@ -205,15 +230,10 @@ class _Loop:
 
     def run(self) -> None:
         self._take_up()
-        exhausted = False
+        exhausted = False  # nothing fits the budget; with trials running, what they really cost may leave room yet
         while True:
-            while (
-                not (exhausted or self._hopeless or self._stop.is_set()) and len(self._running) < self._settings.workers
-            ):
-                if not self._start_next():
-                    # With trials running, what they cost in the end may leave room for another.
-                    exhausted = not self._running
-                    break
+            while self._may_start() and not exhausted and len(self._running) < self._settings.workers:
+                exhausted = not self._start_next()
             if self._stop.is_set():
                 self._end_running()
             if not self._running:
@@ -221,14 +241,18 @@ class _Loop:
             for event in self._backend.poll(POLL_SECONDS):
                 if isinstance(event, Finished):
                     self._on_finished(event)
+                    exhausted = False
                 else:
                     self._on_progress(event)
             self._renew_leases()
             self._listener.update(self.status())
-        if self._hopeless:
-            raise TrialFailed(self._hopeless)
+        if self._hopeless is not None:
+            raise self._hopeless
         if exhausted:
-            self._check_that_something_finished()
+            require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
+
+    def _may_start(self) -> bool:
+        return self._hopeless is None and not self._stop.is_set()
 
     def _take_up(self) -> None:
         """Reads what is stored; trials that a dead process left running are marked interrupted."""
@@ -252,7 +276,8 @@ class _Loop:
         remaining = self._remaining_seconds()
         if remaining is not None and remaining <= 0:
             return False
-        number = self._patiently(lambda: self._store.next_number(self._sweep.id))
+        # Not asked of the store: if another process has started one since this one read the trials, the claim fails.
+        number = max(self._records, default=-1) + 1
         suggest_seed, train_seed = trial_seed(self._sweep.spec.seed, number)
         began = time.monotonic()
         suggestion = self._designer.suggest(
@@ -267,7 +292,7 @@ class _Loop:
         if suggestion is None:
             return False
         cap = _smallest(self._settings.trial_cap_seconds(), remaining)
-        threads = max(1, (os.cpu_count() or 1) // self._settings.workers)
+        threads = max(1, usable_cores() // self._settings.workers)
         config = trial_config(
             self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap
         )
@@ -357,6 +382,11 @@ class _Loop:
 
     def _on_finished(self, event: Finished) -> None:
         trial, outcome = event.trial, event.outcome
+        if outcome.reason.startswith(DISK_FAILURE):  # says nothing about its params, and the next would fare alike
+            self._hopeless = UsageError(
+                f"trial {trial.number} {outcome.reason}; then run the same command again to resume"
+            )
+            outcome = dataclasses.replace(outcome, reason=INTERRUPTED)
         self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
         del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
         record = dataclasses.replace(
@@ -379,7 +409,7 @@ class _Loop:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 log = next((artifact.path for artifact in event.artifacts if artifact.kind == "log"), "its log")
-                self._hopeless = (
+                self._hopeless = TrialFailed(
                     f"{self._failures_in_a_row} trials in a row failed, the last one with: {outcome.reason}; see {log}"
                 )
 
@@ -408,23 +438,6 @@ class _Loop:
             else:
                 self._engine_seconds += time.monotonic() - began
                 return result
-
-    def _check_that_something_finished(self) -> None:
-        """Raises UsageError when the whole budget went into trials of which none could finish."""
-        trials = list(self._records.values())
-        cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps]
-        if any(trial.state is TrialState.COMPLETE for trial in trials) or not cut:
-            return
-        first = cut[0]
-        total = trial_config(self._sweep.spec.config, first.params, seed=0, threads=1, max_seconds=None)["train"][
-            "total_timesteps"
-        ]
-        needed = first.cost_seconds * total / first.steps
-        raise UsageError(
-            f"the budget of {self._settings.max_cost_seconds:.3g} s is smaller than one trial: trial {first.number} was"
-            f" stopped at {first.cost_seconds:.3g} s and needs about {needed:.0f} s;"
-            f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
-        )
 
 
 def _smallest(*values: float | None) -> float | None:

@@ -105,12 +105,6 @@ class SqlStore:
             if session.connection().execute(change).rowcount == 0:
                 raise self._no_sweep(sweep_id)
 
-    def next_number(self, sweep_id: int) -> int:
-        with self._transaction(self._read_engine) as session:
-            if session.get(SweepRow, sweep_id) is None:
-                raise self._no_sweep(sweep_id)
-            return self._next_number(session, sweep_id)
-
     def start_trial(
         self,
         sweep_id: int,

@@ -15,7 +15,7 @@ import pytest
 import sweeping
 
 import storage
-from protein.errors import TrialFailed, UsageError
+from protein.errors import TrialFailed, TrialLost, UsageError
 from protein.sweep import LoopSettings, current_owner, dead_owners, trial_config, trial_seed
 from protein.types import INTERRUPTED, Suggestion, TrialRecord, TrialState
 
@@ -172,6 +172,44 @@ def test_a_budget_smaller_than_one_trial_is_one_clear_line(tmp_path: Path) -> No
     spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
     with pytest.raises(UsageError, match=r"budget of 0\.2 s is smaller than one trial.*use --max-cost \d+s or more"):
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+
+
+def test_the_same_is_said_when_it_is_run_again(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+
+
+def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path) -> None:
+    line = r"trial 0 failed, disk: no space is left; free some; then run the same command again to resume"
+    with pytest.raises(UsageError, match=line):
+        sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="full disk"))
+    [trial] = stored(tmp_path)
+    assert (trial.state, trial.reason, trial.cost_seconds) == (TrialState.FAILED, INTERRUPTED, 0.1)
+
+
+def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path: Path) -> None:
+    class Intrude(sweeping.Lines):
+        def started(self, trial: TrialRecord) -> None:
+            if trial.number == 1:
+                store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+                record = sweeping.find_or_create(store, sweeping.sweep_spec())
+                store.start_trial(
+                    record.id,
+                    Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, origin="test"),
+                    seed=0,
+                    owner="elsewhere:1:1.00",
+                    lease_seconds=60.0,
+                    suggest_seconds=0.0,
+                    provenance=record.spec.provenance,
+                )
+                store.close()
+
+    with pytest.raises(TrialLost):
+        sweeping.sweep(tmp_path, listener=Intrude())
+    assert [trial.number for trial in stored(tmp_path)] == [0, 1, 2]
 
 
 def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 600.0  # a process that says nothing for so long hangs; compiling a large model may take minutes
 MEMORY_CHECK_SECONDS = 1.0
 READ_BYTES = 1 << 16
+MAX_READS = 16  # of the pipe in one poll: a trial that prints without end must not hold up the others
+MAX_LOG_BYTES = 16 << 20  # what a trial prints beside its messages is kept up to here
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
 PRELOAD = ("trainer.__main__", "trainer.run", "torch._dynamo")
@@ -71,8 +73,13 @@ class LocalBackend:
         arguments = ["--config", str(config_file), "--directory", str(job.directory)]
         output, childs_end = self._context.Pipe(duplex=False)
         worker = self._context.Process(target=child.run, args=(self._entry, arguments, childs_end, log_file))
-        worker.start()
-        childs_end.close()
+        try:
+            worker.start()
+        except BaseException:
+            output.close()
+            raise
+        finally:
+            childs_end.close()
         os.set_blocking(output.fileno(), False)
         process = _Process(job=job, worker=worker, output=output)
         self._running[job.trial.id] = process
@@ -158,6 +165,7 @@ class _Process:
     next_memory_check: float = 0.0
     buffer: bytes = b""
     closed: bool = False
+    garbage: list[bytes] = dataclasses.field(default_factory=list)  # lines that are no messages, for the log
     fresh: list[Measurement] = dataclasses.field(default_factory=list)
     last: Measurement | None = None
     final: messages.Message | None = None  # its `result` or `failed` message
@@ -174,8 +182,10 @@ class _Process:
         return self.worker.exitcode
 
     def read(self) -> bool:
-        """Takes in what the pipe holds. Returns False once the pipe is closed."""
-        while not self.closed:
+        """Takes in what the pipe holds, within bounds. Returns False once the pipe is closed."""
+        for _ in range(MAX_READS):
+            if self.closed:
+                break
             try:
                 chunk = os.read(self.output.fileno(), READ_BYTES)
             except BlockingIOError:
@@ -189,14 +199,14 @@ class _Process:
                 self._take(line)
             if len(self.buffer) > MAX_LINE_BYTES:
                 self.buffer = b""
+        if self.garbage:
+            self._log_garbage()
         return not self.closed
 
     def _take(self, line: bytes) -> None:
         message = messages.parse_line(line)
         if message is None:
-            if line.strip():
-                with contextlib.suppress(OSError), (self.job.directory / LOG_FILE).open("ab") as log:
-                    log.write(line + b"\n")
+            self.garbage.append(line)
         elif message["event"] == "start":
             self.started = time.monotonic()
         elif message["event"] == "measurement":
@@ -206,6 +216,12 @@ class _Process:
                 self.fresh.append(point)
         elif message["event"] in ("result", "failed", "interrupted"):
             self.final = message
+
+    def _log_garbage(self) -> None:
+        lines, self.garbage = self.garbage, []
+        with contextlib.suppress(OSError), (self.job.directory / LOG_FILE).open("ab") as log:
+            if log.tell() < MAX_LOG_BYTES:
+                log.write(b"\n".join([*lines, b""]))
 
     def take_measurements(self) -> tuple[Measurement, ...]:
         points, self.fresh = tuple(self.fresh), []

@@ -28,7 +28,7 @@ from protein.designer import make_designer
 from protein.errors import ConfigError, UsageError
 from protein.ports import Store
 from protein.space import Space
-from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.sweep import LoopSettings, SweepStatus, require_a_finished_trial, run_sweep
 from protein.types import SweepRecord, SweepSpec, TrialRecord
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
@@ -207,6 +207,7 @@ def _nothing_left(console: Console, sweep: SweepRecord, trials: Sequence[TrialRe
     words += ["--max-cost", format_duration(2 * sweep.max_cost_seconds)]
     status = SweepStatus(sweep=sweep, trials=trials, elapsed_seconds=0.0, engine_seconds=0.0, stopping=False)
     _conclude(console, status, command.arguments)
+    require_a_finished_trial(sweep, trials, sweep.max_cost_seconds)
     spent = text.seconds(data.spent_seconds(trials))
     console.print(
         f"\nthe budget of {text.seconds(sweep.max_cost_seconds)} is spent ({spent}); go on with a larger one:\n"

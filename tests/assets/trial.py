@@ -48,6 +48,11 @@ def main(command_line: list[str]) -> int:
             + b"\n"
         )
         sys.stdout.flush()
+    while behaviour == "firehose":
+        os.write(1, b"garbage\n" * 10_000)
+    if behaviour == "full disk":
+        say("failed", reason="disk", message="no space is left; free some", steps=1, elapsed_seconds=0.1)
+        return 1
     if behaviour == "memory":
         hoard = bytearray(300 * 2**20)
         time.sleep(600)

@@ -117,6 +117,15 @@ def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path
     assert outcome.cost_seconds >= 0.5, "the time that it hung was spent"
 
 
+def test_a_trial_that_prints_without_end_is_killed_at_its_limit_and_holds_up_nobody(
+    backend: Backend, tmp_path: Path
+) -> None:
+    _, finished = run(backend, job(tmp_path, 0, behaviour="firehose", max_seconds=1.0), job(tmp_path, 1))
+    assert finished[0].outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
+    assert finished[1].outcome.state is TrialState.COMPLETE
+    assert (tmp_path / "0" / "trial.log").stat().st_size < 20 * 2**20
+
+
 def test_silence_is_a_hang(tmp_path: Path) -> None:
     backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=0.5)
     _, finished = run(backend, job(tmp_path, behaviour="hang"))

@@ -134,11 +134,10 @@ def test_an_impossible_budget_is_refused(store: Store, budget: float) -> None:
     "call",
     [
         lambda store: store.set_budget(99, 1.0),
-        lambda store: store.next_number(99),
         lambda store: store.interrupt_orphans(99, ["me"]),
         lambda store: start(store, dataclasses.replace(new_sweep(store), id=99)),
     ],
-    ids=["set_budget", "next_number", "interrupt_orphans", "start_trial"],
+    ids=["set_budget", "interrupt_orphans", "start_trial"],
 )
 def test_an_unknown_sweep_is_an_error(store: Store, call: Callable[[Store], object]) -> None:
     with pytest.raises(StoreError, match="no sweep has the id 99"):
@@ -151,9 +150,7 @@ def test_an_unknown_sweep_is_an_error(store: Store, call: Callable[[Store], obje
 def test_numbers_count_up_from_0_in_each_sweep(store: Store) -> None:
     first, second = new_sweep(store, "first"), new_sweep(store, "second")
     for expected in range(3):
-        assert store.next_number(first.id) == expected
         assert start(store, first).number == expected
-    assert store.next_number(second.id) == 0
     assert start(store, second).number == 0
     assert [trial.number for trial in store.trials(first.id)] == [0, 1, 2]
     assert [trial.number for trial in store.trials(second.id)] == [0]
@@ -162,15 +159,14 @@ def test_numbers_count_up_from_0_in_each_sweep(store: Store) -> None:
 def test_a_number_can_be_claimed_once(store: Store, store_url: str) -> None:
     sweep = new_sweep(store)
     other = open_store(store_url)
-    number = store.next_number(sweep.id)
-    assert other.next_number(sweep.id) == number
+    number = start(store, sweep).number + 1
     assert start(store, sweep, "fast", number=number).number == number
     before = store.trials(sweep.id)
     for claim in (number, number + 2):
         with pytest.raises(TrialLost, match=f"trial {claim} of this sweep was started by another process"):
             start(other, sweep, "slow", number=claim)
     assert store.trials(sweep.id) == before
-    assert start(other, sweep, "slow", number=other.next_number(sweep.id)).number == 1
+    assert start(other, sweep, "slow", number=number + 1).number == number + 1
     other.close()
 
 
@@ -238,7 +234,7 @@ def test_a_start_that_cannot_be_stored_is_refused(store: Store, change: dict[str
     }
     with pytest.raises(StoreError):
         store.start_trial(sweep.id, **(arguments | change))
-    assert store.next_number(sweep.id) == 0
+    assert store.trials(sweep.id) == []
 
 
 def test_processes_that_start_trials_at_once_share_numbers_without_gaps(store: Store, store_url: str) -> None:
