@@ -2,9 +2,9 @@
 
     python benchmarks/trainer.py [--runs 3] [--seeds 5]
 
-Every figure comes from runs of `python -m trainer` with `configs/pong.toml`, read off the events that it reports. A step
-is one decision of the policy. The baseline, measured in the same run, is the processor's matrix product: the fraction
-of it that training reaches counts 2 operations a weight for acting and 6 a weight and epoch for the update.
+Every figure comes from runs of `python -m trainer` with `configs/pong.toml`, read off the events that it reports. A
+step is one decision of the policy. The baseline, measured in the same run, is the processor's matrix product: the
+fraction of it that training reaches counts 2 operations a weight for acting and 6 a weight and epoch for the update.
 """
 
 import argparse
