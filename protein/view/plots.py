@@ -7,7 +7,7 @@ from typing import Any
 from protein import pareto
 from protein.config.units import format_duration
 from protein.errors import UsageError
-from protein.types import TrialRecord, TrialState
+from protein.types import INTERRUPTED, TrialRecord, TrialState
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
@@ -65,7 +65,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
 def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: float, bottom: float) -> None:
     complete = [trial for trial in done if trial.state is TrialState.COMPLETE]
     pruned = [trial for trial in done if trial.state is TrialState.PRUNED and trial.score is not None]
-    failed = [trial for trial in done if trial.state is TrialState.FAILED]
+    failed = [trial for trial in done if trial.state is TrialState.FAILED and trial.reason != INTERRUPTED]
     _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
     _points(axes, pruned, "stopped early", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
     if failed:  # they have no score: they stand along the axis, where they ended

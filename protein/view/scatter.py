@@ -1,6 +1,6 @@
 """Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
 
-    ●  on the front      ★  the best      ·  complete      ○  stopped early      ×  failed or interrupted
+    ●  on the front      ★  the best      ·  complete      ○  stopped early      ×  failed
 
 The cost axis is logarithmic; both axes are labelled at round values.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from protein import pareto
 from protein.config.units import format_duration
-from protein.types import TrialRecord, TrialState
+from protein.types import INTERRUPTED, TrialRecord, TrialState
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
@@ -64,7 +64,7 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int) -> list[str]
         grid[y(record)][x(record)] = "★" if record is front[-1] else "●"
     axis = ["─"] * columns
     for trial in done:
-        if trial.state is TrialState.FAILED:
+        if trial.state is TrialState.FAILED and trial.reason != INTERRUPTED:
             axis[x(trial)] = "×"
     lines = [f"{labels.get(i, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for i, row in enumerate(grid)]
     lines.append(" " * margin + "└" + "".join(axis))
