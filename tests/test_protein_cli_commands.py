@@ -242,7 +242,7 @@ SWEEP_MISTAKES = [
         "--max-cost 30s is smaller than one trial may cost, --max-trial-cost 1m; raise the budget or lower the cap",
     ),
     (
-        "sweep --env pong --train.minibatch-size 131072 --train.horizon 64",
+        "sweep --env pong --train.minibatch-size 131072 --train.horizon 64 --env.num-envs 1024",
         "train.minibatch_size (131072) is larger than the batch (1024 agents * horizon 64 = 65536): lower it or raise"
         " env.num_envs or train.horizon",
     ),

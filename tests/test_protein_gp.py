@@ -51,6 +51,7 @@ def test_the_posterior_is_the_textbook_one(prior: Prior) -> None:
     assert sd**2 == pytest.approx(own - np.einsum("ij,jk,ik->i", cross, inverse, cross), abs=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # gpytorch's own, when it is imported
 def test_kernel_and_evidence_agree_with_gpytorch() -> None:
     torch = pytest.importorskip("torch")
     import gpytorch  # takes seconds, and no other test needs it
