@@ -30,9 +30,10 @@ class CheckpointError(TrainerError):
 
 
 class DiskError(TrainerError):
-    """A file that could not be written: no space, no permission."""
+    """A file that could not be written: no space, no permission. Mending that and running again is all it takes."""
 
     reason = "disk"
+    exit_code = 2
 
 
 class DivergedError(TrainerError):
