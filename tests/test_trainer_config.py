@@ -41,7 +41,7 @@ def test_the_dictionary_form_round_trips_exactly() -> None:
         ({"train": {"learning_rate": float("inf")}}, "train.learning_rate must be finite, got inf"),
         ({"train": {"beta2": 1.0}}, "train.beta2 must be below 1, got 1"),
         ({"train": {"ent_coef": -0.1}}, "train.ent_coef must be at least 0 and finite, got -0.1"),
-        ({"env": {"num_envs": 0}}, "env.num_envs must be between 1 and 1.04858e+06, got 0"),
+        ({"env": {"num_envs": 0}}, "env.num_envs must be between 1 and 1048576, got 0"),
         ({"eval": {"episodes": 10, "num_envs": 4}}, "eval.episodes (10) must be a multiple of eval.num_envs (4)"),
     ],
 )

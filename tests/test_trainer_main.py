@@ -69,6 +69,19 @@ def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) 
     assert (tmp_path / "run" / "checkpoint.safetensors").is_file()
 
 
+def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
+    process = start("--config", write_config(tmp_path, total_timesteps=5_000_000))
+    try:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=120) == 1
+        assert process.stderr.read() == "error: nobody reads the events any more: stopped\n"
+    finally:
+        process.kill()
+        process.stderr.close()
+
+
 def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     process = start("--config", write_config(tmp_path, gama=0.9))
     out, err = process.communicate(timeout=60)

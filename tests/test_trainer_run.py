@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from trainer import checkpoint as checkpoints
 from trainer.config import RunConfig
-from trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError
+from trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError, OutOfMemoryError
 from trainer.evaluate import evaluate
 from trainer.run import RunResult, run
 
@@ -175,6 +176,13 @@ def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
     assert events[-1]["elapsed_seconds"] == events[1]["elapsed_seconds"] > 0
 
 
+def test_a_run_that_asks_for_too_much_memory_says_so() -> None:
+    events: list[dict[str, Any]] = []
+    with pytest.raises(OutOfMemoryError, match=r"out of memory: lower env\.num_envs"):  # a billion rows of 8 floats
+        run(small(env={"num_envs": 2**12}, train={"horizon": 2**20}), directory=None, report=events.append)
+    assert [(event["event"], event["reason"]) for event in events] == [("failed", "memory")]
+
+
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -188,6 +196,19 @@ def test_what_cannot_be_run_is_refused_before_training(sections: dict[str, Any],
     with pytest.raises(ConfigError, match=message):
         run(small(**sections), directory=None, report=events.append)
     assert [(event["event"], event["reason"]) for event in events] == [("failed", "config")]
+
+
+def test_compilation_that_fails_is_gone_on_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    result, events = go(small(train={"compile": True}))
+    assert result.score is not None and "compile" in result.timings
+    assert events[0]["compiled"] is False
+    assert "no compiler here" in caplog.text
 
 
 def test_bf16_trains() -> None:

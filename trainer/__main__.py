@@ -36,13 +36,16 @@ def main(arguments: list[str]) -> int:
     # cores, spinning threads keep them from the very threads that they wait for, and training takes 100 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # The events get a descriptor of their own; from here on a stray print lands on stderr.
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
-        try:
+    try:
+        with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+            os.dup2(2, 1)
             return _train(ours, overrides, JsonLines(stream), stop)
-        except TrainerError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
+    except TrainerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        print("error: nobody reads the events any more: stopped", file=sys.stderr)
+        return 1
 
 
 def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, stop: threading.Event) -> int:

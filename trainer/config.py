@@ -146,7 +146,7 @@ class RunConfig:
             for key, (low, high) in limits.items():
                 value = getattr(getattr(self, section), key)
                 if not (low <= value <= high):
-                    allowed = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g} and finite"
+                    allowed = f"between {low} and {high}" if high < math.inf else f"at least {low:g} and finite"
                     raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
         for key in ("learning_rate", "clip_coef", "max_grad_norm", "adam_eps"):
             if getattr(self.train, key) == 0.0:
@@ -235,8 +235,8 @@ def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
 
 # Inclusive bounds. Counts are bounded so that a product of them stays an index; coefficients by their meaning.
 _COUNT = (1, 2**31 - 1)
-_POSITIVE = (0.0, math.inf)
-_UNIT = (0.0, 1.0)
+_POSITIVE = (0, math.inf)
+_UNIT = (0, 1)
 _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
     "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000)},
     "policy": {"hidden_size": (1, 2**16), "num_layers": (1, 16)},

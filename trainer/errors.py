@@ -42,6 +42,12 @@ class DivergedError(TrainerError):
     reason = "diverged"
 
 
+class OutOfMemoryError(TrainerError):
+    """The machine or the device has not the memory that the run asks for."""
+
+    reason = "memory"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the closest known name, or the known names, to end a message with."""
     names = sorted(known)

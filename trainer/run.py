@@ -22,7 +22,7 @@ import torch
 from envs_c import UnknownEnvError, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.config import RunConfig, check_batch
-from trainer.errors import CheckpointError, ConfigError, DivergedError, TrainerError
+from trainer.errors import CheckpointError, ConfigError, DivergedError, OutOfMemoryError, TrainerError
 from trainer.evaluate import play
 from trainer.policy import MLPPolicy
 from trainer.ppo import PPO
@@ -82,17 +82,27 @@ def run(
             if resume is not None:
                 training.resume(resume)
             return training.run(started)
-    except TrainerError as error:
-        report(
-            {
-                "event": "failed",
-                "reason": error.reason,
-                "message": str(error),
-                "steps": training.steps if training else 0,
-                "elapsed_seconds": training.elapsed if training else 0.0,
-            }
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        failure: TrainerError = OutOfMemoryError(
+            "out of memory: lower env.num_envs, train.horizon, train.minibatch_size or policy.hidden_size"
         )
+        report(_failed(failure, training))
+        raise failure from error
+    except TrainerError as error:
+        report(_failed(error, training))
         raise
+
+
+def _failed(error: TrainerError, training: "_Training | None") -> dict[str, Any]:
+    return {
+        "event": "failed",
+        "reason": error.reason,
+        "message": str(error),
+        "steps": training.steps if training else 0,
+        "elapsed_seconds": training.elapsed if training else 0.0,
+    }
 
 
 class _Training:
