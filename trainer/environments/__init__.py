@@ -1,0 +1,129 @@
+"""Environments by name: our own in C, any of Gymnasium's, anyone's in Python; all behind one vectorised interface.
+
+    "pong"                          one of `envs_c.names()`
+    "gym:CartPole-v1"               a Gymnasium id, through its SyncVectorEnv; "gym-async:..." a process for each
+    "python:package.module:factory" a vectorised environment of the user's own; see docs/environments.md
+
+`spec(name)` tells what an environment is, `make(name, ...)` makes a batch of it. Rows of every array are agents.
+"""
+
+import hashlib
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+import envs_c
+from envs_c import EnvSpec, Episodes
+from trainer.errors import ConfigError
+
+__all__ = ["EnvSpec", "Episodes", "NativeEnv", "VectorEnv", "make", "resume", "spec"]
+
+
+class VectorEnv(Protocol):
+    """`num_envs` instances of one environment that are stepped together; the interface of `envs_c.VecEnv`.
+
+    With A = `num_agents` (= `num_envs * spec.agents_per_env`), D = `spec.observation_size` and C =
+    `spec.action_components`, all C-contiguous and written in place: actions `A x C`, or `A` where C is 1, int32 or
+    (continuous, in [-1, 1]) float32; observations and final_observations `A x D` float32; rewards `A` float32;
+    terminals and truncations `A` bool.
+
+    A step is one decision, held for the frames that `make` was told, rewards summed, cut short where the episode ends.
+    What has ended starts its next episode within the same step: `observations` holds its first observation;
+    `final_observations` receives, in the rows of truncated episodes alone, the observation that ended them.
+    """
+
+    @property
+    def spec(self) -> EnvSpec: ...
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def num_agents(self) -> int: ...
+    @property
+    def resumable(self) -> bool:
+        """Whether `set_state` restores the episodes; where it does not, `resume` begins new ones."""
+
+    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+        """Seeds every instance anew from (seed, its index) and writes its first observation."""
+
+    def step(
+        self,
+        actions: npt.NDArray[Any],
+        observations: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terminals: npt.NDArray[np.bool_],
+        truncations: npt.NDArray[np.bool_],
+        final_observations: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Takes one decision for each agent."""
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the episodes that finished since the last call."""
+
+    def get_state(self) -> bytes:
+        """Returns what `resume` goes on from."""
+
+    def set_state(self, state: bytes) -> None:
+        """Goes on from `get_state`; raises ValueError where it comes from other environments."""
+
+    def close(self) -> None:
+        """Ends what the environments hold: processes, windows, files. Calling it again does nothing."""
+
+
+class NativeEnv(envs_c.VecEnv):
+    """One of the C environments."""
+
+    resumable = True
+
+    def close(self) -> None:
+        """Does nothing: memory is all that these environments hold."""
+
+
+def spec(name: str) -> EnvSpec:
+    """Returns the description of an environment, without keeping one.
+
+    Raises:
+        ConfigError: there is no environment of that name, or it cannot be used; the message says why.
+    """
+    try:
+        return envs_c.spec(name)
+    except envs_c.UnknownEnvError as error:
+        raise ConfigError(str(error)) from error
+
+
+def make(
+    name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, threads: int = 1, first_index: int = 0
+) -> VectorEnv:
+    """Makes `num_envs` instances; instance i draws its randomness from (seed, first_index + i) alone.
+
+    Args:
+        name: as at the head of this module.
+        num_envs: at least 1.
+        seed: of the first episodes, until `reset` gives another.
+        frame_skip: frames for which a decision is held.
+        threads: that step the instances, where they are native.
+        first_index: of the first instance, so that two batches behave as one.
+
+    Raises:
+        ConfigError: there is no environment of that name, or it cannot be used; the message says why.
+    """
+    given = {"first_index": first_index} if first_index else {}
+    try:
+        return NativeEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, **given)
+    except envs_c.UnknownEnvError as error:
+        raise ConfigError(str(error)) from error
+
+
+def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32]) -> bool:
+    """Goes on from `get_state`, taken when `observations` were the current ones; returns whether that was possible.
+
+    Environments that cannot be saved begin new episodes, which depend on the state alone: `observations` receives their
+    first, and whatever the agents remembered of the old ones must be forgotten.
+
+    Raises:
+        ValueError: the state comes from other environments.
+    """
+    envs.set_state(state)
+    if not envs.resumable:
+        envs.reset(int.from_bytes(hashlib.sha256(state).digest()[:8]), observations)
+    return envs.resumable
