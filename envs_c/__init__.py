@@ -23,6 +23,9 @@ class UnknownEnvError(ValueError):
 class EnvSpec:
     """What an environment is, before one is made.
 
+    An observation is `observation_size` numbers, to be seen as an array of `observation_shape`: `(size,)`, or
+    `(channels, height, width)` for a grid. An action is `action_components` numbers: discrete ones, the k-th from 0 to
+    `action_sizes[k] - 1`, or `continuous_actions` real ones, each clipped to [-1, 1]; the other of the two is empty.
     `score_range` is the lowest and the highest possible score of an episode; at a mean of `solved_score` the
     environment counts as solved. `max_episode_steps` is in frames: an episode that has not ended by then is truncated.
     """
@@ -30,18 +33,41 @@ class EnvSpec:
     name: str
     description: str
     observation_size: int
-    num_actions: int
+    observation_shape: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+    continuous_actions: int
     agents_per_env: int
     score_range: tuple[float, float]
     solved_score: float
     max_episode_steps: int
 
+    @property
+    def action_components(self) -> int:
+        """How many numbers an action is."""
+        return len(self.action_sizes) or self.continuous_actions
+
+    @property
+    def num_actions(self) -> int:
+        """The choices of the single discrete action.
+
+        Raises:
+            ValueError: if an action is anything else.
+        """
+        if len(self.action_sizes) != 1:
+            raise ValueError(f"{self.name} has no single discrete action; use action_sizes and continuous_actions")
+        return self.action_sizes[0]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """Finished episodes, one array element each, in order of (step, environment). `length` is in decisions."""
+    """Finished episodes, one array element each, in order of (step, agent). `length` is in decisions.
+
+    `agent` is the row of the agent, `env` the environment that it is in. Every agent has its own record, also where all
+    agents of an environment end together.
+    """
 
     env: npt.NDArray[np.int32]
+    agent: npt.NDArray[np.int32]
     score: npt.NDArray[np.float32]
     return_: npt.NDArray[np.float32]
     length: npt.NDArray[np.int32]
@@ -72,15 +98,18 @@ class VecEnv(_native.VecEnv):
     """`num_envs` instances of one environment, stepped together.
 
     A step is one decision: the action held for `frame_skip` frames, rewards summed, cut short where the episode ends.
-    An instance that ends starts its next episode within the same step. Results depend on (seed, index of the instance)
-    alone: not on `num_envs`, not on `threads`. Calls from several threads wait for one another.
+    An agent that ends starts its next episode within the same step: with all agents of its instance, or alone, as the
+    environment says. Instance i depends on (seed, `first_index` + i) alone: not on `num_envs`, not on `threads`; so two
+    of 512, the second with `first_index=512`, are one of 1,024. Calls from several threads wait for one another.
 
-    With A = `num_agents` (= `num_envs * spec.agents_per_env`) and D = `spec.observation_size`, all C-contiguous:
-    actions `A` int32, observations `A x D` float32, rewards `A` float32, terminals and truncations `A` bool,
-    final_observations `A x D` float32. A wrong array is a ValueError that names it and says what was expected.
+    With A = `num_agents` (= `num_envs * spec.agents_per_env`), C = `spec.action_components` and D =
+    `spec.observation_size`, all C-contiguous: actions `A x C` int32, or float32 where they are continuous, or `A` where
+    C is 1; observations `A x D` float32, rewards `A` float32, terminals and truncations `A` bool, final_observations
+    `A x D` float32. A wrong array is a ValueError that names it and says what was expected. So is, before anything has
+    moved, a discrete action that is out of range or a continuous one that is not finite; a finite one is clipped.
 
     Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,
-    final_observations=None)`, where the observation of an instance that has ended is its next episode's first and
+    final_observations=None)`, where the observation of an agent that has ended is its next episode's first and
     final_observations receives, in the rows of truncated episodes alone, the observation that ended them;
     `get_state()` and `set_state(bytes)`, everything that the future depends on, for the same build.
 
@@ -89,13 +118,23 @@ class VecEnv(_native.VecEnv):
         ValueError: if a number is outside its range.
     """
 
-    def __init__(self, name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, threads: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        frame_skip: int = 1,
+        threads: int = 1,
+        first_index: int = 0,
+    ) -> None:
         self.spec = spec(name)
         _check("num_envs", num_envs, 1, 2**24)
         _check("seed", seed, 0, 2**64 - 1)
         _check("frame_skip", frame_skip, 1, 1024)
         _check("threads", threads, 1, 1024)
-        super().__init__(name, num_envs, seed, frame_skip, threads)
+        _check("first_index", first_index, 0, 2**32)
+        super().__init__(name, num_envs, seed, frame_skip, threads, first_index)
 
     def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
         """Seeds every instance anew, writes its first observation and forgets the episodes that were not drained."""
@@ -104,8 +143,9 @@ class VecEnv(_native.VecEnv):
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call. They are kept until then: call it now and then."""
-        env, score, return_, length = self._drain_episodes()
-        return Episodes(env=env, score=score, return_=return_, length=length)
+        agent, score, return_, length = self._drain_episodes()
+        env = agent // np.int32(self.spec.agents_per_env)
+        return Episodes(env=env, agent=agent, score=score, return_=return_, length=length)
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

@@ -9,7 +9,9 @@ def names() -> list[str]: ...
 def describe(name: str) -> dict[str, Any]: ...
 
 class VecEnv:
-    def __init__(self, name: str, num_envs: int, seed: int, frame_skip: int, threads: int) -> None: ...
+    def __init__(
+        self, name: str, num_envs: int, seed: int, frame_skip: int, threads: int, first_index: int
+    ) -> None: ...
     @property
     def num_envs(self) -> int: ...
     @property
@@ -21,7 +23,7 @@ class VecEnv:
     def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None: ...
     def step(
         self,
-        actions: npt.NDArray[np.int32],
+        actions: npt.NDArray[np.int32] | npt.NDArray[np.float32],
         observations: npt.NDArray[np.float32],
         rewards: npt.NDArray[np.float32],
         terminals: npt.NDArray[np.bool_],

@@ -39,7 +39,7 @@
 
 #define BREAKOUT_DESCRIPTION "break a wall of 72 bricks with three balls"
 #define BREAKOUT_OBSERVATION_SIZE (6 + BREAKOUT_BRICKS)
-#define BREAKOUT_NUM_ACTIONS 3
+#define BREAKOUT_ACTION_SIZES {3}
 #define BREAKOUT_AGENTS_PER_ENV 1
 #define BREAKOUT_SCORE_LOW 0.0
 #define BREAKOUT_SCORE_HIGH 72.0
@@ -160,7 +160,7 @@ static inline void breakout_reset(breakout_t *env, float *observation) {
 
 static inline void breakout_step(breakout_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
-    static const float velocity[BREAKOUT_NUM_ACTIONS] = {0.0f, -BREAKOUT_PADDLE_SPEED, BREAKOUT_PADDLE_SPEED};
+    static const float velocity[] = {0.0f, -BREAKOUT_PADDLE_SPEED, BREAKOUT_PADDLE_SPEED};
     const float paddle_vx = velocity[*action];
     const int32_t broken = env->broken;
     int32_t left = BREAKOUT_MAX_FRAMES - env->frames;

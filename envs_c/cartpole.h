@@ -31,7 +31,7 @@
 
 #define CARTPOLE_DESCRIPTION "keep a pole upright on a cart for 500 frames"
 #define CARTPOLE_OBSERVATION_SIZE 4
-#define CARTPOLE_NUM_ACTIONS 2
+#define CARTPOLE_ACTION_SIZES {2}
 #define CARTPOLE_AGENTS_PER_ENV 1
 #define CARTPOLE_SCORE_LOW 1.0
 #define CARTPOLE_SCORE_HIGH 500.0

@@ -36,7 +36,7 @@
 
 #define PONG_DESCRIPTION "first to 21 points against a scripted opponent"
 #define PONG_OBSERVATION_SIZE 8
-#define PONG_NUM_ACTIONS 3
+#define PONG_ACTION_SIZES {3}
 #define PONG_AGENTS_PER_ENV 1
 #define PONG_SCORE_LOW (-21.0)
 #define PONG_SCORE_HIGH 21.0
@@ -143,7 +143,7 @@ static inline void pong_reset(pong_t *env, float *observation) {
 
 static inline void pong_step(pong_t *env, const int32_t *action, int32_t frame_skip, float *observation, float *reward,
                              uint8_t *terminal, uint8_t *truncation) {
-    static const float velocity[PONG_NUM_ACTIONS] = {0.0f, PONG_PLAYER_SPEED, -PONG_PLAYER_SPEED};
+    static const float velocity[] = {0.0f, PONG_PLAYER_SPEED, -PONG_PLAYER_SPEED};
     const float player_vy = velocity[*action];
     const int32_t lead = env->player_points - env->opponent_points;
     int32_t left = PONG_MAX_FRAMES - env->frames;

@@ -7,14 +7,21 @@ import numpy.typing as npt
 
 import envs_c
 
-Actions = npt.NDArray[np.int32]
+Actions = npt.NDArray[np.int32] | npt.NDArray[np.float32]
 SENTINEL = np.float32(1e30)  # no environment writes it
 
 
-def scripted_actions(step: int, num_agents: int, num_actions: int) -> Actions:
-    """Actions that look arbitrary and depend on nothing but the arguments, today and in any later numpy."""
-    x = (np.arange(num_agents, dtype=np.uint64) + np.uint64(977 * step + 1)) * np.uint64(0x9E3779B97F4A7C15)
-    return ((x >> np.uint64(40)) % np.uint64(num_actions)).astype(np.int32)
+def scripted_actions(step: int, num_agents: int, spec: envs_c.EnvSpec) -> Actions:
+    """Actions that look arbitrary and depend on nothing but the arguments, today and in any later numpy.
+
+    Continuous ones are from [-1.25, 1.25), so that some are clipped.
+    """
+    shape = (num_agents, spec.action_components)
+    x = np.arange(num_agents * spec.action_components, dtype=np.uint64).reshape(shape)
+    bits = ((x + np.uint64(977 * step + 1)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    if spec.continuous_actions:
+        return (bits.astype(np.float32) - np.float32(2**23)) * np.float32(1.25 / 2**23)
+    return (bits % np.array(spec.action_sizes, np.uint64)).astype(np.int32)
 
 
 @dataclasses.dataclass
@@ -55,15 +62,15 @@ class Buffers:
 class Stepper:
     """A VecEnv and its buffers. `step()` without actions takes scripted ones."""
 
-    def __init__(self, name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, threads: int = 1) -> None:
-        self.vec = envs_c.VecEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads)
+    def __init__(self, name: str, num_envs: int, *, seed: int = 0, **options: int) -> None:
+        self.vec = envs_c.VecEnv(name, num_envs, seed=seed, **options)
         self.out = Buffers.of(self.vec)
         self.vec.reset(seed, self.out.observations)
         self.steps = 0
 
     def step(self, actions: Actions | None = None) -> Buffers:
         if actions is None:
-            actions = scripted_actions(self.steps, self.vec.num_agents, self.vec.spec.num_actions)
+            actions = scripted_actions(self.steps, self.vec.num_agents, self.vec.spec)
         self.out.dirty()
         self.vec.step(actions, *self.out.arrays())
         self.steps += 1

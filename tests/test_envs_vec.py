@@ -1,5 +1,6 @@
 """The vectorised binding, over every environment: what is written, what it depends on, what is refused."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -27,8 +28,19 @@ def test_spec_describes_what_steps_return(name: str) -> None:
     assert spec.name == name
     assert spec.description
     assert spec.score_range[0] < spec.solved_score <= spec.score_range[1]
+    assert np.prod(spec.observation_shape) == spec.observation_size
+    assert bool(spec.action_sizes) != bool(spec.continuous_actions)
+    assert all(size > 1 for size in spec.action_sizes)
     vec = envs_c.VecEnv(name, 3)
     assert (vec.spec, vec.num_envs, vec.num_agents) == (spec, 3, 3 * spec.agents_per_env)
+
+
+def test_one_discrete_action_is_all_that_num_actions_tells_of() -> None:
+    assert [envs_c.spec(name).num_actions for name in ("pong", "cartpole")] == [3, 2]
+    assert dataclasses.replace(envs_c.spec("pong"), action_sizes=(3, 2)).action_components == 2
+    for other in ({"action_sizes": (3, 2)}, {"action_sizes": (), "continuous_actions": 1}):
+        with pytest.raises(ValueError, match="pong has no single discrete action"):
+            dataclasses.replace(envs_c.spec("pong"), **other).num_actions  # noqa: B018
 
 
 def test_unknown_name_gives_the_nearest() -> None:
@@ -46,6 +58,7 @@ def test_unknown_name_gives_the_nearest() -> None:
         ({"num_envs": 1, "seed": -1}, "seed must be an integer from 0 to 18446744073709551615, got -1"),
         ({"num_envs": 1, "frame_skip": 0}, "frame_skip must be .* got 0"),
         ({"num_envs": 1, "threads": True}, "threads must be .* got True"),
+        ({"num_envs": 1, "first_index": -1}, "first_index must be .* got -1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(arguments: dict, message: str) -> None:
@@ -69,12 +82,27 @@ def test_results_do_not_depend_on_threads_or_batch_size(
     wide = Stepper(name, num_envs + 70, seed=seed, frame_skip=frame_skip, threads=threads)
     agents = one.vec.num_agents
     for step in range(40):
-        actions = scripted_actions(step, wide.vec.num_agents, wide.vec.spec.num_actions)
+        actions = scripted_actions(step, wide.vec.num_agents, wide.vec.spec)
         a, b, c = one.step(actions[:agents]), many.step(actions[:agents]), wide.step(actions)
         assert a.bytes() == b.bytes()
         for narrow_array, wide_array in zip(a.arrays(), c.arrays(), strict=True):
             assert np.array_equal(narrow_array, wide_array[:agents])
     assert one.vec.get_state() == many.vec.get_state()
+
+
+@every_env
+def test_two_halves_with_a_first_index_are_one_whole(name: str) -> None:
+    whole, low = Stepper(name, 150, seed=4, frame_skip=4), Stepper(name, 70, seed=4, frame_skip=4)
+    high = Stepper(name, 80, seed=4, frame_skip=4, threads=2, first_index=70)
+    split = low.vec.num_agents
+    for step in range(60):
+        actions = scripted_actions(step, whole.vec.num_agents, whole.vec.spec)
+        halves = low.step(actions[:split]), high.step(actions[split:])
+        for array, *parts in zip(whole.step(actions).arrays(), *(half.arrays() for half in halves), strict=True):
+            assert np.array_equal(array, np.concatenate(parts))
+    high.vec.reset(4, high.out.observations)
+    whole.vec.reset(4, whole.out.observations)
+    assert np.array_equal(high.out.observations, whole.out.observations[split:])
 
 
 @every_env
@@ -85,11 +113,12 @@ def test_episodes_come_in_order_whatever_the_threads(name: str) -> None:
     for _ in range(700):
         out = one.step()
         many.step()
-        ended += np.flatnonzero((out.terminals | out.truncations)[:: one.vec.spec.agents_per_env]).tolist()
+        ended += np.flatnonzero(out.terminals | out.truncations).tolist()
     a, b = one.vec.drain_episodes(), many.vec.drain_episodes()
     assert len(a) > 300
-    assert a.env.tolist() == ended
-    for field in ("env", "score", "return_", "length"):
+    assert a.agent.tolist() == ended
+    assert a.env.tolist() == [agent // one.vec.spec.agents_per_env for agent in ended]
+    for field in ("env", "agent", "score", "return_", "length"):
         assert np.array_equal(getattr(a, field), getattr(b, field)), field
     assert len(one.vec.drain_episodes()) == 0
 
@@ -117,19 +146,19 @@ def test_every_output_is_written_and_final_rows_only_at_truncations(name: str) -
 @every_env
 def test_returns_lengths_and_frames_agree_with_what_was_seen(name: str) -> None:
     stepper = Stepper(name, 8, frame_skip=8)
-    agents = stepper.vec.spec.agents_per_env
-    returns, lengths = np.zeros(8), np.zeros(8, int)
+    agents = stepper.vec.num_agents
+    returns, lengths = np.zeros(agents), np.zeros(agents, int)
     seen = []
     for _ in range(700):
         out = stepper.step()
-        returns += out.rewards.reshape(8, agents).mean(axis=1)
+        returns += out.rewards
         lengths += 1
-        for env in np.flatnonzero((out.terminals | out.truncations)[::agents]):
-            seen.append((env, returns[env], lengths[env]))
-            returns[env], lengths[env] = 0, 0
+        ended = np.flatnonzero(out.terminals | out.truncations)
+        seen += zip(ended, returns[ended], lengths[ended], strict=True)
+        returns[ended] = lengths[ended] = 0
     episodes = stepper.vec.drain_episodes()
     assert len(episodes) > 0
-    assert episodes.env.tolist() == [env for env, _, _ in seen]
+    assert episodes.agent.tolist() == [agent for agent, _, _ in seen]
     assert episodes.return_ == pytest.approx([value for _, value, _ in seen], abs=1e-3)
     assert episodes.length.tolist() == [length for _, _, length in seen]
     low, high = stepper.vec.spec.score_range
@@ -199,7 +228,9 @@ def test_reset_with_the_seed_of_the_beginning_starts_over() -> None:
 WRONG_ARRAYS = [
     ("actions", np.zeros(4, np.int64), r"actions must be a C-contiguous int32 array of shape \(4,\), got dtype int64"),
     ("actions", np.zeros(5, np.int32), r"got shape \(5,\)"),
-    ("actions", np.zeros((4, 1), np.int32), r"got shape \(4, 1\)"),
+    ("actions", np.zeros((4, 2), np.int32), r"of shape \(4, 1\), got shape \(4, 2\)"),
+    ("actions", np.zeros((2, 2), np.int32), r"got shape \(2, 2\)"),
+    ("actions", np.zeros(4, np.float32), "got dtype float32"),
     ("actions", [0, 0, 0, 0], "got list"),
     ("actions", np.array([0, 1, 2, 3], np.int32), r"actions\[3\] is 3; pong takes 0 to 2"),
     ("actions", np.array([0, -1, 2, 0], np.int32), r"actions\[1\] is -1; pong takes 0 to 2"),
@@ -229,6 +260,14 @@ def test_wrong_arrays_are_refused_before_anything_moves(name: str, wrong: object
         with pytest.raises(ValueError, match=message):
             vec.reset(0, wrong)  # type: ignore[arg-type]
         assert vec.get_state() == before
+
+
+def test_a_column_of_actions_is_the_same_as_a_row() -> None:
+    flat, column = Stepper("pong", 40, seed=2), Stepper("pong", 40, seed=2)
+    for step in range(100):
+        actions = scripted_actions(step, 40, flat.vec.spec)
+        assert actions.shape == (40, 1)
+        assert flat.step(actions.ravel()).bytes() == column.step(actions).bytes()
 
 
 def test_tensors_share_their_memory_with_a_step() -> None:

@@ -43,6 +43,7 @@ class UnevenEnvs:
         self.finished = []
         return Episodes(
             env=np.array(env, np.int32),
+            agent=np.array(env, np.int32),
             score=np.array(score, np.float32),
             return_=np.array(score, np.float32),
             length=np.array(score, np.int32),

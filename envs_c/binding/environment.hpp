@@ -1,4 +1,4 @@
-// What the binding knows of an environment: its constants and three functions over a range of its instances.
+// What the binding knows of an environment: its constants and three functions over many of its instances.
 //
 // Each header's table of type Environment is made from environment.cpp.in; registry.cpp.in lists them.
 #pragma once
@@ -10,7 +10,7 @@
 namespace envs_c {
 
 struct Episode {
-    std::int32_t env;
+    std::int32_t agent;  // its row
     float score;
     float return_;
     std::int32_t length;  // decisions
@@ -18,28 +18,35 @@ struct Episode {
 
 // One vectorised step. Rows are agents: environment i owns rows [i * agents_per_env, (i + 1) * agents_per_env).
 struct StepArrays {
-    const std::int32_t *actions;
+    const void *actions;  // rows x action_components: int32 where actions are discrete, else float
     float *observations;
     float *rewards;
     std::uint8_t *terminals;
     std::uint8_t *truncations;
-    float *final_observations;  // may be null; only rows of truncated episodes are written
+    float *final_observations;  // may be null; only rows of truncated agents are written
     std::int32_t frame_skip;
 };
 
 struct Environment {
     const char *name;
     const char *description;
-    std::int32_t observation_size;
-    std::int32_t num_actions;
-    std::int32_t agents_per_env;
+    std::size_t observation_size;  // the product of the shape
+    const std::int32_t *observation_shape;
+    std::size_t observation_dimensions;
+    std::size_t action_components;
+    const std::int32_t *action_sizes;  // choices of each component; null where actions are continuous
+    std::size_t agents_per_env;
     double score_low;
     double score_high;
     double solved_score;
     std::int32_t max_frames;
     std::size_t state_size;
 
-    void (*reset)(void *states, std::size_t begin, std::size_t end, std::uint64_t seed, float *observations);
+    // Whether every action of `rows` agents is one that the environment takes: in range, or finite.
+    bool (*takes)(const void *actions, std::size_t rows);
+    // Instance i draws its randomness from (seed, first_index + i).
+    void (*reset)(void *states, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first_index,
+                  float *observations);
     void (*step)(void *states, std::size_t begin, std::size_t end, const StepArrays &arrays, std::vector<Episode> &log);
 };
 

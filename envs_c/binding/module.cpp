@@ -46,6 +46,15 @@ T *checked(const char *name, py::handle object, const char *dtype, std::size_t r
     return static_cast<T *>(const_cast<void *>(array.data()));
 }
 
+// With one component, an array of one dimension serves as well as one of a single column.
+const void *checked_actions(const Environment &environment, py::handle object, std::size_t rows) {
+    std::size_t columns = environment.action_components;
+    if (columns == 1 && !(py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() == 2))
+        columns = 0;
+    if (environment.action_sizes == nullptr) return checked<float>("actions", object, "float32", rows, columns, false);
+    return checked<std::int32_t>("actions", object, "int32", rows, columns, false);
+}
+
 const Environment &find(const std::string &name) {
     for (const auto *environment : environments())
         if (name == environment->name) return *environment;
@@ -53,14 +62,14 @@ const Environment &find(const std::string &name) {
 }
 
 std::unique_ptr<VecEnv> make(const std::string &name, py::ssize_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
-                             py::ssize_t threads) {
+                             py::ssize_t threads, std::uint64_t first_index) {
     return std::make_unique<VecEnv>(find(name), static_cast<std::size_t>(num_envs), seed, frame_skip,
-                                    static_cast<std::size_t>(threads));
+                                    static_cast<std::size_t>(threads), first_index);
 }
 
 void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
     auto *data = checked<float>("observations", observations, "float32", self.num_agents(),
-                                static_cast<std::size_t>(self.environment().observation_size), true);
+                                self.environment().observation_size, true);
     const py::gil_scoped_release release;
     self.reset(seed, data);
 }
@@ -68,9 +77,9 @@ void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
 void step(VecEnv &self, py::handle actions, py::handle observations, py::handle rewards, py::handle terminals,
           py::handle truncations, py::handle final_observations) {
     const std::size_t rows = self.num_agents();
-    const auto columns = static_cast<std::size_t>(self.environment().observation_size);
+    const std::size_t columns = self.environment().observation_size;
     StepArrays arrays{};
-    arrays.actions = checked<std::int32_t>("actions", actions, "int32", rows, 0, false);
+    arrays.actions = checked_actions(self.environment(), actions, rows);
     arrays.observations = checked<float>("observations", observations, "float32", rows, columns, true);
     arrays.rewards = checked<float>("rewards", rewards, "float32", rows, 0, true);
     arrays.terminals = checked<std::uint8_t>("terminals", terminals, "bool", rows, 0, true);
@@ -89,24 +98,33 @@ py::tuple drain_episodes(VecEnv &self) {
         episodes = self.drain_episodes();
     }
     const auto count = static_cast<py::ssize_t>(episodes.size());
-    py::array_t<std::int32_t> env(count), length(count);
+    py::array_t<std::int32_t> agent(count), length(count);
     py::array_t<float> score(count), return_(count);
     for (py::ssize_t i = 0; i < count; ++i) {
         const Episode &episode = episodes[static_cast<std::size_t>(i)];
-        env.mutable_at(i) = episode.env;
+        agent.mutable_at(i) = episode.agent;
         score.mutable_at(i) = episode.score;
         return_.mutable_at(i) = episode.return_;
         length.mutable_at(i) = episode.length;
     }
-    return py::make_tuple(env, score, return_, length);
+    return py::make_tuple(agent, score, return_, length);
+}
+
+py::tuple tuple_of(const std::int32_t *values, std::size_t count) {
+    py::tuple tuple(count);
+    for (std::size_t i = 0; i < count; ++i) tuple[i] = values[i];
+    return tuple;
 }
 
 py::dict describe(const Environment &environment) {
+    const bool discrete = environment.action_sizes != nullptr;
     py::dict spec;
     spec["name"] = environment.name;
     spec["description"] = environment.description;
     spec["observation_size"] = environment.observation_size;
-    spec["num_actions"] = environment.num_actions;
+    spec["observation_shape"] = tuple_of(environment.observation_shape, environment.observation_dimensions);
+    spec["action_sizes"] = tuple_of(environment.action_sizes, discrete ? environment.action_components : 0);
+    spec["continuous_actions"] = discrete ? 0 : environment.action_components;
     spec["agents_per_env"] = environment.agents_per_env;
     spec["score_range"] = py::make_tuple(environment.score_low, environment.score_high);
     spec["solved_score"] = environment.solved_score;
@@ -128,7 +146,7 @@ PYBIND11_MODULE(_native, module) {
     module.def("describe", [](const std::string &name) { return describe(find(name)); }, py::arg("name"));
     py::class_<VecEnv>(module, "VecEnv")
         .def(py::init(&make), py::arg("name"), py::arg("num_envs"), py::arg("seed"), py::arg("frame_skip"),
-             py::arg("threads"))
+             py::arg("threads"), py::arg("first_index"))
         .def_property_readonly("num_envs", &VecEnv::num_envs)
         .def_property_readonly("num_agents", &VecEnv::num_agents)
         .def_property_readonly("frame_skip", &VecEnv::frame_skip)

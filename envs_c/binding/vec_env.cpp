@@ -1,6 +1,7 @@
 #include "vec_env.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
@@ -9,7 +10,7 @@
 namespace envs_c {
 namespace {
 
-constexpr char state_magic[8] = {'e', 'n', 'v', 's', '_', 'c', '0', '1'};
+constexpr char state_magic[8] = {'e', 'n', 'v', 's', '_', 'c', '0', '2'};
 
 struct StateHeader {
     char magic[8];
@@ -32,28 +33,49 @@ std::uint64_t checksum_of(const char *bytes, std::size_t size) {
     return sum;
 }
 
-// One chunk for one thread; else a few a thread, so that a late or slow thread holds nobody up for long, but large
-// enough that claiming one is cheap and that chunks seldom share a cache line of `terminals`.
-std::size_t envs_per_chunk(std::size_t num_envs, std::size_t threads) {
+// One chunk for one thread; else a few a thread, so that a late or slow thread holds nobody up for long, but of some 64
+// agents at least, so that claiming one is cheap and that chunks seldom share a cache line of `terminals`.
+std::size_t envs_per_chunk(std::size_t num_envs, std::size_t agents_per_env, std::size_t threads) {
     if (threads == 1) return num_envs;
     const std::size_t even = (num_envs + 4 * threads - 1) / (4 * threads);
-    return std::max<std::size_t>(64, (even + 63) / 64 * 64);
+    const std::size_t least = std::max<std::size_t>(1, 64 / agents_per_env);
+    return (even + least - 1) / least * least;
+}
+
+// Says which action is the first that the environment does not take, and what it takes.
+std::invalid_argument refused(const Environment &environment, const void *actions) {
+    const std::size_t components = environment.action_components;
+    const std::int32_t *sizes = environment.action_sizes;
+    const auto *discrete = static_cast<const std::int32_t *>(actions);
+    const auto *continuous = static_cast<const float *>(actions);
+    std::size_t i = 0;
+    if (sizes != nullptr)
+        while (discrete[i] >= 0 && discrete[i] < sizes[i % components]) ++i;
+    else
+        while (std::isfinite(continuous[i])) ++i;
+    const std::string component = components == 1 ? "" : ", " + std::to_string(i % components);
+    const std::string value = sizes != nullptr ? std::to_string(discrete[i]) : std::to_string(continuous[i]);
+    const std::string range =
+        sizes != nullptr ? "0 to " + std::to_string(sizes[i % components] - 1) : "finite numbers, -1 to 1";
+    return std::invalid_argument("actions[" + std::to_string(i / components) + component + "] is " + value + "; " +
+                                 environment.name + " takes " + range + (components == 1 ? "" : " there"));
 }
 
 }  // namespace
 
 VecEnv::VecEnv(const Environment &environment, std::size_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
-               std::size_t threads)
+               std::size_t threads, std::uint64_t first_index)
     : environment_(environment),
       num_envs_(num_envs),
       frame_skip_(frame_skip),
       threads_(threads),
-      chunk_envs_(envs_per_chunk(num_envs, threads)),
+      first_index_(first_index),
+      chunk_envs_(envs_per_chunk(num_envs, environment.agents_per_env, threads)),
       num_chunks_((num_envs + chunk_envs_ - 1) / chunk_envs_),
       storage_((num_envs * environment.state_size + 7) / 8, 0),
       logs_(num_chunks_),
       pool_(std::make_unique<ThreadPool>(std::min(threads, num_chunks_), num_chunks_)) {
-    std::vector<float> observations(num_agents() * static_cast<std::size_t>(environment.observation_size));
+    std::vector<float> observations(num_agents() * environment.observation_size);
     reset(seed, observations.data());
 }
 
@@ -65,22 +87,12 @@ void VecEnv::reset(std::uint64_t seed, float *observations) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::fill(storage_.begin(), storage_.end(), 0);
     episodes_.clear();
-    environment_.reset(storage_.data(), 0, num_envs_, seed, observations);
+    environment_.reset(storage_.data(), 0, num_envs_, seed, first_index_, observations);
 }
 
 void VecEnv::step(StepArrays arrays) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    // Unsigned, so that negative actions are large: one maximum, which the compiler vectorises.
-    std::uint32_t largest = 0;
-    const std::size_t agents = num_agents();
-    for (std::size_t i = 0; i < agents; ++i) largest = std::max(largest, static_cast<std::uint32_t>(arrays.actions[i]));
-    if (largest >= static_cast<std::uint32_t>(environment_.num_actions)) {
-        std::size_t i = 0;
-        while (static_cast<std::uint32_t>(arrays.actions[i]) != largest) ++i;
-        throw std::invalid_argument("actions[" + std::to_string(i) + "] is " + std::to_string(arrays.actions[i]) +
-                                    "; " + environment_.name + " takes 0 to " +
-                                    std::to_string(environment_.num_actions - 1));
-    }
+    if (!environment_.takes(arrays.actions, num_agents())) throw refused(environment_, arrays.actions);
     arrays.frame_skip = frame_skip_;
     if (num_chunks_ == 1) {
         environment_.step(storage_.data(), 0, num_envs_, arrays, episodes_);

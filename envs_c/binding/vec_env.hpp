@@ -16,22 +16,23 @@ namespace envs_c {
 class VecEnv {
    public:
     VecEnv(const Environment &environment, std::size_t num_envs, std::uint64_t seed, std::int32_t frame_skip,
-           std::size_t threads);
+           std::size_t threads, std::uint64_t first_index);
     ~VecEnv();
 
     const Environment &environment() const { return environment_; }
     std::size_t num_envs() const { return num_envs_; }
-    std::size_t num_agents() const { return num_envs_ * static_cast<std::size_t>(environment_.agents_per_env); }
+    std::size_t num_agents() const { return num_envs_ * environment_.agents_per_env; }
     std::int32_t frame_skip() const { return frame_skip_; }
     std::size_t threads() const { return threads_; }
 
     // Seeds every instance anew, starts its first episode and forgets the episodes that were not drained.
     void reset(std::uint64_t seed, float *observations);
 
-    // Steps every instance. Throws std::invalid_argument, before anything has moved, where an action is out of range.
+    // Steps every instance. Throws std::invalid_argument, before anything has moved, where an action is out of range
+    // or not finite.
     void step(StepArrays arrays);
 
-    // Hands over the episodes that have finished since the last call, in order of (step, environment).
+    // Hands over the episodes that have finished since the last call, in order of (step, agent).
     std::vector<Episode> drain_episodes();
 
     // Everything that the future depends on, and the episodes that were not drained, for this build of the library.
@@ -44,6 +45,7 @@ class VecEnv {
     const std::size_t num_envs_;
     const std::int32_t frame_skip_;
     const std::size_t threads_;
+    const std::uint64_t first_index_;
     const std::size_t chunk_envs_;
     const std::size_t num_chunks_;
     std::vector<std::uint64_t> storage_;      // the instances; 64-bit words give the alignment

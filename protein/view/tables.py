@@ -93,13 +93,19 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
     )
 
 
+def _actions(spec: "EnvSpec") -> str:
+    if spec.continuous_actions:
+        return f"{spec.continuous_actions} real"
+    return " x ".join(map(str, spec.action_sizes))
+
+
 def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
     ranges = [f"{spec.score_range[0]:g} to {spec.score_range[1]:g}" for spec in specs]
     return _fitted(
         width,
         _Column("env", [spec.name for spec in specs], keep=9),
         _Column("observation", [str(spec.observation_size) for spec in specs], right=True, keep=5),
-        _Column("actions", [str(spec.num_actions) for spec in specs], right=True, keep=4),
+        _Column("actions", [_actions(spec) for spec in specs], right=True, keep=4),
         _Column("agents", [str(spec.agents_per_env) for spec in specs], right=True, keep=2),
         _Column("score", ranges, right=True, keep=7),
         _Column("solved at", [f"{spec.solved_score:g}" for spec in specs], right=True, keep=6),

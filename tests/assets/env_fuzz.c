@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
     JOIN(ENV, _seed)(env, seed, 0);
     JOIN(ENV, _reset)(env, observations);
 
+    static const int32_t sizes[] = JOIN(ENV_UPPER, _ACTION_SIZES);
     uint64_t sum = hash(UINT64_C(14695981039346656037), observations, FLOATS * sizeof(float));
     uint64_t random = pcg32_seed(seed, 1);
     long episodes = 0;
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
         /* Each action is kept for a while, so that walls and corners are reached. */
         for (int i = 0; i < AGENTS; ++i)
             if (step == 0 || pcg32_next(&random) % 8u == 0u)
-                actions[i] = (int32_t)(pcg32_next(&random) % JOIN(ENV_UPPER, _NUM_ACTIONS));
+                actions[i] = (int32_t)(pcg32_next(&random) % (uint32_t)sizes[0]);
         for (int i = 0; i < FLOATS; ++i) observations[i] = NAN;
         for (int i = 0; i < AGENTS; ++i) rewards[i] = NAN;
         memset(terminals, 0xa5, AGENTS);

@@ -15,11 +15,11 @@ int main(int argc, char **argv) {
         if (std::string(each->name) == argv[1]) environment = each;
     if (environment == nullptr) return 2;
 
-    envs_c::VecEnv vec(*environment, 500, 1, 8, std::strtoul(argv[2], nullptr, 10));
+    envs_c::VecEnv vec(*environment, 500, 1, 8, std::strtoul(argv[2], nullptr, 10), 0);
     const auto play = [&] {
         const std::size_t agents = vec.num_agents();
         std::vector<std::int32_t> actions(agents, 0);
-        std::vector<float> observations(agents * static_cast<std::size_t>(environment->observation_size));
+        std::vector<float> observations(agents * environment->observation_size);
         std::vector<float> rewards(agents), final_observations(observations.size());
         std::vector<std::uint8_t> terminals(agents), truncations(agents);
         envs_c::StepArrays arrays{actions.data(),
