@@ -1,0 +1,23 @@
+"""The trainer's fused kernels: what a small network spends its time on, each in one pass over memory.
+
+Every function takes torch tensors. In float32 on the CPU it runs compiled C++ (trainer/kernels/native), otherwise a
+`..._by_torch` function that computes the same on any device and in any precision. Compiled code comes in several
+instruction sets, of which the best that the processor has is taken; results are those of float32 and differ between
+sets in the last bits. They do not depend on the number of threads.
+"""
+
+from trainer.kernels._native import get_threads, instruction_set, set_threads
+from trainer.kernels.advantage import advantages, advantages_by_torch
+from trainer.kernels.categorical import ppo_gradient, ppo_gradient_by_torch, sample, sample_by_torch
+
+__all__ = [
+    "advantages",
+    "advantages_by_torch",
+    "get_threads",
+    "instruction_set",
+    "ppo_gradient",
+    "ppo_gradient_by_torch",
+    "sample",
+    "sample_by_torch",
+    "set_threads",
+]

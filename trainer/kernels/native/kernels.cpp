@@ -1,0 +1,30 @@
+// Compiled once for each instruction set, with PROTEIN_ISA as its name: CMakeLists.txt. Everything here is static and
+// plain, without the standard library's templates, so that no function of one set can stand in for another's.
+#include "kernels.hpp"
+
+#include "advantages.hpp"
+#include "categorical.hpp"
+#include "vector_math.hpp"
+
+namespace PROTEIN_ISA {
+
+static void elementwise(int function, const float *x, float *y, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+        y[i] = function == 0 ? exp_(x[i]) : function == 1 ? log_(x[i]) : function == 2 ? sigmoid_(x[i]) : tanh_(x[i]);
+}
+
+}  // namespace PROTEIN_ISA
+
+#define PROTEIN_TEXT(x) #x
+#define PROTEIN_NAME(x) PROTEIN_TEXT(x)
+#define PROTEIN_JOIN(a, b) a##b
+#define PROTEIN_TABLE(isa) PROTEIN_JOIN(isa, _kernels)
+
+namespace protein {
+
+const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
+    PROTEIN_NAME(PROTEIN_ISA), PROTEIN_ISA::advantages,  PROTEIN_ISA::sample,
+    PROTEIN_ISA::ppo_gradient, PROTEIN_ISA::elementwise,
+};
+
+}  // namespace protein

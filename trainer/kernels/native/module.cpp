@@ -1,0 +1,159 @@
+// The only file that knows Python and threads. It trusts its callers: trainer/kernels/*.py check every tensor and hand
+// over addresses. The interpreter is released while a kernel works.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.hpp"
+#include "thread_pool.hpp"
+
+namespace py = pybind11;
+
+namespace protein {
+namespace {
+
+using Address = std::uintptr_t;
+
+template <typename T>
+T *at(Address address) {
+    return reinterpret_cast<T *>(address);
+}
+
+std::vector<const Kernels *> usable() {
+    std::vector<const Kernels *> found{&baseline_kernels};
+#ifdef PROTEIN_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2_kernels);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        found.push_back(&avx512_kernels);
+#endif
+    return found;
+}
+
+const Kernels *kernels = usable().back();
+
+// Chunks of a call. More than threads, so that a thread which is held up does not hold up all; and always as many, so
+// that sums over chunks do not depend on the number of threads.
+constexpr size_t chunks = 16;
+
+std::mutex mutex;  // of everything below: one call at a time uses the threads
+size_t num_threads = 1;
+envs_c::ThreadPool *pool = nullptr;  // leaked at exit and in a forked child: see thread_pool.hpp
+
+void set_threads(size_t threads) {
+    if (threads < 1) throw std::invalid_argument("threads must be at least 1");
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (threads == num_threads) return;
+    if (pool && !pool->forked()) delete pool;
+    pool = nullptr;
+    num_threads = 1;
+    if (threads > 1) pool = new envs_c::ThreadPool(threads, chunks);
+    num_threads = threads;
+}
+
+// Calls work(begin, end) on parts of 0 .. size, whole multiples of 16 but for the last; on one thread where `size` is
+// less than `grain`, below which waking the others does not pay.
+template <typename Work>
+void split(size_t size, size_t grain, const Work &work) {
+    const py::gil_scoped_release release;
+    if (size < grain || num_threads == 1) {
+        work(size_t{0}, size);
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    const size_t part = (size / chunks + 16) / 16 * 16;
+    pool->run([&](size_t chunk) {
+        const size_t begin = std::min(size, chunk * part), end = std::min(size, begin + part);
+        if (begin < end) work(begin, end);
+    });
+}
+
+void advantages(Address rewards, Address values, Address ends, Address ratios, Address out, size_t steps, size_t agents,
+                float gamma, float gae_lambda, float rho_clip, float c_clip) {
+    const AdvantagesArguments a{at<float>(rewards),
+                                at<float>(values),
+                                at<std::uint8_t>(ends),
+                                at<float>(ratios),
+                                at<float>(out),
+                                steps,
+                                agents,
+                                gamma,
+                                gae_lambda,
+                                rho_clip,
+                                c_clip};
+    split(agents, 262144 / std::max<size_t>(steps, 1), [&](size_t b, size_t e) { kernels->advantages(a, b, e); });
+}
+
+void sample(Address logits, size_t stride, size_t actions, size_t batch, Address uniform, Address choices,
+            size_t choice_stride, Address logprobs) {
+    const SampleArguments a{
+        at<float>(logits),  stride, actions, at<float>(uniform), at<std::int32_t>(choices), choice_stride,
+        at<float>(logprobs)};
+    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e) { kernels->sample(a, b, e); });
+}
+
+void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t batch, Address choices, bool wide,
+                  Address logprobs, Address values, Address advantages, Address returns, Address weights,
+                  Address gradient, size_t gradient_stride, Address ratios, float count, float clip, float clip_value,
+                  float value, float entropy) {
+    const PpoArguments a{at<float>(output),
+                         output_stride,
+                         actions,
+                         wide ? at<std::int64_t>(choices) : nullptr,
+                         wide ? nullptr : at<std::int32_t>(choices),
+                         at<float>(logprobs),
+                         at<float>(values),
+                         at<float>(advantages),
+                         at<float>(returns),
+                         at<float>(weights),
+                         at<float>(gradient),
+                         at<float>(ratios),
+                         gradient_stride,
+                         1.f / count,
+                         clip,
+                         clip_value,
+                         value,
+                         entropy};
+    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e) { kernels->ppo_gradient(a, b, e); });
+}
+
+void elementwise(int function, Address x, Address y, size_t size) {
+    kernels->elementwise(function, at<float>(x), at<float>(y), 0, size);
+}
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (const auto *table : usable()) names.emplace_back(table->name);
+    return names;
+}
+
+void use_instruction_set(const std::string &name) {
+    for (const auto *table : usable())
+        if (name == table->name) {
+            kernels = table;
+            return;
+        }
+    throw std::invalid_argument("no kernels for the instruction set '" + name + "' on this processor");
+}
+
+}  // namespace
+}  // namespace protein
+
+PYBIND11_MODULE(_native, m) {
+    using namespace protein;
+    m.def("set_threads", &set_threads);
+    m.def("get_threads", [] { return num_threads; });
+    m.def("instruction_sets", &instruction_sets);
+    m.def("instruction_set", [] { return kernels->name; });
+    m.def("use_instruction_set", &use_instruction_set);
+    m.def("elementwise", &elementwise);
+    m.def("advantages", &advantages);
+    m.def("sample", &sample);
+    m.def("ppo_gradient", &ppo_gradient);
+}
