@@ -1,11 +1,17 @@
 """Environments by name: what every kind of them must do alike, and what a wrong name is told."""
 
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import envs_c
 from trainer.environments import VectorEnv, make, resume, spec
 from trainer.errors import ConfigError
+
+DOCUMENTATION = Path(__file__).parent.parent / "docs" / "environments.md"
 
 
 def test_a_native_name_makes_the_native_environment() -> None:
@@ -43,3 +49,103 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
         spec("pang")
     with pytest.raises(ConfigError, match="did you mean 'pong'"):
         make("pang", 1)
+
+
+@pytest.fixture
+def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the example in docs/environments.md, in a working directory of its own."""
+    example = re.search(r"```python\n(.*?)```", DOCUMENTATION.read_text(), re.DOTALL)
+    assert example is not None
+    (tmp_path / "walk_example.py").write_text(example[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "walk_example", raising=False)
+    return "python:walk_example:Walk"
+
+
+def test_the_documented_environment_keeps_the_contract(walk: str) -> None:
+    described = spec(walk)
+    assert (described.observation_size, described.action_sizes, described.agents_per_env) == (1, (2,), 1)
+    assert (described.solved_score, described.max_episode_steps) == (0.95, 100)
+
+    def play(num_envs: int, first_index: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns all observations, and each row's final ones; row i goes right, then left, ..., in turns of i + 1."""
+        envs = make(walk, num_envs, frame_skip=2, first_index=first_index)
+        observations, finals = np.zeros((2, num_envs, 1), np.float32)
+        rewards, terminals, truncations = np.zeros(num_envs, np.float32), *np.zeros((2, num_envs), np.bool_)
+        envs.reset(3, observations)
+        seen, cut = [observations.copy()], []
+        rows = np.arange(first_index, first_index + num_envs)
+        for step in range(120):
+            finals[:] = np.nan
+            turn = (step // (rows + 1) % 2).astype(np.int32)
+            envs.step(turn, observations, rewards, terminals, truncations, finals)
+            assert not (terminals & truncations).any()
+            np.testing.assert_array_equal(np.isnan(finals[:, 0]), ~truncations)
+            seen.append(observations.copy())
+            cut.append(finals.copy())
+        episodes = envs.drain_episodes()
+        assert set(episodes.score.tolist()) <= {0.0, 1.0}
+        assert episodes.length.max() == 50  # 100 frames of two a step
+        assert len(episodes) == sum(np.isfinite(c).sum() for c in cut) + (episodes.length < 50).sum()
+        envs.close()
+        return np.stack(seen), np.stack(cut)
+
+    whole, (left, right) = play(6), (play(4), play(2, first_index=4))
+    for of_whole, of_left, of_right in zip(whole, left, right, strict=True):
+        np.testing.assert_array_equal(of_whole, np.concatenate([of_left, of_right], axis=1))
+
+
+def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "lacking_example.py").write_text(
+        "from types import SimpleNamespace\n"
+        "import walk_example\n"
+        "class Neither(walk_example.Walk): action_sizes = ()\n"
+        "class Both(walk_example.Walk): continuous_actions = 2\n"
+        "class Fewer(walk_example.Walk):\n"
+        "    def __init__(self, num_envs, **kwargs): super().__init__(num_envs + 1, **kwargs)\n"
+        "def nothing(num_envs, **_): return SimpleNamespace(num_envs=num_envs)\n"
+        "number = 5\n"
+    )
+    for name, message in {
+        "python:walk_example": "must be python:package.module:factory",
+        "python::Walk": "must be python:package.module:factory",
+        "python:no_such_module:Walk": "No module named 'no_such_module'",
+        "python:walk_example:Wlak": "module walk_example has no function or class 'Wlak'",
+        "python:lacking_example:number": "has no function or class 'number'",
+        "python:lacking_example:nothing": "made a SimpleNamespace without observation_shape, reset, step",
+        "python:lacking_example:Neither": "must have either action_sizes or continuous_actions",
+        "python:lacking_example:Both": "must have either action_sizes or continuous_actions",
+        "python:lacking_example:Fewer": "made 2 environments, 1 were asked for",
+    }.items():
+        with pytest.raises(ConfigError, match=message):
+            spec(name)
+
+
+def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "saving_example.py").write_text(
+        "import walk_example, numpy as np\n"
+        "from envs_c import Episodes\n"
+        "class Saving(walk_example.Walk):\n"
+        "    closed = False\n"
+        "    def get_state(self): return self.place.tobytes()\n"
+        "    def set_state(self, state): self.place[:] = np.frombuffer(state)\n"
+        "    def close(self): self.closed = True\n"
+        "    def drain_episodes(self):\n"
+        "        one = np.ones(1, np.int32)\n"
+        "        return Episodes(env=one, agent=one, length=one, score=np.full(1, 7, np.float32), return_=one)\n"
+    )
+    envs = make("python:saving_example:Saving", 2)
+    observations = np.zeros((2, 1), np.float32)
+    envs.reset(1, observations)
+    assert envs.drain_episodes().score.tolist() == [7.0]
+    kept = observations.copy()
+    assert resume(make("python:saving_example:Saving", 2), envs.get_state(), kept)
+    np.testing.assert_array_equal(kept, observations)
+    plain = make(walk, 2)
+    plain.reset(1, kept)
+    np.testing.assert_array_equal(kept, observations)
+    assert not resume(make(walk, 2), plain.get_state(), kept)
+    assert (kept != observations).all()
+    envs.close()
+    assert envs._envs.closed  # type: ignore[attr-defined]

@@ -15,9 +15,13 @@ import numpy.typing as npt
 
 import envs_c
 from envs_c import EnvSpec, Episodes
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, nearest
 
 __all__ = ["EnvSpec", "Episodes", "NativeEnv", "VectorEnv", "make", "resume", "spec"]
+
+
+GYMNASIUM = ("gym", "gym-async")
+PYTHON = "python"
 
 
 class VectorEnv(Protocol):
@@ -85,6 +89,15 @@ def spec(name: str) -> EnvSpec:
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message says why.
     """
+    kind = _kind(name)
+    if kind in GYMNASIUM:
+        from trainer.environments import gym  # an optional package
+
+        return gym.spec(name)
+    if kind == PYTHON:
+        from trainer.environments import python
+
+        return python.spec(name)
     try:
         return envs_c.spec(name)
     except envs_c.UnknownEnvError as error:
@@ -107,9 +120,17 @@ def make(
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message says why.
     """
-    given = {"first_index": first_index} if first_index else {}
+    kind = _kind(name)
+    if kind in GYMNASIUM:
+        from trainer.environments.gym import GymnasiumEnv
+
+        return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
+    if kind == PYTHON:
+        from trainer.environments.python import PythonEnv
+
+        return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
     try:
-        return NativeEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, **given)
+        return NativeEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
     except envs_c.UnknownEnvError as error:
         raise ConfigError(str(error)) from error
 
@@ -127,3 +148,17 @@ def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32])
     if not envs.resumable:
         envs.reset(int.from_bytes(hashlib.sha256(state).digest()[:8]), observations)
     return envs.resumable
+
+
+def _kind(name: str) -> str:
+    """Returns what stands before the name's first colon; "" for a native name.
+
+    Raises:
+        ConfigError: it is no kind of environment.
+    """
+    kind, colon, _ = name.partition(":")
+    if not colon:
+        return ""
+    if kind not in (*GYMNASIUM, PYTHON):
+        raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(kind, (*GYMNASIUM, PYTHON))}")
+    return kind

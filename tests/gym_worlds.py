@@ -1,0 +1,71 @@
+"""Small Gymnasium environments whose every number can be predicted, registered as `gym_worlds:NAME-v0`."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+LIMIT = 7  # steps until `Counter` is truncated
+DEADLY = 2  # the action that ends an episode of `Counter`
+
+
+class Counter(gymnasium.Env[np.ndarray, np.int64]):
+    """Observes (draw of this episode, steps since it began); rewards the steps so far. It returns one and the same
+    array always, as environments do that save allocations."""
+
+    observation_space = spaces.Box(-1.0, 1e6, (2,), np.float64)
+    action_space = spaces.Discrete(3, start=5)
+
+    def __init__(self) -> None:
+        self.now = np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.now[:] = self.np_random.uniform(), 0
+        return self.now, {"infos": "are dropped"}
+
+    def step(self, action: np.int64) -> Any:
+        assert self.action_space.contains(action)
+        self.now[1] += 1
+        terminal = action == 5 + DEADLY
+        return self.now, self.now[1], terminal, self.now[1] >= LIMIT, {"step": self.now.copy()}
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Of any spaces: observes a sample of the one and asserts that actions are of the other. Reward: their sum."""
+
+    def __init__(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+
+ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
+    "Many": (spaces.Discrete(4), spaces.MultiDiscrete([3, 5], start=[1, -1])),
+    "Switches": (spaces.MultiBinary(3), spaces.MultiBinary((2, 2))),
+    "Box": (spaces.Box(-1, 1, (2, 3)), spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))),
+    "Image": (spaces.Box(0, 255, (6, 5, 3), np.uint8), spaces.Discrete(2)),
+    "Grey": (spaces.Box(0, 15, (6, 5), np.uint8), spaces.Discrete(2)),
+    "Frames": (spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(2)),
+    "Nested": (
+        spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(2)))}),
+        spaces.Discrete(2),
+    ),
+    "Endless": (spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2)),
+    "Unbounded": (spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))),
+    "Whole": (spaces.Discrete(2), spaces.Box(0, 3, (1,), np.int64)),
+    "Named": (spaces.Discrete(2), spaces.Dict({"x": spaces.Discrete(2)})),
+}
+
+if "Counter-v0" not in gymnasium.registry:
+    gymnasium.register("Counter-v0", Counter, reward_threshold=20.0)
+    for _name, (_observations, _actions) in ECHOES.items():
+        gymnasium.register(f"{_name}-v0", Echo, kwargs={"observations": _observations, "actions": _actions})

@@ -1,0 +1,265 @@
+"""Gymnasium environments behind our interface, with ends, seeds and spaces whose numbers are known."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gym_worlds import DEADLY, ECHOES, LIMIT
+
+from trainer.environments import VectorEnv, make, resume, spec
+from trainer.errors import ConfigError, TrainerError
+
+COUNTER = "gym:gym_worlds:Counter-v0"
+
+
+class Stepper:
+    """A batch and its arrays."""
+
+    def __init__(self, name: str, num_envs: int, **options: Any) -> None:
+        self.envs: VectorEnv = make(name, num_envs, **options)
+        rows, size = self.envs.num_agents, self.envs.spec.observation_size
+        self.observations, self.finals = np.full((2, rows, size), np.nan, np.float32)
+        self.rewards = np.full(rows, np.nan, np.float32)
+        self.terminals, self.truncations = np.ones((2, rows), np.bool_)
+
+    def step(self, actions: Any) -> None:
+        spec = self.envs.spec
+        dtype = np.float32 if spec.continuous_actions else np.int32
+        rows = np.empty((self.envs.num_agents, spec.action_components), dtype)
+        rows[:] = actions
+        self.finals[:] = np.nan
+        self.envs.step(rows, self.observations, self.rewards, self.terminals, self.truncations, self.finals)
+
+
+@pytest.fixture
+def counter() -> Iterator[Stepper]:
+    stepper = Stepper(COUNTER, 3, seed=1)
+    stepper.envs.reset(1, stepper.observations)
+    yield stepper
+    stepper.envs.close()
+
+
+def test_the_description_is_the_registrys() -> None:
+    described = spec("gym:CartPole-v1")
+    assert (described.observation_shape, described.action_sizes) == ((4,), (2,))
+    assert (described.solved_score, described.max_episode_steps) == (475.0, 500)
+    assert described.score_range == (-np.inf, np.inf)
+    pendulum = spec("gym:Pendulum-v1")
+    assert (pendulum.action_sizes, pendulum.continuous_actions) == ((), 1)
+    assert pendulum.solved_score == np.inf, "the registry has no threshold"
+    assert (spec(COUNTER).solved_score, spec(COUNTER).max_episode_steps) == (20.0, 0)
+
+
+def test_an_end_gives_the_next_episodes_first_observation_at_once(counter: Stepper) -> None:
+    draws = counter.observations[:, 0].copy()
+    for step in range(1, LIMIT + 1):
+        # The second ends its first episode by its own action, so its clock is behind that of the others.
+        counter.step([[0], [DEADLY if step == 3 else 0], [1]])
+        assert counter.terminals.tolist() == [False, step == 3, False]
+        assert counter.truncations.tolist() == [step == LIMIT, False, step == LIMIT]
+        steps = counter.observations[:, 1].tolist()
+        if step == LIMIT:
+            assert steps == [0, LIMIT - 3, 0]
+            # The last observation of what was cut off, and of that alone; the environment has overwritten its array.
+            np.testing.assert_array_equal(counter.finals[0], np.array([draws[0], LIMIT], np.float32))
+            assert np.isnan(counter.finals[1]).all()
+            assert (counter.observations[[0, 2], 0] != draws[[0, 2]]).all()
+        else:
+            assert steps == [step, step - 3 if step >= 3 else step, step]
+            assert np.isnan(counter.finals).all()
+    episodes = counter.envs.drain_episodes()
+    whole = LIMIT * (LIMIT + 1) / 2
+    assert (episodes.env.tolist(), episodes.agent.tolist()) == ([1, 0, 2], [1, 0, 2])
+    assert episodes.score.tolist() == episodes.return_.tolist() == [6.0, whole, whole]
+    assert episodes.length.tolist() == [3, LIMIT, LIMIT]
+    assert len(counter.envs.drain_episodes()) == 0
+
+
+def test_an_end_by_both_is_terminal(counter: Stepper) -> None:
+    for _ in range(LIMIT - 1):
+        counter.step(0)
+    counter.step(DEADLY)
+    assert counter.terminals.all() and not counter.truncations.any()
+    assert np.isnan(counter.finals).all()
+
+
+def test_frames_are_skipped_inside_an_episode_only() -> None:
+    stepper = Stepper(COUNTER, 2, frame_skip=4)
+    stepper.envs.reset(0, stepper.observations)
+    stepper.step(0)
+    assert stepper.rewards.tolist() == [10.0, 10.0]  # 1 + 2 + 3 + 4
+    stepper.step([[0], [DEADLY]])
+    assert stepper.rewards.tolist() == [18.0, 5.0]  # 5 + 6 + 7 until the limit; 5 until the end
+    assert (stepper.terminals.tolist(), stepper.truncations.tolist()) == ([False, True], [True, False])
+    assert stepper.observations[:, 1].tolist() == [0, 0]
+    episodes = stepper.envs.drain_episodes()
+    assert (episodes.score.tolist(), episodes.length.tolist()) == ([28.0, 15.0], [2, 2])
+
+
+def test_draws_depend_on_seed_and_index_alone() -> None:
+    def play(num_envs: int, seed: int, first_index: int = 0) -> np.ndarray:
+        stepper = Stepper(COUNTER, num_envs, first_index=first_index)
+        stepper.envs.reset(seed, stepper.observations)
+        seen = [stepper.observations[:, 0].copy()]
+        for _ in range(LIMIT):
+            stepper.step(0)
+        return np.stack([*seen, stepper.observations[:, 0]])
+
+    four = play(4, 3)
+    assert len(np.unique(four)) == 8
+    np.testing.assert_array_equal(four[:, :2], play(2, 3))
+    np.testing.assert_array_equal(four[:, 2:], play(2, 3, first_index=2))
+    assert not np.isin(play(4, 4), four).any()
+
+
+def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None:
+    def begin(state: bytes) -> np.ndarray:
+        stepper = Stepper(COUNTER, 2)
+        assert not resume(stepper.envs, state, stepper.observations)
+        return stepper.observations
+
+    stepper = Stepper(COUNTER, 2)
+    stepper.envs.reset(1, stepper.observations)
+    first, early = stepper.observations.copy(), stepper.envs.get_state()
+    stepper.step(0)
+    later = stepper.envs.get_state()
+    np.testing.assert_array_equal(begin(early), begin(early))
+    assert (begin(early) != begin(later))[:, 0].all()
+    assert (begin(early) != first)[:, 0].all()
+    assert (begin(early)[:, 1] == 0).all()
+    for other in (make(COUNTER, 3), make("gym:CartPole-v1", 2)):
+        with pytest.raises(ValueError, match="the state is not of"):
+            other.set_state(early)
+    with pytest.raises(ValueError, match="the state is not of"):
+        stepper.envs.set_state(b"\xff")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "sizes", "continuous"),
+    [
+        ("Many", (4,), (3, 5), 0),
+        ("Switches", (3,), (2, 2, 2, 2), 0),
+        ("Box", (6,), (), 2),
+        ("Image", (3, 6, 5), (2,), 0),
+        ("Grey", (1, 6, 5), (2,), 0),
+        ("Frames", (4, 6, 5), (2,), 0),
+        ("Nested", (7,), (2,), 0),
+    ],
+)
+def test_spaces(name: str, shape: tuple[int, ...], sizes: tuple[int, ...], continuous: int) -> None:
+    described = spec(f"gym:gym_worlds:{name}-v0")
+    assert (described.observation_shape, described.action_sizes) == (shape, sizes)
+    assert (described.observation_size, described.continuous_actions) == (np.prod(shape), continuous)
+    stepper = Stepper(described.name, 3)
+    stepper.envs.reset(0, stepper.observations)
+    assert np.isfinite(stepper.observations).all()
+    for actions in ([1.5] * continuous, [-1.0] * continuous) if continuous else (np.array(sizes) - 1, 0):
+        stepper.step(actions)  # the environment asserts that they are of its space
+        assert np.isfinite(stepper.observations).all()
+
+
+def test_actions_are_mapped_to_the_space() -> None:
+    many = Stepper("gym:gym_worlds:Many-v0", 1)
+    many.envs.reset(0, many.observations)
+    many.step([2, 4])
+    assert many.rewards.tolist() == [3 + 3]  # the starts are 1 and -1
+    box = Stepper("gym:gym_worlds:Box-v0", 1)
+    box.envs.reset(0, box.observations)
+    for unit, expected in (([0, 0], 0 + 5), ([-1, 1], -2 + 10), ([-9, 0.5], -2 + 7.5)):
+        box.step(unit)
+        assert box.rewards.tolist() == [expected]
+    with pytest.raises(ValueError, match="actions must be finite"):
+        box.step([np.nan, 0])
+
+
+def test_observations_are_mapped_to_rows() -> None:
+    def first(name: str) -> tuple[np.ndarray, Any]:
+        stepper = Stepper(f"gym:gym_worlds:{name}-v0", 1)
+        stepper.envs.reset(0, stepper.observations)
+        space = ECHOES[name][0]
+        space.seed(int(np.random.SeedSequence([0, 0]).generate_state(1)[0] >> 1))
+        return stepper.observations[0], space.sample()
+
+    row, image = first("Image")
+    np.testing.assert_allclose(row.reshape(3, 6, 5)[2], image[:, :, 2] / 255, rtol=1e-6)
+    row, grey = first("Grey")
+    np.testing.assert_allclose(row.reshape(6, 5), grey / 15, rtol=1e-6)
+    row, choice = first("Many")
+    np.testing.assert_array_equal(row, np.eye(4)[choice])
+    row, nested = first("Nested")
+    expected = [*np.eye(3)[nested["a"]], *nested["b"][0], *np.eye(2)[nested["b"][1]]]
+    np.testing.assert_allclose(row, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gym:CartPool-v1", r"cannot make 'gym:CartPool-v1': .*Did you mean: `CartPole`"),
+        ("gym:no_such_module:X-v0", "No module named 'no_such_module'"),
+        ("gym:", "cannot make 'gym:'"),
+        ("gim:CartPole-v1", "unknown kind of environment 'gim:' .*did you mean 'gym'"),
+        ("gym:gym_worlds:Endless-v0", "its observations have no fixed size"),
+        ("gym:gym_worlds:Unbounded-v0", "its action space has no bounds to scale to"),
+        ("gym:gym_worlds:Whole-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
+        ("gym:gym_worlds:Named-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(name: str, message: str) -> None:
+    for call in (lambda: spec(name), lambda: make(name, 2)):
+        with pytest.raises(ConfigError, match=message) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+
+
+def test_without_gymnasium_the_remedy_is_named() -> None:
+    code = (
+        "import sys; sys.modules['gymnasium'] = None\n"
+        "from trainer.environments import spec\n"
+        "from trainer.errors import ConfigError\n"
+        "try: spec('gym:CartPole-v1')\n"
+        "except ConfigError as error: print(error)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'protein-sweep[gymnasium]'" in said
+
+
+def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
+    alone, apart = (
+        Stepper(COUNTER, 2, frame_skip=2),
+        Stepper("gym-async" + COUNTER.removeprefix("gym"), 2, frame_skip=2),
+    )
+    for stepper in (alone, apart):
+        stepper.envs.reset(5, stepper.observations)
+    for step in range(6):
+        actions = [[0], [DEADLY if step == 1 else 1]]
+        for stepper in (alone, apart):
+            stepper.step(actions)
+        for name in ("observations", "rewards", "terminals", "truncations", "finals"):
+            np.testing.assert_array_equal(getattr(alone, name), getattr(apart, name))
+    processes = apart.envs._vector.processes  # type: ignore[attr-defined]
+    for process in processes:  # as Ctrl-C does, and a sweep that stops a trial: the trainer alone ends in order
+        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGTERM)
+    apart.step(0)
+    processes[0].kill()
+    with pytest.raises(TrainerError, match="has died"):
+        for _ in range(100):
+            apart.step(0)
+    apart.envs.close()
+    apart.envs.close()
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) -> None:
+    """The rows are ours: what the environment does to its own arrays later leaves them as they were."""
+    before = counter.observations.copy()
+    for instance in counter.envs._vector.envs:  # type: ignore[attr-defined]
+        assert isinstance(instance, gymnasium.Wrapper)
+        instance.unwrapped.now[:] = -1
+    np.testing.assert_array_equal(counter.observations, before)

@@ -1,0 +1,55 @@
+"""Counts the episodes of environments that do not count their own, and checks the arrays that they are given."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envs_c import Episodes
+
+
+class EpisodeCounter:
+    """Sums each agent's rewards and steps until its episode ends. An episode's score is its return.
+
+    Sums are float64: at 16,000 frames a float32 sum would have lost the last digits of a score.
+    """
+
+    def __init__(self, num_agents: int, agents_per_env: int) -> None:
+        self._agents_per_env = agents_per_env
+        self._returns = np.zeros(num_agents)
+        self._lengths = np.zeros(num_agents, np.int32)
+        self._finished: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int32]]] = []
+
+    def reset(self) -> None:
+        """Forgets everything: the episodes that go on and those that were not drained."""
+        self._returns[:] = 0.0
+        self._lengths[:] = 0
+        self._finished.clear()
+
+    def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
+        """Counts one step of all agents; `ended` are those whose episode it ended."""
+        self._returns += rewards
+        self._lengths += 1
+        if ended.any():
+            rows = np.flatnonzero(ended)
+            self._finished.append((rows, self._returns[rows], self._lengths[rows]))
+            self._returns[rows] = 0.0
+            self._lengths[rows] = 0
+
+    def drain(self) -> Episodes:
+        """Returns the episodes that ended since the last call, in order of (step, agent)."""
+        agents = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _, _ in self._finished)]).astype(np.int32)
+        returns = np.concatenate([np.zeros(0), *(sums for _, sums, _ in self._finished)]).astype(np.float32)
+        lengths = np.concatenate([np.zeros(0, np.int32), *(steps for _, _, steps in self._finished)])
+        self._finished.clear()
+        return Episodes(
+            env=agents // np.int32(self._agents_per_env), agent=agents, score=returns, return_=returns, length=lengths
+        )
+
+
+def require(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+    """Raises ValueError unless an array has this shape and type and is C-contiguous."""
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name} must be a C-contiguous {np.dtype(dtype)} array of shape {shape}, got {array.dtype} {array.shape}"
+        )

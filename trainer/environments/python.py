@@ -1,0 +1,162 @@
+"""A user's own vectorised environment behind our interface: `python:package.module:factory`.
+
+`factory(num_envs, seed=..., frame_skip=..., first_index=...)` returns an object that fills the trainer's arrays in
+place. What it must and may have is in docs/environments.md; `_REQUIRED` and `_OPTIONAL` here are the same list. What it
+does not bring is done here: counting episodes, and beginning new ones in a resumed run.
+"""
+
+import importlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from envs_c import EnvSpec, Episodes
+from trainer.environments.episodes import EpisodeCounter, require
+from trainer.errors import ConfigError
+
+_REQUIRED = ("num_envs", "observation_shape", "reset", "step")
+_OPTIONAL: dict[str, Any] = {
+    "action_sizes": (),  # one of these two ...
+    "continuous_actions": 0,  # ... must be given
+    "agents_per_env": 1,
+    "description": "",
+    "score_range": (-math.inf, math.inf),
+    "solved_score": math.inf,
+    "max_episode_steps": 0,  # no limit
+}
+
+
+class PythonEnv:
+    """What a user's factory has made; see `trainer.environments.VectorEnv`."""
+
+    def __init__(self, name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, first_index: int = 0) -> None:
+        """Calls the factory.
+
+        Raises:
+            ConfigError: there is no such factory, or what it returned lacks something.
+        """
+        self._envs = _factory(name)(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
+        self.spec = _describe(name, self._envs)
+        if self._envs.num_envs != num_envs:
+            raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
+        self.num_envs = num_envs
+        self.num_agents = num_envs * self.spec.agents_per_env
+        self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
+        self._seed, self._steps = seed, 0
+        counts = hasattr(self._envs, "drain_episodes")
+        self._counter = None if counts else EpisodeCounter(self.num_agents, self.spec.agents_per_env)
+        self._shape = (self.num_agents, self.spec.observation_size)
+
+    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+        """Seeds every instance anew and writes its first observation."""
+        require("observations", observations, self._shape, np.float32)
+        self._seed, self._steps = seed, 0
+        if self._counter is not None:
+            self._counter.reset()
+        self._envs.reset(seed, observations)
+
+    def step(
+        self,
+        actions: npt.NDArray[Any],
+        observations: npt.NDArray[np.float32],
+        rewards: npt.NDArray[np.float32],
+        terminals: npt.NDArray[np.bool_],
+        truncations: npt.NDArray[np.bool_],
+        final_observations: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        """Takes one decision for each agent."""
+        require("observations", observations, self._shape, np.float32)
+        if final_observations is None:
+            final_observations = np.empty(self._shape, np.float32)
+        self._envs.step(actions, observations, rewards, terminals, truncations, final_observations)
+        self._steps += 1
+        if self._counter is not None:
+            self._counter.add(rewards, terminals | truncations)
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the episodes that finished since the last call."""
+        if self._counter is not None:
+            return self._counter.drain()
+        episodes: Episodes = self._envs.drain_episodes()
+        return episodes
+
+    def get_state(self) -> bytes:
+        """Returns the environment's own state, or what the new episodes of a resumed run are drawn from."""
+        if self.resumable:
+            return bytes(self._envs.get_state())
+        return json.dumps({"env": self.spec.name, "seed": self._seed, "steps": self._steps}).encode()
+
+    def set_state(self, state: bytes) -> None:
+        """Goes on from `get_state`, where the environment can."""
+        if self.resumable:
+            self._envs.set_state(state)
+
+    def close(self) -> None:
+        """Ends the environment, if it has anything to end."""
+        close = getattr(self._envs, "close", None)
+        if close is not None:
+            close()
+
+
+def spec(name: str) -> EnvSpec:
+    """Returns the description of `python:module:factory`. Makes one instance to ask it.
+
+    Raises:
+        ConfigError: there is no such factory, or what it returned lacks something.
+    """
+    envs = PythonEnv(name, 1)
+    envs.close()
+    return envs.spec
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    module_name, colon, factory_name = name.removeprefix("python:").partition(":")
+    if not (module_name and colon and factory_name):
+        raise ConfigError(f"'{name}' must be python:package.module:factory")
+    here = os.getcwd()  # noqa: PTH109
+    if here not in sys.path:  # a module in the working directory is found, as it is by python itself
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"cannot make '{name}': {error}") from error
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise ConfigError(f"cannot make '{name}': module {module_name} has no function or class '{factory_name}'")
+    made: Callable[..., Any] = factory
+    return made
+
+
+def _describe(name: str, envs: Any) -> EnvSpec:
+    missing = [needed for needed in _REQUIRED if not hasattr(envs, needed)]
+    if missing:
+        raise ConfigError(
+            f"'{name}' made a {type(envs).__name__} without {', '.join(missing)}: see docs/environments.md"
+        )
+    found = {key: getattr(envs, key, default) for key, default in _OPTIONAL.items()}
+    shape = tuple(int(length) for length in envs.observation_shape)
+    sizes = tuple(int(size) for size in found["action_sizes"])
+    if bool(sizes) == bool(found["continuous_actions"]):
+        raise ConfigError(
+            f"'{name}' must have either action_sizes or continuous_actions, got {sizes} and "
+            f"{found['continuous_actions']}: see docs/environments.md"
+        )
+    low, high = found["score_range"]
+    return EnvSpec(
+        name=name,
+        description=str(found["description"] or f"{name.rpartition(':')[2]} of {name.split(':')[1]}"),
+        observation_size=math.prod(shape),
+        observation_shape=shape,
+        action_sizes=sizes,
+        continuous_actions=int(found["continuous_actions"]),
+        agents_per_env=int(found["agents_per_env"]),
+        score_range=(float(low), float(high)),
+        solved_score=float(found["solved_score"]),
+        max_episode_steps=int(found["max_episode_steps"]),
+    )
