@@ -58,9 +58,18 @@ def outputs(agents: int, size: int) -> tuple[np.ndarray, ...]:
     return tuple(np.zeros(shape, dtype) for shape, dtype in shapes)
 
 
+def random_actions(spec: envs_c.EnvSpec, agents: int) -> np.ndarray:
+    """Actions of 64 steps, `64 x agents x components`, each uniform in its range."""
+    rng = np.random.default_rng(0)
+    shape = (64, agents, spec.action_components)
+    if spec.continuous_actions:
+        return rng.uniform(-1, 1, shape).astype(np.float32)
+    return rng.integers(0, spec.action_sizes, shape, dtype=np.int32)
+
+
 def vec_row(name: str, num_envs: int, frame_skip: int, threads: int) -> Row:
     vec = envs_c.VecEnv(name, num_envs, frame_skip=frame_skip, threads=threads)
-    actions = np.random.default_rng(0).integers(0, vec.spec.num_actions, (64, vec.num_agents), dtype=np.int32)
+    actions = random_actions(vec.spec, vec.num_agents)
     out = outputs(vec.num_agents, vec.spec.observation_size)
 
     def step(calls: int) -> None:
@@ -87,7 +96,7 @@ def copy_row(name: str, num_envs: int) -> Row:
 def loop_row(name: str, frame_skip: int) -> Row:
     vecs = [envs_c.VecEnv(name, 1, seed=seed, frame_skip=frame_skip) for seed in range(64)]
     agents = vecs[0].num_agents
-    actions = np.random.default_rng(0).integers(0, vecs[0].spec.num_actions, (64, agents), dtype=np.int32)
+    actions = random_actions(vecs[0].spec, agents)
     out = outputs(agents, vecs[0].spec.observation_size)
 
     def step(calls: int) -> None:
