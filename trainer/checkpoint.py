@@ -21,10 +21,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from envs_c import EnvSpec
 from trainer.config import RunConfig
 from trainer.errors import CheckpointError, ConfigError, DiskError
 
-FORMAT = "protein-checkpoint-1"
+FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
 
 
@@ -33,8 +34,9 @@ class Checkpoint:
     """What a file holds. `score` is None before the first episode has finished."""
 
     config: RunConfig
-    observation_size: int
-    num_actions: int
+    observation_shape: tuple[int, ...]
+    action_sizes: tuple[int, ...]  # choices of each discrete component; empty where actions are continuous
+    continuous_actions: int
     steps: int
     elapsed_seconds: float
     score: float | None
@@ -57,8 +59,9 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         "run": json.dumps(
             {
                 "config": checkpoint.config.to_dict(),
-                "observation_size": checkpoint.observation_size,
-                "num_actions": checkpoint.num_actions,
+                "observation_shape": checkpoint.observation_shape,
+                "action_sizes": checkpoint.action_sizes,
+                "continuous_actions": checkpoint.continuous_actions,
                 "steps": checkpoint.steps,
                 "elapsed_seconds": checkpoint.elapsed_seconds,
                 "score": checkpoint.score,
@@ -130,8 +133,9 @@ def read(path: Path, *, prefix: str = "") -> Checkpoint:
         run: dict[str, Any] = json.loads(metadata["run"])
         return Checkpoint(
             config=RunConfig.from_dict(run["config"]),
-            observation_size=run["observation_size"],
-            num_actions=run["num_actions"],
+            observation_shape=tuple(run["observation_shape"]),
+            action_sizes=tuple(run["action_sizes"]),
+            continuous_actions=run["continuous_actions"],
             steps=run["steps"],
             elapsed_seconds=run["elapsed_seconds"],
             score=run["score"],
@@ -141,18 +145,19 @@ def read(path: Path, *, prefix: str = "") -> Checkpoint:
         raise CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}") from error
 
 
-def require_env(checkpoint: Checkpoint, path: Path, *, env: str, observation_size: int, num_actions: int) -> None:
+def require_env(checkpoint: Checkpoint, path: Path, spec: EnvSpec) -> None:
     """Raises `CheckpointError` unless the checkpoint was trained on this environment, in this shape."""
-    if checkpoint.config.env.name != env:
+    if checkpoint.config.env.name != spec.name:
         raise CheckpointError(
-            f"cannot use {path}: it was trained on '{checkpoint.config.env.name}', not on '{env}': "
+            f"cannot use {path}: it was trained on '{checkpoint.config.env.name}', not on '{spec.name}': "
             f"give --env {checkpoint.config.env.name} or another checkpoint"
         )
-    there, here = (checkpoint.observation_size, checkpoint.num_actions), (observation_size, num_actions)
+    there = (checkpoint.observation_shape, checkpoint.action_sizes, checkpoint.continuous_actions)
+    here = (spec.observation_shape, spec.action_sizes, spec.continuous_actions)
     if there != here:
         raise CheckpointError(
-            f"cannot use {path}: it expects {there[0]} observations and {there[1]} actions, "
-            f"'{env}' now has {here[0]} and {here[1]}: train it again"
+            f"cannot use {path}: it expects (observation shape, choices, continuous actions) {there}, "
+            f"'{spec.name}' now has {here}: train it again"
         )
 
 

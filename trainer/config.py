@@ -31,16 +31,26 @@ class EnvConfig:
     """Copies of the environment that are stepped as one batch."""
     frame_skip: int = 1
     """Frames for which a decision is repeated; one step is one decision."""
+    double_buffer: bool = False
+    """Steps one half of the environments while the policy acts on the other; pays where environments are slow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
-    """The network: a trunk of fully connected layers that the policy and the value function share."""
+    """The network: an encoder, perhaps a recurrent layer, and one output layer for policy and value function."""
 
+    encoder: Literal["mlp", "cnn"] = "mlp"
+    """Reads an observation: `mlp` (fully connected), or `cnn` (convolutions, for observations that are grids)."""
+    recurrence: Literal["none", "lstm", "mingru"] = "none"
+    """Memory between steps: none, an LSTM, or the cheaper minimal gated recurrent unit."""
     hidden_size: int = 64
-    """Units of every hidden layer."""
+    """Units of every hidden layer and of the recurrent one."""
     num_layers: int = 2
-    """Hidden layers."""
+    """Fully connected layers of the encoder."""
+    value_bins: int = 0
+    """Bins of a distributional (categorical) value head; 0: the value is one number."""
+    value_limit: float = 100.0
+    """The largest return, in absolute value, that a distributional value head can tell."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,20 +67,39 @@ class TrainConfig:
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
     """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the network's matrix products: `fp32`, or `bf16` by autocast."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Arithmetic of the network's matrix products: `fp32`, `tf32` (CUDA), or by autocast `bf16` or `fp16`."""
+    train_fp16: bool = False
+    """Updates in `fp16` whatever `precision` says, which then holds for the rollouts alone."""
+    cpu_inference: bool = False
+    """Acts with a copy of the network on the CPU while another device trains; spares small copies every step."""
+    overlap: bool = False
+    """Collects the next batch during the update, with weights one iteration old; V-trace corrects for it."""
     compile: bool = False
     """Compiles the network with torch.compile; its seconds are reported apart. Falls back to eager execution."""
     horizon: int = 64
     """Steps that each environment takes per iteration."""
     minibatch_size: int = 8192
-    """Samples per optimiser step; at most num_envs * horizon (times the agents per environment)."""
+    """Samples per optimiser step, taken as whole segments of `horizon` steps; at most num_envs * horizon (times the
+    agents per environment)."""
+    accumulation_steps: int = 1
+    """Parts into which a minibatch is split to save memory; their gradients add up to the whole one's."""
     update_epochs: int = 2
     """Passes over an iteration's samples."""
+    prio_alpha: float = 0.0
+    """How much likelier segments with large advantages are sampled; 0: every segment once an epoch."""
+    prio_beta: float = 0.4
+    """How far importance weights undo that preference at the start; they undo all of it at the end."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`adamw`, or `muon` for the hidden layers' matrices (AdamW for all else)."""
     learning_rate: float = 0.003
-    """Adam's step size at the start."""
+    """The optimiser's largest step size."""
     lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the step size falls from `learning_rate` towards 0 over `total_timesteps`."""
+    warmup_fraction: float = 0.0
+    """Share of `total_timesteps` over which the step size first rises from 0."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay, per unit of the step size."""
     beta1: float = 0.9
     """Adam's decay of the gradient's running mean."""
     beta2: float = 0.999
@@ -81,6 +110,12 @@ class TrainConfig:
     """Discount per decision."""
     gae_lambda: float = 0.95
     """Weight of longer returns in the generalised advantage estimate."""
+    advantage: Literal["gae", "vtrace"] = "gae"
+    """`gae`: advantages once an iteration; `vtrace`: anew each epoch, corrected for how the policy has moved."""
+    rho_clip: float = 1.0
+    """V-trace's limit on the probability ratio that weighs a step's own error."""
+    c_clip: float = 1.0
+    """V-trace's limit on the ratio that weighs what later steps contribute."""
     clip_coef: float = 0.2
     """Range of the probability ratio outside which the policy's gradient is cut."""
     vf_coef: float = 0.5
@@ -148,7 +183,7 @@ class RunConfig:
                 if not (low <= value <= high):
                     allowed = f"between {low} and {high}" if high < math.inf else f"at least {low:g} and finite"
                     raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
-        for key in ("learning_rate", "clip_coef", "max_grad_norm", "adam_eps"):
+        for key in ("learning_rate", "clip_coef", "max_grad_norm", "adam_eps", "rho_clip"):
             if getattr(self.train, key) == 0.0:
                 raise ConfigError(f"train.{key} must be above 0, got 0")
         for key in ("beta1", "beta2"):
@@ -162,6 +197,11 @@ class RunConfig:
                     raise ConfigError(f"{section}.{field.name} cannot be '{value}'{nearest(str(value), choices)}")
                 if isinstance(value, float) and not math.isfinite(value):
                     raise ConfigError(f"{section}.{field.name} must be finite, got {value}")
+        if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
+            what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
+            raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
+        if self.env.double_buffer and self.env.num_envs % 2:
+            raise ConfigError(f"env.num_envs must be even with env.double_buffer, got {self.env.num_envs}")
         device, _, index = self.train.device.partition(":")
         if device not in ("auto", "cpu", "cuda", "mps") or (index and not (device == "cuda" and index.isdigit())):
             raise ConfigError(f"train.device must be auto, cpu, cuda, cuda:N or mps, got '{self.train.device}'")
@@ -173,7 +213,7 @@ class RunConfig:
 
 
 def check_batch(config: RunConfig, agents_per_env: int) -> None:
-    """Raises `ConfigError` where a minibatch is larger than an iteration's batch.
+    """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or smaller than one segment.
 
     It is apart from `validate` because the batch depends on the environment's number of agents.
     """
@@ -184,6 +224,12 @@ def check_batch(config: RunConfig, agents_per_env: int) -> None:
             f"train.minibatch_size ({config.train.minibatch_size}) is larger than the batch "
             f"({agents} agents * horizon {config.train.horizon} = {batch}): "
             "lower it or raise env.num_envs or train.horizon"
+        )
+    if config.train.minibatch_size < config.train.horizon * config.train.accumulation_steps:
+        raise ConfigError(
+            f"train.minibatch_size ({config.train.minibatch_size}) is smaller than train.accumulation_steps "
+            f"({config.train.accumulation_steps}) segments of train.horizon ({config.train.horizon}) steps: "
+            "raise it or lower one of them"
         )
 
 
@@ -239,7 +285,12 @@ _POSITIVE = (0, math.inf)
 _UNIT = (0, 1)
 _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
     "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000)},
-    "policy": {"hidden_size": (1, 2**16), "num_layers": (1, 16)},
+    "policy": {
+        "hidden_size": (1, 2**16),
+        "num_layers": (1, 16),
+        "value_bins": (0, 4096),
+        "value_limit": (1e-3, 1e9),
+    },
     "train": {
         "total_timesteps": (1, 10**15),
         "max_seconds": _POSITIVE,
@@ -248,6 +299,13 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "horizon": (1, 2**20),
         "minibatch_size": _COUNT,
         "update_epochs": (1, 1000),
+        "accumulation_steps": (1, 2**16),
+        "prio_alpha": _POSITIVE,
+        "prio_beta": _UNIT,
+        "warmup_fraction": _UNIT,
+        "weight_decay": _POSITIVE,
+        "rho_clip": _POSITIVE,
+        "c_clip": _POSITIVE,
         "learning_rate": _POSITIVE,
         "beta1": _UNIT,
         "beta2": _UNIT,

@@ -1,6 +1,6 @@
 """How good a policy is, on episodes that training has not seen.
 
-Every environment contributes equally many episodes, its first ones. Counting whichever episodes end first would favour
+Every agent contributes equally many episodes, its first ones. Counting whichever episodes end first would favour
 short ones, and in most games a short episode is a lost one or a quickly won one.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from envs_c import UnknownEnvError, VecEnv
 from trainer import checkpoint as checkpoints
+from trainer.environments import VectorEnv, make
 from trainer.errors import ConfigError
-from trainer.policy import MLPPolicy
+from trainer.policy import Policy
 from trainer.precision import Arithmetic, env_threads, resolve_device, resolve_threads
 
 DRAIN_STEPS = 32  # steps between looks at finished episodes: often enough to end soon, rarely enough to cost nothing
@@ -24,7 +24,7 @@ DRAIN_STEPS = 32  # steps between looks at finished episodes: often enough to en
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EvalResult:
-    """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by environment."""
+    """Scores of the episodes played: their mean, their standard deviation, and all of them, ordered by agent."""
 
     score: float
     score_std: float
@@ -65,68 +65,46 @@ def evaluate(
     if num_envs < 1 or episodes % num_envs:
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
     count, where = resolve_threads(threads), resolve_device(device)
-    workers = env_threads(num_envs, count)
-    try:
-        envs = VecEnv(env, num_envs, seed=seed, frame_skip=saved.config.env.frame_skip, threads=workers)
-    except UnknownEnvError as error:
-        raise ConfigError(str(error)) from error
-    size, actions = envs.spec.observation_size, envs.spec.num_actions
-    checkpoints.require_env(saved, checkpoint_path, env=env, observation_size=size, num_actions=actions)
-    policy = MLPPolicy(
-        size,
-        actions,
-        hidden_size=saved.config.policy.hidden_size,
-        num_layers=saved.config.policy.num_layers,
-        generator=torch.Generator(),
-    )
+    config = saved.config
+    envs = make(env, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=env_threads(num_envs, count))
+    checkpoints.require_env(saved, checkpoint_path, envs.spec)
+    policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
     checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
-    with Arithmetic(where, count) as arithmetic:
-        arithmetic.prepare(envs.num_agents, size, saved.config.policy.hidden_size)
-        return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
+    with Arithmetic(where, count, config.train.precision) as arithmetic:
+        arithmetic.prepare(envs.num_agents, envs.spec.observation_size, config.policy.hidden_size)
+        try:
+            return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
+        finally:
+            envs.close()
 
 
 @torch.inference_mode()
 def play(
-    policy: MLPPolicy,
-    envs: VecEnv,
+    policy: Policy,
+    envs: VectorEnv,
     *,
     episodes: int,
     seed: int,
     greedy: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> EvalResult:
-    """Plays the first `episodes / num_envs` episodes of each environment; fewer only where `stop` cut it short."""
+    """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` cut it short."""
     began = time.perf_counter()
-    device = next(policy.parameters()).device
-    generator = torch.Generator(device).manual_seed(seed)
-    agents, size, num_actions = envs.num_agents, envs.spec.observation_size, envs.spec.num_actions
-    observations = torch.zeros(agents, size)
-    actions = torch.zeros(agents, dtype=torch.int32)
-    rewards, terminals, truncations = (
-        np.zeros(agents, np.float32),
-        np.zeros(agents, np.bool_),
-        np.zeros(agents, np.bool_),
-    )
-    noise = torch.zeros(num_actions, agents, device=device)
-    envs.reset(seed, observations.numpy())
-    quota = episodes // envs.num_envs
-    played: list[list[float]] = [[] for _ in range(envs.num_envs)]
-    unfinished = envs.num_envs
+    actor = Actor(policy, envs, seed=seed, greedy=greedy)
+    quota = -(-episodes // envs.num_agents)
+    played: list[list[float]] = [[] for _ in range(envs.num_agents)]
+    unfinished = envs.num_agents
     step = 0
     while unfinished and not stop():
-        scores = policy(observations.to(device))[:num_actions]
-        if not greedy:
-            scores = scores - noise.exponential_(generator=generator).log_()  # - log of an exponential is Gumbel noise
-        actions.copy_(scores.argmax(dim=0))
-        envs.step(actions.numpy(), observations.numpy(), rewards, terminals, truncations)
+        actor.step()
         step += 1
         if step % DRAIN_STEPS == 0:
             finished = envs.drain_episodes()
-            for env, score in zip(finished.env.tolist(), finished.score.tolist(), strict=True):
-                if len(played[env]) < quota:
-                    played[env].append(score)
-                    unfinished -= len(played[env]) == quota
-    scores_played = tuple(score for of_env in played for score in of_env)
+            for agent, score in zip(finished.agent.tolist(), finished.score.tolist(), strict=True):
+                if len(played[agent]) < quota:
+                    played[agent].append(score)
+                    unfinished -= len(played[agent]) == quota
+    scores_played = tuple(score for of_agent in played for score in of_agent)
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),
         score_std=statistics.pstdev(scores_played) if scores_played else float("nan"),
@@ -134,3 +112,40 @@ def play(
         seconds=time.perf_counter() - began,
         scores=scores_played,
     )
+
+
+class Actor:
+    """Acts in an environment, one step at a time: `observations`, `rewards`, `terminals`, ... are as the last step left
+    them.
+    """
+
+    def __init__(self, policy: Policy, envs: VectorEnv, *, seed: int, greedy: bool) -> None:
+        """Starts every environment anew."""
+        self._policy, self._envs = policy, envs
+        self._device = next(policy.parameters()).device
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+        agents, distribution = envs.num_agents, policy.distribution
+        self.observations = np.zeros((agents, envs.spec.observation_size), np.float32)
+        self.rewards = np.zeros(agents, np.float32)
+        self.terminals = np.zeros(agents, np.bool_)
+        self.truncations = np.zeros(agents, np.bool_)
+        self.actions = torch.zeros(agents, distribution.components, dtype=distribution.dtype)
+        self._chosen = self.actions.to(self._device)
+        self._logprobs = torch.zeros(agents, device=self._device)
+        self._noise = None if greedy else torch.zeros(distribution.noise_rows, agents, device=self._device)
+        self._state: torch.Tensor | None = None
+        envs.reset(seed, self.observations)
+
+    def step(self) -> None:
+        """Takes one step in every environment."""
+        observations = torch.from_numpy(self.observations).to(self._device).unsqueeze(0)
+        resets = torch.from_numpy(self.terminals | self.truncations).to(self._device).unsqueeze(0)
+        output, self._state = self._policy(observations, self._state, resets)
+        distribution, output = self._policy.distribution, output[: self._policy.action_rows].float()
+        if self._noise is None:
+            self.actions.copy_(distribution.mode(output))
+        else:
+            distribution.fill_noise_(self._noise, self._generator)
+            distribution.sample(output, self._noise, self._chosen, self._logprobs)
+            self.actions.copy_(self._chosen)
+        self._envs.step(self.actions.numpy(), self.observations, self.rewards, self.terminals, self.truncations)

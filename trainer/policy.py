@@ -1,139 +1,204 @@
-"""The default network: fully connected layers shared by the policy and the value function, and one joint output layer.
+"""The network: an encoder, perhaps a recurrent layer, and one output layer for the policy and the value function.
 
-Notation: `batch` samples, `features` observations per sample, `actions` discrete actions.
+Notation: `T` steps of `M` agents, `B = T * M` samples in time-major order, `D` observations per sample; `rows` of
+output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent.
 
-The output is laid out feature-major, `(actions + 1) x batch`: one contiguous row per action's logit and one for the
-value, so that everything after the network (sampling, log-probabilities, the loss) reads whole rows.
+The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
+everything after the network (sampling, log-probabilities, the loss) reads whole rows.
 
 ReLU, not tanh: on a CPU a tanh costs as much as the matrix product that it follows.
 
-`Inference` and `FlatGradients` compute the network's output and its gradients for the hot path. The chain rule is
-written out: that takes 10 to 20 % less time than recording the operations and replaying them, more on small batches.
-All parameters are views of one vector and all gradients of another, so that clipping and the optimiser are one call
-each, not one for every layer.
-
 Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
 al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
-PPO", detail 2.
+PPO", detail 2. The large-image convolutions: Mnih et al. 2015, "Human-level control through deep reinforcement
+learning".
 """
 
-import contextlib
 import itertools
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
 
+from envs_c import EnvSpec
+from trainer.config import PolicyConfig
+from trainer.distribution import Gaussian, distribution_of
+from trainer.errors import ConfigError
+from trainer.recurrence import LSTM, MinGRU
+from trainer.value import CategoricalValue, ScalarValue, ValueHead
 
-class MLPPolicy(nn.Module):
-    """An actor-critic over `features` real inputs and `num_actions` discrete actions."""
+LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
 
-    def __init__(
-        self, features: int, num_actions: int, *, hidden_size: int, num_layers: int, generator: torch.Generator
-    ) -> None:
+
+class MLP(nn.Module):
+    """Fully connected layers, each followed by a ReLU."""
+
+    def __init__(self, features: int, hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.num_actions = num_actions
         sizes = [features] + [hidden_size] * num_layers
-        self.layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
-        self.trunk = nn.ModuleList(self.layers)
-        self.head = nn.Linear(hidden_size, num_actions + 1)
-        with torch.no_grad():
-            for layer in self.layers:
-                nn.init.orthogonal_(layer.weight, math.sqrt(2), generator=generator)
-                layer.bias.zero_()
-            nn.init.orthogonal_(self.head.weight[:num_actions], 0.01, generator=generator)
-            nn.init.orthogonal_(self.head.weight[num_actions:], 1.0, generator=generator)
-            self.head.bias.zero_()
+        self.linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.ModuleList(self.linears)
+        for layer in self.linears:
+            initialise_(layer, math.sqrt(2), generator)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Maps observations `batch x features` to `(actions + 1) x batch`: logits, and the value as the last row."""
+        """Maps `B x D` to `B x hidden_size`."""
         hidden = observations
-        for layer in self.layers:
+        for layer in self.linears:
             hidden = torch.relu_(layer(hidden))
-        return torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+        return hidden
+
+
+class CNN(nn.Module):
+    """Convolutions over a grid `channels x height x width`, then fully connected layers."""
+
+    def __init__(self, shape: tuple[int, ...], hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
+        super().__init__()
+        if len(shape) != 3:
+            raise ConfigError(
+                f"policy.encoder 'cnn' needs observations that are grids (channels, height, width), "
+                f"this environment's have the shape {shape}: use 'mlp'"
+            )
+        self._shape = shape
+        large = min(shape[1:]) >= LARGE_IMAGE
+        # Output channels, kernel, stride, padding of each layer.
+        plan = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)] if large else [(32, 3, 1, 1), (32, 3, 2, 1)]
+        channels = [shape[0]] + [out for out, *_ in plan]
+        self._convolutions = [
+            nn.Conv2d(inputs, out, kernel, stride, padding)
+            for inputs, (out, kernel, stride, padding) in zip(channels, plan, strict=False)
+        ]
+        self.convolutions = nn.ModuleList(self._convolutions)
+        for layer in self._convolutions:
+            initialise_(layer, math.sqrt(2), generator)
+        with torch.no_grad():
+            features = self._convolve(torch.zeros(1, math.prod(shape))).shape[1]
+        self.mlp = MLP(features, hidden_size, num_layers, generator)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Maps `B x D`, D the product of the shape, to `B x hidden_size`."""
+        hidden: torch.Tensor = self.mlp(self._convolve(observations))
+        return hidden
+
+    def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
+        hidden = observations.view(-1, *self._shape)
+        for layer in self._convolutions:
+            hidden = torch.relu_(layer(hidden))
+        return hidden.flatten(1)
+
+
+class Policy(nn.Module):
+    """An actor-critic for an environment. `state_size` 0: it has no memory."""
+
+    def __init__(self, spec: EnvSpec, config: PolicyConfig, *, vf_clip_coef: float, generator: torch.Generator) -> None:
+        """Draws its weights from `generator`. Raises ConfigError where the encoder cannot read the observations."""
+        super().__init__()
+        hidden = config.hidden_size
+        self.distribution = distribution_of(spec)
+        self.value_head: ValueHead = (
+            CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue(vf_clip_coef)
+        )
+        self.action_rows = self.distribution.rows
+        self.encoder: MLP | CNN = (
+            CNN(spec.observation_shape, hidden, config.num_layers, generator)
+            if config.encoder == "cnn"
+            else MLP(spec.observation_size, hidden, config.num_layers, generator)
+        )
+        self.recurrence: LSTM | MinGRU | None = None
+        if config.recurrence == "lstm":
+            self.recurrence = LSTM(hidden, generator)
+        elif config.recurrence == "mingru":
+            self.recurrence = MinGRU(hidden, generator)
+        self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
+        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
+        self.log_std: nn.Parameter | None = None
+        head_rows = self.action_rows
+        if isinstance(self.distribution, Gaussian):
+            head_rows = self.distribution.components
+            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
+        self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
+        with torch.no_grad():
+            nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
+            # All bins alike at first: a value of 0.
+            gain = 0.01 if config.value_bins else 1.0
+            nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
+            self.head.bias.zero_()
+        self._head_rows = head_rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output: the distribution's, then the value head's."""
+        return self.action_rows + self.value_head.rows
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is nothing but an MLP and a linear output: the case that the hot path writes out."""
+        return isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its output is the logits of one choice and one value: the case that has a kernel of its own."""
+        return self.distribution.components == 1 and self.log_std is None and isinstance(self.value_head, ScalarValue)
+
+    def forward(
+        self,
+        observations: torch.Tensor,
+        state: torch.Tensor | None = None,
+        resets: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Computes the output and the state after the last step.
+
+        Args:
+            observations: `T x M x D`.
+            state: `M x S` before the first step; None: zeros.
+            resets: `T x M`, bool: where the state is zeroed before that step; None: nowhere.
+
+        Returns:
+            The output `rows x (T * M)`, and the new state `M x S` (None without memory).
+        """
+        hidden = self.encoder(observations.flatten(0, 1))
+        if self.recurrence is not None:
+            hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+            hidden = hidden.flatten(0, 1)
+        output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+        if self.log_std is not None:
+            mean, value = output[: self._head_rows], output[self._head_rows :]
+            log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
+            output = torch.cat([mean, log_std, value])
+        return output, state
+
+    def values(self, output: torch.Tensor) -> torch.Tensor:
+        """Maps the output `rows x ...` to values `...`."""
+        return self.value_head.decode(output[self.action_rows :])
+
+
+@torch.no_grad()
+def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> None:
+    """Draws orthogonal weights and zeroes the bias."""
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    assert layer.bias is not None
+    layer.bias.zero_()
 
 
 class Inference:
-    """The policy's forward pass in float32 over a fixed number of rows, into buffers of its own: nothing is allocated.
+    """A plain policy's forward pass in float32 over a fixed number of rows, into buffers of its own.
 
     It reads the parameters where they lie, so it sees every update; they must have their final place.
     """
 
-    def __init__(self, policy: MLPPolicy, rows: int) -> None:
-        device = policy.head.weight.device
+    def __init__(self, policy: Policy, samples: int) -> None:
+        assert policy.is_plain and isinstance(policy.encoder, MLP)
         self._head_bias = policy.head.bias.detach().unsqueeze(1)
         self._head_weight = policy.head.weight.detach()
         self._layers = [
-            (layer.bias.detach(), layer.weight.detach().t(), torch.empty(rows, layer.out_features, device=device))
-            for layer in policy.layers
+            (layer.bias.detach(), layer.weight.detach().t(), torch.empty(samples, layer.out_features))
+            for layer in policy.encoder.linears
         ]
 
     def __call__(self, observations: torch.Tensor, out: torch.Tensor) -> None:
-        """Maps observations `rows x features` to `out`, `(actions + 1) x rows`, as the policy does."""
+        """Maps observations `samples x D` to `out`, `rows x samples`, as the policy does."""
         hidden = observations
         for bias, weight, buffer in self._layers:
             torch.addmm(bias, hidden, weight, out=buffer)
             hidden = torch.relu_(buffer)
         torch.addmm(self._head_bias, self._head_weight, hidden.t(), out=out)
-
-
-class FlatGradients:
-    """Computes the gradients of a policy's parameters, into one vector.
-
-    `weights` and `gradients` are vectors of all parameters and of their gradients; the policy's own are views of them.
-    """
-
-    def __init__(self, policy: MLPPolicy) -> None:
-        """Moves the policy's parameters into one vector; the policy must be on its final device."""
-        self._policy = policy
-        self.forward: Callable[[torch.Tensor], torch.Tensor] = policy  # may be replaced by a compiled one
-        parameters = list(policy.parameters())
-        self.weights = nn.Parameter(nn.utils.parameters_to_vector(parameters).detach())
-        self.gradients = torch.zeros_like(self.weights)
-        self.weights.grad = self.gradients
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.data = self.weights.data[start:end].view_as(parameter)
-            parameter.grad = self.gradients[start:end].view_as(parameter)
-            start = end
-
-    def by_autograd(
-        self,
-        observations: torch.Tensor,
-        gradient_of: Callable[[torch.Tensor], torch.Tensor],
-        autocast: contextlib.AbstractContextManager[object],
-    ) -> None:
-        """Fills `gradients` as `by_chain_rule` does, for any precision and for a compiled `forward`."""
-        self.gradients.zero_()
-        with autocast:
-            output = self.forward(observations)
-        gradient = gradient_of(output.detach().float())
-        torch.autograd.backward(output, gradient.to(output.dtype))
-
-    @torch.no_grad()
-    def by_chain_rule(self, observations: torch.Tensor, gradient_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Fills `gradients`, in float32.
-
-        Args:
-            observations: `batch x features`.
-            gradient_of: maps the network's output to the loss's derivative by it, both `(actions + 1) x batch`.
-        """
-        layers, head = self._policy.layers, self._policy.head
-        hidden = [observations]
-        for layer in layers:
-            hidden.append(torch.relu_(layer(hidden[-1])))
-        output = torch.addmm(head.bias.unsqueeze(1), head.weight, hidden[-1].t())
-        by_output = gradient_of(output)
-        torch.mm(by_output, hidden[-1], out=head.weight.grad)
-        torch.sum(by_output, dim=1, out=head.bias.grad)
-        by_hidden = torch.mm(by_output.t(), head.weight)
-        for index in range(len(layers) - 1, -1, -1):
-            layer = layers[index]
-            # Through the ReLU: what it cut off has no influence.
-            torch.ops.aten.threshold_backward.grad_input(by_hidden, hidden[index + 1], 0, grad_input=by_hidden)
-            torch.mm(by_hidden.t(), hidden[index], out=layer.weight.grad)
-            torch.sum(by_hidden, dim=0, out=layer.bias.grad)
-            if index:
-                by_hidden = torch.mm(by_hidden, layer.weight)

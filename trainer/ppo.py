@@ -1,105 +1,126 @@
 """Proximal policy optimisation: the clipped loss, its gradient in closed form, and the update.
 
-Notation, for a minibatch of `B` samples and `A` actions, everything feature-major (`A x B` logits, rows of `B`):
-    z, p        logits and probabilities            pi, pi_old   probability of the action taken, now and then
-    r = pi / pi_old                                 g            advantage (normalised)
-    v, v_old, R value now, value then, its target   H            entropy of p
+Notation, for a minibatch of `M` segments of `T` steps, `B = T * M` samples, everything feature-major (`rows x B`):
+    pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
+    g           advantage (normalised)                               H   entropy of the policy
+    V           the value head's loss (`trainer.value`)              w   weight of the sample's segment, else 1
 The loss, averaged over the minibatch, is
-    max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v / 2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2)  -  c_H H
+    w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
 whose derivatives are short:
-    d/dz_k = w ([k = action] - p_k) + c_H p_k (log p_k + H),   w = -r g where the clip does not cut, else 0
-    d/dv   = c_v (v - R) where the clip does not cut; where it does, 0
-Handing these to the network's backward pass takes half the kernels that differentiating the loss would, and on small
-networks kernels are what an update costs. `tests/test_trainer_ppo.py` holds them to automatic differentiation.
+    by log pi:  -w r g where the clip does not cut, else 0           by H:  -w c_H
+and the distribution and the value head turn them into derivatives by the network's output. Handing these to the
+network's backward pass takes half the kernels that differentiating the loss would, and on small networks kernels are
+what an update costs. `tests/test_trainer_ppo.py` holds them to automatic differentiation.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; value clipping and initial
-settings: Huang et al. 2022, "The 37 implementation details of PPO".
+With V-trace, advantages are computed anew before each epoch with the ratios r that the last one has left, so that they
+are those of the policy as it is now.
+
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; Espeholt et al. 2018, "IMPALA",
+section 4.1, for V-trace; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
 """
 
 import dataclasses
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
-from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.errors import DivergedError
-from trainer.policy import FlatGradients, MLPPolicy
-from trainer.precision import autocast
+from trainer.gradients import FlatGradients
+from trainer.kernels import advantages as compute_advantages
+from trainer.kernels import ppo_gradient
+from trainer.optimizer import Optimizer
+from trainer.policy import Policy
+from trainer.precision import FULL, autocast, update_precision
 from trainer.rollout import Batch
+from trainer.scaler import Scaler
+from trainer.segments import prioritized, shuffled
+from trainer.stopwatch import Stopwatch
+from trainer.value import ScalarValue
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
-    """The loss's weights and ranges; `clip_value` 0 means that the value loss is not clipped."""
+    """The loss's weights and the range of the probability ratio."""
 
     clip: float
-    clip_value: float
     value: float
     entropy: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Minibatch:
-    """`B` samples: all `B`, actions int64, the rest float."""
+    """`B` samples. The loss is their mean, or their sum over `size` where they are a part of a larger minibatch."""
 
-    actions: torch.Tensor
+    actions: torch.Tensor  # `K x B`
     logprobs: torch.Tensor
     values: torch.Tensor
     advantages: torch.Tensor
     returns: torch.Tensor
+    weights: torch.Tensor | None
+    size: int
 
 
-def loss_gradient(output: torch.Tensor, batch: Minibatch, c: Coefficients) -> torch.Tensor:
-    """Returns the derivative of the loss with respect to the network's output, both `(A + 1) x B`."""
-    size = output.shape[1]
-    logits, value = output[:-1], output[-1]
-    logp = torch.log_softmax(logits, dim=0)
-    p = logp.exp()
-    plogp = p * logp
-    entropy = plogp.sum(dim=0).neg_()
-    action = batch.actions.unsqueeze(0)
-    ratio = (logp.gather(0, action).squeeze(0) - batch.logprobs).exp_()
-    weight = torch.mul(ratio, batch.advantages)
+def loss_gradient(
+    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
+    if policy.is_simple:
+        assert isinstance(policy.value_head, ScalarValue)
+        return ppo_gradient(
+            output,
+            batch.actions[0],
+            batch.logprobs,
+            batch.values,
+            batch.advantages,
+            batch.returns,
+            clip=c.clip,
+            clip_value=policy.value_head.clip,
+            value_coef=c.value,
+            entropy_coef=c.entropy,
+            weights=batch.weights,
+            count=batch.size,
+        )
+    rows, share = policy.action_rows, 1 / batch.size
+    terms = policy.distribution.terms(output[:rows], batch.actions)
+    ratio = (terms.logp - batch.logprobs).exp_()
+    by_logp = torch.mul(ratio, batch.advantages)
     # Where the clipped surrogate is the smaller one it is a constant. At equality nothing is cut: r is in range.
-    uncut = weight <= ratio.clamp_(1 - c.clip, 1 + c.clip).mul_(batch.advantages)
-    weight.mul_(uncut).mul_(-1 / size)
+    uncut = by_logp <= ratio.clamp(1 - c.clip, 1 + c.clip).mul_(batch.advantages)
+    by_logp.mul_(uncut).mul_(-share)
+    by_entropy: torch.Tensor | float = -c.entropy * share
+    by_value: torch.Tensor | float = c.value * share
+    if batch.weights is not None:
+        by_logp.mul_(batch.weights)
+        by_entropy, by_value = by_entropy * batch.weights, by_value * batch.weights
     gradient = torch.empty_like(output)
-    by_logit = gradient[:-1]
-    torch.addcmul(plogp, p, entropy.unsqueeze(0), out=by_logit)
-    by_logit.mul_(c.entropy / size).addcmul_(p, weight.unsqueeze(0), value=-1)
-    by_logit.scatter_add_(0, action, weight.unsqueeze(0))
-    by_value = torch.sub(value, batch.returns, out=gradient[-1])
-    if c.clip_value:
-        moved = value - batch.values
-        clipped = moved.clamp(-c.clip_value, c.clip_value)
-        # Where the clip changes the value, it counts only if the clipped error is the larger one, and it is a constant.
-        by_value.mul_((clipped == moved) | (by_value.square() >= (batch.values + clipped - batch.returns).square()))
-    by_value.mul_(c.value / size)
-    return gradient
+    policy.distribution.gradient_(terms, by_logp, by_entropy, gradient[:rows])
+    policy.value_head.gradient_(output[rows:], batch.values, batch.returns, by_value, gradient[rows:])
+    return gradient, ratio
 
 
-def loss_terms(output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
+def loss_terms(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
     """Returns the loss and what is worth watching in it, as scalars on the device (differentiable, for the tests).
 
     `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate), `clip_fraction`
     and `explained_variance` of the returns by the old values.
     """
-    logp_all = torch.log_softmax(output[:-1], dim=0)
-    value = output[-1]
-    log_ratio = logp_all.gather(0, batch.actions.unsqueeze(0)).squeeze(0) - batch.logprobs
+    rows = policy.action_rows
+    terms = policy.distribution.terms(output[:rows], batch.actions)
+    weights = torch.ones_like(batch.logprobs) if batch.weights is None else batch.weights
+
+    def mean(each: torch.Tensor) -> torch.Tensor:
+        return (weights * each).sum() / batch.size
+
+    log_ratio = terms.logp - batch.logprobs
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
-    policy_loss = torch.max(-ratio * batch.advantages, -clipped * batch.advantages).mean()
-    error = (value - batch.returns).square()
-    if c.clip_value:
-        near = batch.values + (value - batch.values).clamp(-c.clip_value, c.clip_value)
-        error = torch.max(error, (near - batch.returns).square())
-    value_loss = 0.5 * error.mean()
-    entropy = -(logp_all.exp() * logp_all).sum(dim=0).mean()
+    policy_loss = mean(torch.max(-ratio * batch.advantages, -clipped * batch.advantages))
+    value_loss = mean(policy.value_head.loss(output[rows:], batch.values, batch.returns))
+    entropy = mean(terms.entropy)
     variance = batch.returns.var(correction=0)
     return {
         "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
@@ -112,49 +133,48 @@ def loss_terms(output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[
     }
 
 
-def scheduled_rate(kind: str, rate: float, progress: float) -> float:
-    """Returns the step size after the fraction `progress`, in [0, 1], of the run."""
-    if kind == "constant":
-        return rate
-    return rate * (1 - progress if kind == "linear" else 0.5 * (1 + math.cos(math.pi * progress)))
-
-
 class PPO:
-    """Holds the optimiser and carries out updates."""
+    """Carries out updates: owns the gradients, the optimiser and the shuffling."""
 
     def __init__(
-        self, policy: MLPPolicy, config: TrainConfig, *, device: torch.device, generator: torch.Generator
+        self,
+        policy: Policy,
+        config: TrainConfig,
+        *,
+        device: torch.device,
+        generator: torch.Generator,
+        stopwatch: Stopwatch,
     ) -> None:
         """`generator` (on the CPU) shuffles. The policy's parameters move into one vector: see `FlatGradients`."""
+        self._policy = policy
         self._config = config
         self._device = device
         self._generator = generator
-        self._gradients = FlatGradients(policy)
-        self._coefficients = Coefficients(
-            clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
-        )
+        self._stopwatch = stopwatch
+        self._gradients = FlatGradients(policy, stopwatch)
+        self._optimizer = Optimizer(policy, self._gradients, config, device)
+        self._precision = update_precision(config)
+        self._scaler = Scaler(device, self._precision)
+        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
         self.compiled = False
-        self.optimizer = torch.optim.Adam(
-            [self._gradients.weights],
-            lr=config.learning_rate,
-            betas=(config.beta1, config.beta2),
-            eps=config.adam_eps,
-            fused=device.type in ("cpu", "cuda"),
-        )
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
-        adam: dict[str, torch.Tensor] = self.optimizer.state_dict()["state"].get(0, {})
-        return {"shuffle_generator": self._generator.get_state(), **{f"adam.{name}": t for name, t in adam.items()}}
+        optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
+        scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
+        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Goes on where `state` was taken. Raises KeyError where something is missing."""
-        self._generator.set_state(state["shuffle_generator"])
-        adam = {name.removeprefix("adam."): tensor for name, tensor in state.items() if name.startswith("adam.")}
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": {0: adam} if adam else {}, "param_groups": groups})
 
-    def compile(self, features: int) -> float:
+        def group(prefix: str) -> dict[str, torch.Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        self._generator.set_state(state["shuffle_generator"])
+        self._optimizer.set_state(group("optimizer."))
+        self._scaler.set_state(group("scaler."))
+
+    def compile(self, features: int, steps: int) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
 
         Where that fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
@@ -163,62 +183,153 @@ class PPO:
         eager = self._gradients.forward
         try:
             self._gradients.forward = torch.compile(eager)
-            example = torch.zeros(self._config.minibatch_size, features, device=self._device)
-            self._gradients.by_autograd(example, torch.zeros_like, autocast(self._device, self._config.precision))
+            segments = max(1, self._config.minibatch_size // steps // self._config.accumulation_steps)
+            example = torch.zeros(steps, segments, features, device=self._device)
+            state = torch.zeros(segments, self._policy.state_size, device=self._device)
+            resets = torch.zeros(steps, segments, dtype=torch.bool, device=self._device)
+            context = autocast(self._device, self._precision)
+            self._gradients.by_autograd(example, state, resets, torch.zeros_like, context)
             self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
             self._gradients.forward = eager
+        self._stopwatch.stop()
         return time.perf_counter() - began
 
     def update(self, batch: Batch, progress: float) -> dict[str, float]:
-        """Goes over the batch `update_epochs` times in shuffled minibatches; returns the figures of the last one.
+        """Goes over the batch `update_epochs` times in minibatches of segments; returns the figures of the last one.
+
+        Leaves the stopwatch in `other`.
 
         Raises:
             DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
         """
-        config = self._config
-        for group in self.optimizer.param_groups:
-            group["lr"] = scheduled_rate(config.lr_schedule, config.learning_rate, progress)
-        advantages = batch.advantages
-        if config.normalize_advantages and len(batch) > 1:
-            deviation, mean = torch.std_mean(advantages, correction=0)
-            advantages = (advantages - mean) / (deviation + 1e-8)
-        columns = (batch.actions, batch.logprobs, batch.values, advantages, batch.returns)
+        config, switch = self._config, self._stopwatch.switch
+        self._optimizer.set_progress(progress)
+        size = min(batch.segments, max(1, config.minibatch_size // batch.steps))
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
+        ratios = torch.ones_like(batch.logprobs)
         for epoch in range(config.update_epochs):
-            order = torch.randperm(len(batch), generator=self._generator).to(self._device)
-            observations = batch.observations.index_select(0, order)
-            shuffled = [column.index_select(0, order) for column in columns]
-            for start in range(0, len(batch), config.minibatch_size):
-                end = min(start + config.minibatch_size, len(batch))
-                last = end == len(batch) and epoch == config.update_epochs - 1
-                minibatch = Minibatch(**dict(zip(_COLUMNS, (c[start:end] for c in shuffled), strict=True)))
-                norms += self._step(observations[start:end], minibatch, terms if last else None)
+            if epoch == 0 or config.advantage == "vtrace":
+                switch("advantage")
+                advantages, returns = self._advantages(batch, ratios)
+            last_epoch = epoch == config.update_epochs - 1
+            minibatches = list(self._minibatches(advantages, size, progress))
+            for index, (chosen, weights) in enumerate(minibatches):
+                wanted = terms if last_epoch and index == len(minibatches) - 1 else None
+                norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+        switch("other")
         figures = torch.stack([*terms.values(), norms, self._gradients.weights.detach().sum()]).tolist()
-        if not all(map(math.isfinite, figures)):
+        if self._scaler.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
 
+    def _advantages(self, batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`."""
+        config = self._config
+        corrected = config.advantage == "vtrace"
+        advantages = compute_advantages(
+            batch.rewards,
+            batch.values,
+            batch.ends,
+            ratios if corrected else None,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            rho_clip=config.rho_clip,
+            c_clip=config.c_clip,
+        )
+        returns = advantages + batch.values[:-1]
+        if config.normalize_advantages and len(batch) > 1:
+            deviation, mean = torch.std_mean(advantages, correction=0)
+            advantages = advantages.sub_(mean).div_(deviation + 1e-8)
+        return advantages, returns
+
+    def _minibatches(
+        self, advantages: torch.Tensor, size: int, progress: float
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Yields each minibatch of an epoch: the indices of its segments and their weights."""
+        config = self._config
+        if config.prio_alpha:
+            beta = config.prio_beta + (1 - config.prio_beta) * progress
+            for chosen, weights in prioritized(
+                advantages, size, alpha=config.prio_alpha, beta=beta, generator=self._generator
+            ):
+                yield chosen.to(self._device), weights.to(self._device)
+        else:
+            for chosen in shuffled(advantages.shape[1], size, self._generator):
+                yield chosen.to(self._device), None
+
     def _step(
-        self, observations: torch.Tensor, minibatch: Minibatch, terms: dict[str, torch.Tensor] | None
+        self,
+        batch: Batch,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+        ratios: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor | None,
+        terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
-        """Takes one step of the optimiser; returns the gradient's norm and fills `terms` where it is given."""
+        """Takes one step of the optimiser; returns the gradient's norm, keeps the ratios and fills `terms` if given."""
+        config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
+        parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
+        of_parts = weights.tensor_split(len(parts)) if weights is not None else [None] * len(parts)
+        total: torch.Tensor | None = None
+        for part, of_part in zip(parts, of_parts, strict=True):
+            if not len(part):
+                continue
+            self._accumulate(batch, advantages, returns, ratios, part, of_part, len(chosen) * batch.steps, terms)
+            if len(parts) > 1:
+                total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
+        if total is not None:
+            gradients.gradients.copy_(total)
+        switch("optimizer")
+        return self._scaler.step(self._optimizer, gradients.weights, config.max_grad_norm)
+
+    def _accumulate(
+        self,
+        batch: Batch,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+        ratios: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor | None,
+        size: int,
+        terms: dict[str, torch.Tensor] | None,
+    ) -> None:
+        """Fills the gradient vector from some segments of a minibatch of `size` samples."""
+        self._stopwatch.switch("copy")
+        # The whole batch in one: its order means nothing, so nothing is copied.
+        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1 and weights is None
+
+        def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
+            return rows if whole else rows.index_select(dim, chosen)
+
+        observations = of(batch.observations)
+        minibatch = Minibatch(
+            actions=of(batch.actions, 2).flatten(1),
+            logprobs=of(batch.logprobs).flatten(),
+            values=of(batch.values[:-1]).flatten(),
+            advantages=of(advantages).flatten(),
+            returns=of(returns).flatten(),
+            weights=None if weights is None else weights.repeat(batch.steps),
+            size=size,
+        )
 
         def gradient_of(output: torch.Tensor) -> torch.Tensor:
             if terms is not None:
-                terms.update(loss_terms(output, minibatch, self._coefficients))
-            return loss_gradient(output, minibatch, self._coefficients)
+                terms.update(loss_terms(self._policy, output, minibatch, self._coefficients))
+            gradient, ratio = loss_gradient(self._policy, output, minibatch, self._coefficients)
+            if self._config.advantage == "vtrace":
+                if whole:
+                    ratios.copy_(ratio.view_as(ratios))
+                else:
+                    ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
+            return self._scaler.scale(gradient)
 
-        if self._config.precision == "fp32" and not self.compiled:
-            self._gradients.by_chain_rule(observations, gradient_of)
-        else:
-            context = autocast(self._device, self._config.precision)
-            self._gradients.by_autograd(observations, gradient_of, context)
-        norm = nn.utils.clip_grad_norm_(self._gradients.weights, self._config.max_grad_norm)
-        self.optimizer.step()
-        return norm
-
-
-_COLUMNS = ("actions", "logprobs", "values", "advantages", "returns")
+        if self._policy.is_plain and self._precision in FULL and not self.compiled:
+            self._gradients.by_chain_rule(observations.flatten(0, 1), gradient_of)
+            return
+        state = None if batch.state is None else of(batch.state, 0)
+        context = autocast(self._device, self._precision)
+        self._gradients.by_autograd(observations, state, of(batch.resets), gradient_of, context)

@@ -17,7 +17,10 @@ import sys
 
 import torch
 
+from trainer.config import TrainConfig
 from trainer.errors import ConfigError
+
+FULL = ("fp32", "tf32")  # precisions that need no autocast
 
 # Multiply-adds of one hidden layer's product, counted twice; crossovers measured on AMD EPYC (Zen 5), torch 2.13.
 ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: from here on oneDNN's rate pays for its fixed cost
@@ -83,11 +86,13 @@ _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 class Arithmetic:
     """Chooses threads and kernels by the size of the work. Use as a context: it restores what it found.
 
-    `allowed` says whether the faster kernels are exact on this machine.
+    `allowed` says whether the faster kernels are exact on this machine. On CUDA, `precision` `tf32` lets products
+    of float32 use tensor cores.
     """
 
-    def __init__(self, device: torch.device, threads: int) -> None:
+    def __init__(self, device: torch.device, threads: int, precision: str = "fp32") -> None:
         self._on_host = device.type == "cpu"
+        self._tf32 = device.type == "cuda" and precision == "tf32"
         self._threads = threads
         self.allowed = False
 
@@ -98,6 +103,8 @@ class Arithmetic:
             torch.set_float32_matmul_precision("medium")
             self.allowed = _probe_error() <= FP32_TOLERANCE
             torch.set_float32_matmul_precision("highest")
+        elif self._tf32:
+            torch.set_float32_matmul_precision("high")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,11 +121,16 @@ class Arithmetic:
         torch.set_float32_matmul_precision("medium" if fast else "highest")
 
 
+def update_precision(config: TrainConfig) -> str:
+    """Returns the precision of the update; that of the rollouts is `config.precision`."""
+    return "fp16" if config.train_fp16 else config.precision
+
+
 def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """Returns the context in which the network runs: autocast for `bf16`, none for `fp32`."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()
+    """Returns the context in which the network runs: autocast for `bf16` and `fp16`, none for full precision."""
+    if precision in FULL:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
 
 
 def _probe_error() -> float:

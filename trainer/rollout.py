@@ -1,62 +1,99 @@
 """Experience, written once: the environment and the network fill the very buffers that the update reads.
 
 Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N` agents (`num_envs * agents_per_env`),
-`D` features, `A` actions. Everything is `T x N` with a step's row contiguous, so one call of the environment writes
-observations, rewards and ends of all agents straight into row `t`; nothing is allocated, gathered or looped over per
-agent.
+`D` features, `K` components of an action, `S` floats of recurrent state, `rows` of the network's output. Everything is
+`T x N` with a step's row contiguous, so one call of the environment writes observations, rewards and ends of all agents
+straight into row `t`; nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`: values of
+all steps are read from it at once.
 
-Sampling costs three small kernels a step: `argmax(logits + Gumbel noise)` is a draw from the softmax (Gumbel-max
-trick), and the noise is drawn for the whole rollout at once. Logits stay in their buffer, so log-probabilities,
-advantages and returns are computed for the whole rollout at once as well.
+The noise that turns outputs into actions is drawn for the whole rollout at once.
+
+With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
+the other. Which half steps when does not change a single number: halves share neither state nor randomness.
 """
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from envs_c import Episodes, VecEnv
-from trainer.advantage import bootstrap_truncations_, gae
-from trainer.policy import Inference, MLPPolicy
-from trainer.precision import autocast
+from envs_c import Episodes
+from trainer.environments import VectorEnv
+from trainer.policy import Inference, Policy
+from trainer.precision import FULL, autocast
+from trainer.stopwatch import Stopwatch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one update reads, flattened over steps and agents: `T * N` samples, on the network's device."""
+    """What one update reads, on the network's device. A column is a segment: `T` steps of one agent."""
 
-    observations: torch.Tensor  # `T * N x D`
-    actions: torch.Tensor  # `T * N`, int64
-    logprobs: torch.Tensor  # `T * N`, of the actions under the policy that took them
-    values: torch.Tensor  # `T * N`
-    advantages: torch.Tensor  # `T * N`
-    returns: torch.Tensor  # `T * N`, advantages + values: the value function's targets
+    observations: torch.Tensor  # `T x N x D`
+    actions: torch.Tensor  # `K x T x N`
+    logprobs: torch.Tensor  # `T x N`, of the actions under the policy that took them
+    values: torch.Tensor  # `(T + 1) x N`: the last row is that of the observation after the last step
+    rewards: torch.Tensor  # `T x N`; where an episode was truncated, with its discounted final value
+    ends: torch.Tensor  # `T x N`, bool: the episode ended at this step
+    resets: torch.Tensor  # `T x N`, bool: the recurrent state is zeroed before this step
+    state: torch.Tensor | None  # `N x S`, before the first step
+
+    @property
+    def steps(self) -> int:
+        return self.rewards.shape[0]
+
+    @property
+    def segments(self) -> int:
+        return self.rewards.shape[1]
 
     def __len__(self) -> int:
-        return len(self.actions)
-
-
-@dataclasses.dataclass(slots=True)
-class Seconds:
-    """Where a rollout's time went, summed since the start."""
-
-    environment: float = 0.0
-    forward: float = 0.0
-    advantage: float = 0.0
+        return self.rewards.numel()
 
 
 class _Row(NamedTuple):
     """What one call of the environment reads and writes."""
 
-    actions: npt.NDArray[np.int32]
+    actions: npt.NDArray[Any]
     observations: npt.NDArray[np.float32]
     rewards: npt.NDArray[np.float32]
     terminals: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
+
+
+class _Group:
+    """The environments that step together, all or one half: columns `first` to `last` of the buffers."""
+
+    def __init__(self, envs: VectorEnv, columns: slice, rows: list[_Row], threaded: bool) -> None:
+        self.envs = envs
+        self.columns = columns
+        self.rows = rows
+        self.final_observations = np.zeros_like(rows[0].observations)
+        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []  # step, agents, rows
+        self._pool = ThreadPoolExecutor(1) if threaded else None
+        self._pending: Future[None] | None = None
+
+    def step(self, t: int) -> None:
+        """Steps the environments, or begins to."""
+        if self._pool is None:
+            self._step(t)
+        else:
+            self._pending = self._pool.submit(self._step, t)
+
+    def wait(self) -> None:
+        """Returns when the step that was begun is done; raises what it raised."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def _step(self, t: int) -> None:
+        row = self.rows[t]
+        self.envs.step(*row, self.final_observations)
+        if row.truncations.any():
+            cut = np.flatnonzero(row.truncations & ~row.terminals)
+            self.finals.append((t, cut, self.final_observations[cut]))
 
 
 class Rollout:
@@ -64,154 +101,207 @@ class Rollout:
 
     def __init__(
         self,
-        envs: VecEnv,
-        policy: MLPPolicy,
+        envs: Sequence[VectorEnv],
+        policy: Policy,
         *,
         horizon: int,
         gamma: float,
-        gae_lambda: float,
         device: torch.device,
         generator: torch.Generator,
+        stopwatch: Stopwatch,
         precision: str = "fp32",
     ) -> None:
-        self._envs = envs
+        """`envs` is one vectorised environment, or its two halves for double buffering."""
         self._policy = policy
         self._gamma = gamma
-        self._gae_lambda = gae_lambda
         self._device = device
         self._generator = generator
+        self._stopwatch = stopwatch
         self._precision = precision
-        self.seconds = Seconds()
-        agents, features, actions = envs.num_agents, envs.spec.observation_size, envs.spec.num_actions
+        agents, spec = sum(env.num_agents for env in envs), envs[0].spec
+        features, distribution = spec.observation_size, policy.distribution
         pin = device.type == "cuda"
         # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
         self._observations = torch.zeros(horizon + 1, agents, features, pin_memory=pin)
-        self._actions = torch.zeros(horizon, agents, dtype=torch.int32, pin_memory=pin)
+        self._actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
         self._rewards = torch.zeros(horizon, agents, pin_memory=pin)
         self._terminals = torch.zeros(horizon, agents, dtype=torch.bool)
         self._truncations = torch.zeros(horizon, agents, dtype=torch.bool)
-        self._final_observations = torch.zeros(agents, features)
         # On the network's device. On a CPU the observations are the host's own buffer.
         on_host = device.type == "cpu"
         self._device_observations = self._observations if on_host else self._observations.to(device)
-        self._outputs = torch.zeros(horizon + 1, actions + 1, agents, device=device)
-        self._noise = torch.zeros(horizon, actions, agents, device=device)
-        self._scores = torch.zeros(agents, actions, device=device)
-        self._choices = torch.zeros(agents, dtype=torch.int64, device=device)
-        # Views made once: slicing in the loop would cost as much as the small kernels do.
-        self._infer: Callable[[torch.Tensor, torch.Tensor], object]
-        if on_host and precision == "fp32":
-            self._infer = Inference(policy, agents)
-        else:
-            self._infer = lambda observations, out: out.copy_(policy(observations))
-        self._rows = [
-            _Row(
-                self._actions[t].numpy(),
-                self._observations[t + 1].numpy(),
-                self._rewards[t].numpy(),
-                self._terminals[t].numpy(),
-                self._truncations[t].numpy(),
-            )
-            for t in range(horizon)
-        ]
-        self._start = horizon
+        self._outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device)
+        self._logprobs = torch.zeros(horizon, agents, device=device)
+        # Actions as the network writes them; on a CPU, in the environment's own buffer.
+        self._device_actions = self._actions if on_host else self._actions.to(device)
+        self._noise = torch.zeros(horizon, distribution.noise_rows, agents, device=device)
+        # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
+        self._resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
+        self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
+        self._groups: list[_Group] = []
+        self._infer: list[Callable[[torch.Tensor, torch.Tensor], object]] = []
+        first = 0
+        for env in envs:
+            columns = slice(first, first + env.num_agents)
+            first = columns.stop
+            # Views made once: slicing in the loop would cost as much as the small kernels do.
+            rows = [
+                _Row(
+                    self._actions[t, columns].numpy(),
+                    self._observations[t + 1, columns].numpy(),
+                    self._rewards[t, columns].numpy(),
+                    self._terminals[t, columns].numpy(),
+                    self._truncations[t, columns].numpy(),
+                )
+                for t in range(horizon)
+            ]
+            self._groups.append(_Group(env, columns, rows, threaded=len(envs) > 1))
+        self._fast = None
+        if on_host and precision in FULL and policy.is_plain:
+            self._fast = [Inference(policy, env.num_agents) for env in envs]
+        self._horizon = self._start = horizon
 
     def reset(self, seed: int) -> None:
         """Starts every environment anew; the next `collect` goes on from there."""
-        self._start = len(self._rows)
-        self._envs.reset(seed, self._observations[self._start].numpy())
+        self._start = self._horizon
+        for group in self._groups:
+            group.envs.reset(seed, self._observations[self._start, group.columns].numpy())
+        self._resets[self._start] = True
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `collect` depends on, apart from the policy."""
-        return {
-            "environments": torch.frombuffer(bytearray(self._envs.get_state()), dtype=torch.uint8),
-            "observations": self._observations[self._start].clone(),
-            "actions_generator": self._generator.get_state(),
+        state = {
+            f"environments.{index}": torch.frombuffer(bytearray(group.envs.get_state()), dtype=torch.uint8)
+            for index, group in enumerate(self._groups)
         }
+        state["observations"] = self._observations[self._start].clone()
+        state["resets"] = self._resets[self._start].clone()
+        state["actions_generator"] = self._generator.get_state()
+        if self._state is not None:
+            state["recurrent"] = self._state.clone()
+        return state
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken; raises ValueError where it comes from other environments."""
-        self._envs.set_state(state["environments"].numpy().tobytes())
-        self._start = len(self._rows)
+        """Goes on where `state` was taken; raises KeyError or ValueError where it comes from other environments."""
+        for index, group in enumerate(self._groups):
+            group.envs.set_state(state[f"environments.{index}"].numpy().tobytes())
+        self._start = self._horizon
         self._observations[self._start].copy_(state["observations"])
+        self._resets[self._start].copy_(state["resets"])
         self._generator.set_state(state["actions_generator"])
+        if self._state is not None:
+            self._state.copy_(state["recurrent"])
 
     def collect(self, steps: int) -> Batch:
-        """Takes `steps` steps, at most the horizon, in every environment."""
+        """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`."""
         with torch.inference_mode(), autocast(self._device, self._precision):
             return self._collect(steps)
 
     def _collect(self, steps: int) -> Batch:
-        observations, outputs, infer = self._device_observations, self._outputs, self._infer
-        actions = outputs.shape[1] - 1
-        final_observations = self._final_observations.numpy()
-        truncated: list[npt.NDArray[np.int64]] = []
-        finals: list[npt.NDArray[np.float32]] = []
-        began = time.perf_counter()
-        stepping = 0.0
+        switch, groups = self._stopwatch.switch, self._groups
+        switch("copy")
         self._observations[0].copy_(self._observations[self._start])
-        self._start = 0
-        _gumbel_(self._noise, self._generator)
+        self._resets[0].copy_(self._resets[self._start])
+        initial = None if self._state is None else self._state.clone()
+        switch("rollout_forward")
+        self._policy.distribution.fill_noise_(self._noise[:steps], self._generator)
+        final_values: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, values
         for t in range(steps):
-            row, output = observations[t], outputs[t]
-            if row.device != self._observations.device:
-                row.copy_(self._observations[t], non_blocking=True)
-            infer(row, output)
-            torch.add(output[:actions].t(), self._noise[t].t(), out=self._scores)
-            torch.argmax(self._scores, dim=1, out=self._choices)
-            self._actions[t].copy_(self._choices)
-            before = time.perf_counter()
-            into = self._rows[t]
-            self._envs.step(
-                into.actions, into.observations, into.rewards, into.terminals, into.truncations, final_observations
-            )
-            if into.truncations.any():
-                cut = np.flatnonzero(into.truncations & ~into.terminals)
-                truncated.append(cut + t * self._envs.num_agents)
-                finals.append(final_observations[cut])
-            stepping += time.perf_counter() - before
+            for index, group in enumerate(groups):
+                switch("environment")
+                group.wait()
+                switch("rollout_forward")
+                self._bootstrap(group, final_values)
+                self._act(index, group, t)
+                switch("environment")
+                group.step(t)
+        for group in groups:
+            group.wait()
         self._start = steps
-        observations[steps].copy_(self._observations[steps])
-        infer(observations[steps], outputs[steps])
-        ended = time.perf_counter()
-        batch = self._batch(steps, truncated, finals)
-        self.seconds.environment += stepping
-        self.seconds.forward += ended - began - stepping
-        self.seconds.advantage += time.perf_counter() - ended
+        switch("rollout_forward")
+        for index, group in enumerate(groups):
+            self._bootstrap(group, final_values)
+            self._forward(index, group, steps, advance=False)
+        batch = self._batch(steps, initial, final_values)
+        switch("other")
         return batch
 
+    def _act(self, index: int, group: _Group, t: int) -> None:
+        """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
+        distribution, columns = self._policy.distribution, group.columns
+        self._forward(index, group, t, advance=True)
+        actions = self._device_actions[t, columns]
+        distribution.sample(
+            self._outputs[: distribution.rows, t, columns],
+            self._noise[t, :, columns],
+            actions,
+            self._logprobs[t, columns],
+        )
+        if actions.dtype.is_floating_point:
+            actions.nan_to_num_()  # an environment would refuse it; the update finds it too, and says why
+        if self._device_actions is not self._actions:
+            self._actions[t, columns].copy_(actions)
+
+    def _forward(self, index: int, group: _Group, t: int, *, advance: bool) -> None:
+        """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
+        columns = group.columns
+        observations = self._device_observations[t, columns]
+        if self._device_observations is not self._observations:
+            observations.copy_(self._observations[t, columns], non_blocking=True)
+        output = self._outputs[:, t, columns]
+        if t:
+            ended = self._terminals[t - 1, columns] | self._truncations[t - 1, columns]
+            self._resets[t, columns].copy_(ended)
+        if self._fast is not None:
+            self._fast[index](observations, output)
+            return
+        before = None if self._state is None else self._state[columns]
+        resets = self._resets[t : t + 1, columns]
+        result, after = self._policy(observations.unsqueeze(0), before, resets)
+        output.copy_(result)
+        if advance and self._state is not None:
+            self._state[columns].copy_(after)
+
+    def _bootstrap(self, group: _Group, values: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+        """Values the final observations of the episodes that were truncated in the group's last step."""
+        for t, cut, rows in group.finals:
+            agents = torch.from_numpy(cut).to(self._device) + group.columns.start
+            state = None if self._state is None else self._state[agents]
+            output, _ = self._policy(torch.from_numpy(rows).to(self._device).unsqueeze(0), state)
+            values.append((t, agents, self._policy.values(output).float()))
+        group.finals.clear()
+
     def _batch(
-        self, steps: int, truncated: list[npt.NDArray[np.int64]], finals: list[npt.NDArray[np.float32]]
+        self, steps: int, initial: torch.Tensor | None, final_values: list[tuple[int, torch.Tensor, torch.Tensor]]
     ) -> Batch:
-        device = self._device
-        actions = self._outputs.shape[1] - 1
-        taken = self._actions[:steps].to(device, torch.int64)
-        logprobs = torch.log_softmax(self._outputs[:steps, :actions], dim=1)
-        taken_logprobs = logprobs.gather(1, taken.unsqueeze(1)).squeeze(1)
-        values = self._outputs[: steps + 1, actions].contiguous()
-        rewards = self._rewards[:steps].to(device)
-        ends = torch.logical_or(self._terminals[:steps], self._truncations[:steps]).to(device)
-        if truncated:
-            final_values = self._policy(torch.from_numpy(np.concatenate(finals)).to(device))[actions].float()
-            bootstrap_truncations_(
-                rewards, torch.from_numpy(np.concatenate(truncated)).to(device), final_values, self._gamma
-            )
-        advantages = gae(rewards, values, ends, gamma=self._gamma, gae_lambda=self._gae_lambda)
-        values = values[:steps]
+        outputs = self._outputs[:, : steps + 1]
+        switch = self._stopwatch.switch
+        switch("copy")
+        actions = self._device_actions[:steps].permute(2, 0, 1).contiguous()
+        rewards = self._rewards[:steps].to(self._device)
+        switch("rollout_forward")
+        values = self._policy.values(outputs)
+        for t, agents, of_final in final_values:
+            rewards[t].index_add_(0, agents, of_final, alpha=self._gamma)
         return Batch(
-            observations=self._device_observations[:steps].flatten(0, 1),
-            actions=taken.flatten(),
-            logprobs=taken_logprobs.flatten(),
-            values=values.flatten(),
-            advantages=advantages.flatten(),
-            returns=(advantages + values).flatten(),
+            observations=self._device_observations[:steps],
+            actions=actions,
+            logprobs=self._logprobs[:steps],
+            values=values,
+            rewards=rewards,
+            ends=self._resets[1 : steps + 1],
+            resets=self._resets[:steps],
+            state=initial,
         )
 
     def drain_episodes(self) -> Episodes:
-        """Returns the episodes that finished since the last call, in the order in which they did."""
-        return self._envs.drain_episodes()
-
-
-def _gumbel_(noise: torch.Tensor, generator: torch.Generator) -> None:
-    """Fills with draws from the standard Gumbel distribution, -log(-log(u)) of a uniform u."""
-    noise.uniform_(generator=generator).log_().neg_().log_().neg_()
+        """Returns the episodes that finished since the last call: each group's in the order in which they did."""
+        drained = [group.envs.drain_episodes() for group in self._groups]
+        if len(drained) == 1:
+            return drained[0]
+        return Episodes(
+            **{
+                field.name: np.concatenate([getattr(episodes, field.name) for episodes in drained])
+                for field in dataclasses.fields(Episodes)
+            }
+        )

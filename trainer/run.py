@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs_c import UnknownEnvError, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.config import RunConfig, check_batch
-from trainer.errors import CheckpointError, ConfigError, DivergedError, OutOfMemoryError, TrainerError
+from trainer.environments import VectorEnv, make
+from trainer.errors import CheckpointError, DivergedError, OutOfMemoryError, TrainerError
 from trainer.evaluate import play
-from trainer.policy import MLPPolicy
+from trainer.policy import Policy
 from trainer.ppo import PPO
 from trainer.precision import Arithmetic, env_threads, keep_freed_memory, resolve_device, resolve_threads
 from trainer.rollout import Rollout
+from trainer.stopwatch import SECTIONS, Stopwatch
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
@@ -57,6 +58,7 @@ def run(
     stop: threading.Event | None = None,
     resume: Path | None = None,
     started: float | None = None,
+    stopwatch: Stopwatch | None = None,
 ) -> RunResult:
     """Trains, writes the checkpoint, evaluates. What is reported: see `trainer.report`.
 
@@ -67,6 +69,7 @@ def run(
         stop: when set, the run writes its checkpoint and ends as interrupted.
         resume: a checkpoint to go on from; with the same config the result is that of a run that never stopped.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
+        stopwatch: where the time of training is booked; None: one of its own, whose sums the measurements carry.
 
     Raises:
         TrainerError: the run failed; the event `failed` has been reported.
@@ -77,8 +80,17 @@ def run(
         config.validate()
         keep_freed_memory()
         device, threads = resolve_device(config.train.device), resolve_threads(config.train.threads)
-        with Arithmetic(device, threads) as arithmetic:
-            training = _Training(config, device, threads, arithmetic, directory, report, stop or threading.Event())
+        with Arithmetic(device, threads, config.train.precision) as arithmetic:
+            training = _Training(
+                config,
+                device=device,
+                threads=threads,
+                arithmetic=arithmetic,
+                directory=directory,
+                report=report,
+                stop=stop or threading.Event(),
+                stopwatch=stopwatch or Stopwatch(device),
+            )
             if resume is not None:
                 training.resume(resume)
             return training.run(started)
@@ -111,12 +123,14 @@ class _Training:
     def __init__(
         self,
         config: RunConfig,
+        *,
         device: torch.device,
         threads: int,
         arithmetic: Arithmetic,
         directory: Path | None,
         report: Report,
         stop: threading.Event,
+        stopwatch: Stopwatch,
     ) -> None:
         train = config.train
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
@@ -128,31 +142,34 @@ class _Training:
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(5, np.uint32)
         )
         self._evaluation_seed = evaluation
-        self._envs = _make_envs(config, config.env.num_envs, envs, threads)
-        check_batch(config, self._envs.spec.agents_per_env)
-        self._policy = MLPPolicy(
-            self._envs.spec.observation_size,
-            self._envs.spec.num_actions,
-            hidden_size=config.policy.hidden_size,
-            num_layers=config.policy.num_layers,
+        self._stopwatch = stopwatch
+        self._envs = _make_envs(config, config.env.num_envs, envs, threads, halves=config.env.double_buffer)
+        self._spec = self._envs[0].spec
+        self._agents = sum(env.num_agents for env in self._envs)
+        check_batch(config, self._spec.agents_per_env)
+        self._policy = Policy(
+            self._spec,
+            config.policy,
+            vf_clip_coef=train.vf_clip_coef,
             generator=torch.Generator().manual_seed(weights),
         ).to(device)
         self._action_generator = torch.Generator(device).manual_seed(actions)
         self._shuffle_generator = torch.Generator().manual_seed(shuffle)
-        self._ppo = PPO(self._policy, train, device=device, generator=self._shuffle_generator)
+        self._ppo = PPO(
+            self._policy, train, device=device, generator=self._shuffle_generator, stopwatch=self._stopwatch
+        )
         self._rollout = Rollout(
             self._envs,
             self._policy,
             horizon=train.horizon,
             gamma=train.gamma,
-            gae_lambda=train.gae_lambda,
             device=device,
             generator=self._action_generator,
+            stopwatch=self._stopwatch,
             precision=train.precision,
         )
         self._rollout.reset(envs)
         self._scores: collections.deque[float] = collections.deque(maxlen=train.score_window)
-        self._update_seconds = 0.0
         self._episodes = 0
         self._figures: dict[str, float] = {}
         self.steps = 0
@@ -161,10 +178,7 @@ class _Training:
     def resume(self, path: Path) -> None:
         """Goes on from a checkpoint of the same environment, network and number of environments."""
         saved = checkpoints.read(path)
-        spec = self._envs.spec
-        checkpoints.require_env(
-            saved, path, env=spec.name, observation_size=spec.observation_size, num_actions=spec.num_actions
-        )
+        checkpoints.require_env(saved, path, self._spec)
         if saved.config.env != self._config.env:
             raise CheckpointError(
                 f"cannot resume {path}: it was trained with {saved.config.env}, not with {self._config.env}: "
@@ -185,7 +199,7 @@ class _Training:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size)
-            timings["compile"] = self._ppo.compile(self._envs.spec.observation_size)
+            timings["compile"] = self._ppo.compile(self._spec.observation_size, self._config.train.horizon)
         self._report(
             {
                 "event": "start",
@@ -201,7 +215,7 @@ class _Training:
         self._write_checkpoint()
         evaluation = None
         if stopped != "signal":
-            envs = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
+            (envs,) = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
             self._prepare(envs.num_agents)
             evaluation = play(
                 self._policy,
@@ -244,7 +258,7 @@ class _Training:
 
     def _train(self) -> str:
         """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
-        train, agents = self._config.train, self._envs.num_agents
+        train, agents, stopwatch = self._config.train, self._agents, self._stopwatch
         reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
         stopped = "steps"
         while self.steps < train.total_timesteps:
@@ -256,11 +270,11 @@ class _Training:
                 stopped = "max_seconds"
                 break
             began = time.perf_counter()
+            stopwatch.switch("other")
             # The last iteration is as short as it takes, so that a run costs what its steps say.
             horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
             self._prepare(agents)
             batch = self._rollout.collect(horizon)
-            collected = time.perf_counter()
             progress = self.steps / train.total_timesteps
             self.steps += len(batch)
             self._prepare(min(train.minibatch_size, len(batch)))
@@ -270,11 +284,11 @@ class _Training:
                 self.elapsed += time.perf_counter() - began
                 raise DivergedError(f"diverged at step {self.steps}: {error}") from error
             finished = self._rollout.drain_episodes()
+            stopwatch.switch("logging")
             self._episodes += len(finished)
             self._scores.extend(finished.score.tolist())
-            ended = time.perf_counter()
-            self._update_seconds += ended - collected
-            self.elapsed += ended - began
+            stopwatch.stop()
+            self.elapsed += time.perf_counter() - began
             since = self.elapsed - reported_seconds
             due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
             if due and since >= REPORT_SECONDS:
@@ -288,10 +302,10 @@ class _Training:
         return stopped
 
     def _prepare(self, rows: int) -> None:
-        self._arithmetic.prepare(rows, self._envs.spec.observation_size, self._config.policy.hidden_size)
+        self._arithmetic.prepare(rows, self._spec.observation_size, self._config.policy.hidden_size)
 
     def _measure(self) -> None:
-        seconds = self._rollout.seconds
+        seconds = self._stopwatch.seconds
         self._report(
             {
                 "event": "measurement",
@@ -302,10 +316,7 @@ class _Training:
                     **self._figures,
                     "episodes": self._episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
-                    "environment_seconds": seconds.environment,
-                    "forward_seconds": seconds.forward,
-                    "advantage_seconds": seconds.advantage,
-                    "update_seconds": self._update_seconds,
+                    **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
             }
         )
@@ -329,8 +340,9 @@ class _Training:
             self._path,
             checkpoints.Checkpoint(
                 config=self._config,
-                observation_size=self._envs.spec.observation_size,
-                num_actions=self._envs.spec.num_actions,
+                observation_shape=self._spec.observation_shape,
+                action_sizes=self._spec.action_sizes,
+                continuous_actions=self._spec.continuous_actions,
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
                 score=self._train_score(),
@@ -339,14 +351,17 @@ class _Training:
         )
 
 
-def _make_envs(config: RunConfig, num_envs: int, seed: int, threads: int) -> VecEnv:
-    try:
-        return VecEnv(
+def _make_envs(config: RunConfig, num_envs: int, seed: int, threads: int, *, halves: bool = False) -> list[VectorEnv]:
+    """Makes the environments, as one or as two halves whose instances draw what those of the whole would."""
+    parts = 2 if halves else 1
+    return [
+        make(
             config.env.name,
-            num_envs,
+            num_envs // parts,
             seed=seed,
             frame_skip=config.env.frame_skip,
             threads=env_threads(num_envs, threads),
+            first_index=part * (num_envs // parts),
         )
-    except UnknownEnvError as error:
-        raise ConfigError(str(error)) from error
+        for part in range(parts)
+    ]

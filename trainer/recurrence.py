@@ -1,0 +1,101 @@
+"""Recurrent layers over whole segments, whose state is zeroed where an episode has ended.
+
+Notation: `T` steps of `M` agents, `H` hidden units, state `M x S`, resets `T x M`: True where the state is zeroed
+before that step. What can be done for all steps at once (the products with the inputs) is; the rest runs step by step
+in `trainer.kernels`.
+
+Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"; Feng et al. 2024, "Were RNNs all we needed?" (minGRU,
+with the positive candidate g of its appendix); a forget gate that begins at 1: Jozefowicz et al. 2015, "An empirical
+exploration of recurrent network architectures".
+"""
+
+import torch
+from torch import nn
+
+
+def lstm_sequence(
+    gates: torch.Tensor, weight: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, resets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Runs an LSTM over `T x M x 4H` gates."""
+    outputs = []
+    for t in range(gates.shape[0]):
+        keep = resets[t].logical_not().unsqueeze(1)
+        hidden, cell = hidden * keep, cell * keep
+        i, f, g, o = (gates[t] + hidden @ weight.t()).chunk(4, 1)
+        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
+        hidden = torch.sigmoid(o) * torch.tanh(cell)
+        outputs.append(hidden)
+    return torch.stack(outputs), hidden.detach(), cell.detach()
+
+
+def mingru_sequence(
+    gates: torch.Tensor, candidates: torch.Tensor, hidden: torch.Tensor, resets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs a minGRU over `T x M x H` gates and candidates."""
+    z = torch.sigmoid(gates)
+    g = torch.where(candidates >= 0, candidates + 0.5, torch.sigmoid(candidates))
+    outputs = []
+    for t in range(gates.shape[0]):
+        hidden = hidden * resets[t].logical_not().unsqueeze(1)
+        hidden = (1 - z[t]) * hidden + z[t] * g[t]
+        outputs.append(hidden)
+    return torch.stack(outputs), hidden.detach()
+
+
+class LSTM(nn.Module):
+    """One LSTM layer; gates in the order input, forget, cell, output. The state is hidden and cell, side by side."""
+
+    def __init__(self, hidden_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.state_size = 2 * hidden_size
+        self._hidden_size = hidden_size
+        self.input = nn.Linear(hidden_size, 4 * hidden_size)
+        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
+        with torch.no_grad():
+            for gate in range(4):
+                rows = slice(gate * hidden_size, (gate + 1) * hidden_size)
+                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
+                nn.init.orthogonal_(self.weight_hh[rows], 1.0, generator=generator)
+            self.input.bias.zero_()
+            self.input.bias[hidden_size : 2 * hidden_size] = 1.0
+
+    def forward(
+        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
+        steps, agents, _ = inputs.shape
+        if state is None:
+            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
+        if resets is None:
+            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
+        hidden, cell = state[:, : self._hidden_size].contiguous(), state[:, self._hidden_size :].contiguous()
+        gates = self.input(inputs).float()
+        outputs, hidden, cell = lstm_sequence(gates, self.weight_hh, hidden, cell, resets)
+        return outputs, torch.cat([hidden, cell], dim=1)
+
+
+class MinGRU(nn.Module):
+    """One minGRU layer with a residual connection: neither gate nor candidate reads the state, so a step is cheap."""
+
+    def __init__(self, hidden_size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.state_size = hidden_size
+        self.input = nn.Linear(hidden_size, 2 * hidden_size)
+        with torch.no_grad():
+            for part in range(2):
+                rows = slice(part * hidden_size, (part + 1) * hidden_size)
+                nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
+            self.input.bias.zero_()
+
+    def forward(
+        self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps inputs `T x M x H` to outputs `T x M x H` and the state after the last step."""
+        steps, agents, _ = inputs.shape
+        if state is None:
+            state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
+        if resets is None:
+            resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
+        gates, candidates = self.input(inputs).float().chunk(2, dim=-1)
+        outputs, state = mingru_sequence(gates.contiguous(), candidates.contiguous(), state, resets)
+        return inputs.float() + outputs, state

@@ -1,0 +1,60 @@
+"""Loss scaling for float16, whose smallest numbers are too large for many gradients.
+
+Gradients are computed of the loss times a scale, divided by it before the optimiser sees them, and the step is left out
+where one overflowed; the scale then halves, and grows again after a while without. torch's own GradScaler does the
+work; other precisions pass through untouched.
+
+Source: Micikevicius et al. 2018, "Mixed precision training", section 3.2.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from trainer.optimizer import Optimizer
+
+SMALLEST_SCALE = 1e-4  # a gradient that still overflows here is not a matter of its scale
+
+
+class Scaler:
+    """Takes the optimiser's steps, scaled where the precision is `fp16`."""
+
+    def __init__(self, device: torch.device, precision: str) -> None:
+        self._scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+
+    def scale(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Returns the derivative of the scaled loss, given the loss's."""
+        scaled: torch.Tensor = self._scaler.scale(gradient)
+        return scaled
+
+    def step(self, optimizer: Optimizer, weights: nn.Parameter, max_norm: float) -> torch.Tensor:
+        """Unscales the gradients, clips them to `max_norm` and takes the step; returns the norm before clipping.
+
+        A step that was left out counts as a norm of 0.
+        """
+        if not self._scaler.is_enabled():
+            norm = nn.utils.clip_grad_norm_(weights, max_norm)
+            optimizer.step()
+            return norm
+        for part in optimizer.parts:
+            self._scaler.unscale_(part)
+        norm = nn.utils.clip_grad_norm_(weights, max_norm)
+        for part in optimizer.parts:
+            self._scaler.step(part)
+        self._scaler.update()
+        return norm.nan_to_num(nan=0.0, posinf=0.0)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the scale has fallen so far that the gradients themselves must be at fault."""
+        return self._scaler.is_enabled() and self._scaler.get_scale() < SMALLEST_SCALE
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns scale and growth; empty without scaling."""
+        return {name: torch.tensor(value) for name, value in self._scaler.state_dict().items()}
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Goes on where `state` was taken."""
+        if self._scaler.is_enabled():
+            self._scaler.load_state_dict({name: tensor.item() for name, tensor in state.items()})
