@@ -65,6 +65,9 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
     assert re.search(r"^score -\d+\.\d\d \(deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
     (own,) = folder.glob("runs/train/pong-*/checkpoint.safetensors")
     assert own.read_bytes() == (folder / "out" / "copy.safetensors").read_bytes()
+    events = [json.loads(line) for line in (own.parent / "measurements.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events] == ["start", "measurement", "result"]
+    assert events[1]["steps"] == events[2]["steps"] == 4096
 
     assert main(shlex.split("eval --checkpoint out/copy.safetensors --episodes 6 --seed 3 --json")) == 0
     first = json.loads(capsys.readouterr().out)

@@ -3,13 +3,12 @@
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 import envs_c
 from protein.cli import INTERRUPTED_CODE, stores
@@ -22,9 +21,12 @@ from protein.config.resolve import find_env, load
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
+from protein.view.training import TrainingState, make_watcher
 from trainer.config import RunConfig, check_batch
+from trainer.report import JsonLines
 
 RUNS = Path("runs") / "train"
+MEASUREMENTS = "measurements.jsonl"
 
 
 def run(command: Command) -> int:
@@ -33,19 +35,30 @@ def run(command: Command) -> int:
     config = _config(arguments, command.values, console)
     check_batch(config, envs_c.spec(config.env.name).agents_per_env)
     copy = arguments.checkpoint
-    if copy is not None:  # found out now, not after an hour of training
-        _require_file(copy)
+    for flag, path in (("--checkpoint", copy),):
+        if path is not None:  # found out now, not after an hour of training
+            _require_file(flag, path)
     with writing(RUNS):
         directory = _new_directory(config.env.name)
     stop = threading.Event()
     console.print(
         f"training {config.env.name} for {config.train.total_timesteps:,} steps into {directory}", soft_wrap=True
     )
-    with caught(stop), _Watcher(console, config) as watcher:
+    state = TrainingState(
+        env=config.env.name,
+        total_steps=config.train.total_timesteps,
+        max_seconds=config.train.max_seconds,
+        evaluation_episodes=config.eval.episodes,
+    )
+    with (
+        caught(stop),
+        make_watcher(console, state, stop) as watcher,
+        _Recorder(directory / MEASUREMENTS, watcher) as report,
+    ):
         from trainer import checkpoint as checkpoints  # torch takes seconds to import: what is wrong is said before
         from trainer.run import run as run_training
 
-        result = run_training(config, directory=directory, report=watcher, stop=stop)
+        result = run_training(config, directory=directory, report=report, stop=stop)
     assert result.checkpoint is not None
     where = result.checkpoint
     if copy is not None:
@@ -110,10 +123,10 @@ def _new_directory(env: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _require_file(path: Path) -> None:
+def _require_file(flag: str, path: Path) -> None:
     """Raises `UsageError` when a file cannot be written at `path`; makes its folder."""
     if path.is_dir():
-        raise UsageError(f"--checkpoint {path} is a folder; give the path of a file")
+        raise UsageError(f"{flag} {path} is a folder; give the path of a file")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         probe = path.parent / f".{path.name}.probe"
@@ -121,49 +134,23 @@ def _require_file(path: Path) -> None:
         probe.unlink()
 
 
-class _Watcher:
-    """Receives a run's events: one line that is redrawn on a terminal, a line each anywhere else."""
+class _Recorder:
+    """Hands a run's events on, and writes them down beside its checkpoint, one JSON object a line."""
 
-    def __init__(self, console: Console, config: RunConfig) -> None:
-        self._console, self._total = console, config.train.total_timesteps
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
-        if console.is_terminal and not console.is_dumb_terminal:
-            self._progress = Progress(
-                BarColumn(bar_width=None),
-                TextColumn("{task.percentage:>3.0f}%  {task.fields[figures]}"),
-                TimeRemainingColumn(),
-                console=console,
-                transient=True,
-                expand=True,
-            )
+    def __init__(self, path: Path, report: Callable[[dict[str, Any]], None]) -> None:
+        self._path, self._report = path, report
+        with writing(path):
+            self._stream = path.open("w", encoding="utf-8")
+        self._write = JsonLines(self._stream)
 
     def __enter__(self) -> Self:
-        if self._progress is not None:
-            self._progress.start()
-            self._task = self._progress.add_task("", total=self._total, figures="starting")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
-        if self._progress is not None:
-            self._progress.stop()
+        with writing(self._path):
+            self._stream.close()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "start":
-            line = f"{event['parameters']:,} parameters on {event['device']}, threads: {event['threads']}"
-            self._console.print(f"{line}, ready in {text.seconds(event['startup_seconds'])}")
-        elif event["event"] == "measurement":
-            self._measure(event)
-
-    def _measure(self, event: Mapping[str, Any]) -> None:
-        steps, seconds = event["steps"], event["elapsed_seconds"]
-        rate = steps / seconds if seconds > 0 else 0.0
-        figures = f"score {text.score(event['score'])}  {text.count(round(rate))} steps/s"
-        if self._progress is not None:
-            done = steps >= self._total
-            self._progress.update(self._task, completed=steps, figures="evaluating" if done else figures)
-            return
-        left = max(self._total - steps, 0) / rate if rate else None
-        self._console.print(
-            f"{steps:,} of {self._total:,} steps, {figures}, {text.seconds(seconds)}, {text.seconds(left)} left"
-        )
+        with writing(self._path):
+            self._write(event)
+        self._report(event)

@@ -32,7 +32,7 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int) -> list[str]
     low, high = bounds([trial.score for trial in scored if trial.score is not None])
     rows = max(height, MIN_HEIGHT) - 2
     labels = {
-        row: _score_label(high - (high - low) * row / (rows - 1), high - low) for row in (0, (rows - 1) // 2, rows - 1)
+        row: score_label(high - (high - low) * row / (rows - 1), high - low) for row in (0, (rows - 1) // 2, rows - 1)
     }
     margin = max(len(label) for label in labels.values()) + 1
     columns = max(width, MIN_WIDTH) - margin - 1
@@ -106,7 +106,7 @@ def cost_ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-def _score_label(value: float, span: float) -> str:
+def score_label(value: float, span: float) -> str:
     """Returns a score with as many decimals as an axis of this span resolves: a hundredth of it."""
     decimals = min(max(1 - math.floor(math.log10(span)), 0), 9)
     return f"{value:.{decimals}f}" if span < 1e6 else f"{value:.3g}"

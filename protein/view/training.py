@@ -1,0 +1,343 @@
+"""Watches one training run: a dashboard on a terminal, one plain line per measurement anywhere else.
+
+`render` is a pure function of a `TrainingState`, which is folded from the run's events (see `trainer.report`). The
+dashboard is drawn by a thread of its own, at most `REDRAWS_PER_SECOND` times a second: the training thread only hands
+the events over. Its last picture stays on the screen.
+"""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from protein.config.units import format_size
+from protein.types import Measurement
+from protein.view import text
+from protein.view.lines import MIN_HEIGHT, line_plot
+from protein.view.machine import Machine, Usage
+
+REDRAWS_PER_SECOND = 2
+MAX_WIDTH = 120
+MAX_PLOT_HEIGHT = 10
+COLUMNS_WIDTH = 64  # from here on the figures stand beside the time split
+FIGURES_WIDTH = 31
+SHARE_WIDTH = 24  # of a time split's row, without its bar
+
+# The metrics worth watching, as they are called here; those that a run does not report are left out.
+_FIGURES: Sequence[tuple[str, str]] = (
+    ("loss", "loss"),
+    ("policy_loss", "policy loss"),
+    ("value_loss", "value loss"),
+    ("entropy", "entropy"),
+    ("approx_kl", "KL divergence"),
+    ("clip_fraction", "clipped"),
+    ("explained_variance", "explained variance"),
+    ("gradient_norm", "gradient norm"),
+    ("learning_rate", "learning rate"),
+)
+_SHARES = frozenset({"clip_fraction"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """A run so far."""
+
+    env: str
+    total_steps: int
+    max_seconds: float = 0.0  # of training; 0: no limit
+    evaluation_episodes: int = 0
+    start: Mapping[str, Any] | None = None  # the event
+    curve: tuple[Measurement, ...] = ()
+    end: Mapping[str, Any] | None = None  # the event `result`, `interrupted` or `failed`
+    stopping: bool = False
+    usage: Usage | None = None
+    silent_seconds: float = 0.0  # since the last event
+
+    @property
+    def trained(self) -> bool:
+        """Whether the training is over; then the evaluation runs, or has."""
+        return self.end is not None or (bool(self.curve) and self._fraction(self.curve[-1]) >= 1.0)
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is done, in [0, 1]; since the last measurement, by the clock."""
+        if self.end is not None and self.end["event"] == "result":
+            return 1.0
+        if not self.curve:
+            return 0.0
+        done = self._fraction(self.curve[-1])
+        return done + (1.0 - done) * min(self._silent / max(self._left_at_last, 1e-9), 1.0)
+
+    @property
+    def left_seconds(self) -> float | None:
+        """Time of training that is left, at the speed so far; None while nothing has been measured."""
+        return max(self._left_at_last - self._silent, 0.0) if self.curve else None
+
+    @property
+    def _left_at_last(self) -> float:
+        """The same at the time of the last measurement."""
+        last = self.curve[-1]
+        left = max(self.total_steps - last.steps, 0) / max(last.steps, 1) * last.elapsed_seconds
+        return min(left, max(self.max_seconds - last.elapsed_seconds, 0.0)) if self.max_seconds else left
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The speed between the last two measurements."""
+        if not self.curve:
+            return None
+        last = self.curve[-1]
+        steps, seconds = (self.curve[-2].steps, self.curve[-2].elapsed_seconds) if len(self.curve) > 1 else (0, 0.0)
+        return (last.steps - steps) / max(last.elapsed_seconds - seconds, 1e-9)
+
+    @property
+    def _silent(self) -> float:
+        return 0.0 if self.end is not None else self.silent_seconds
+
+    def _fraction(self, point: Measurement) -> float:
+        by_time = point.elapsed_seconds / self.max_seconds if self.max_seconds else 0.0
+        return min(max(point.steps / self.total_steps, by_time), 1.0)
+
+    def after(self, event: Mapping[str, Any]) -> "TrainingState":
+        """Returns the state with one more event in it."""
+        kind = event["event"]
+        if kind == "start":
+            return dataclasses.replace(self, start=event)
+        if kind == "measurement":
+            point = Measurement(
+                steps=event["steps"],
+                elapsed_seconds=event["elapsed_seconds"],
+                score=event["score"],
+                metrics=event["metrics"],
+            )
+            return dataclasses.replace(self, curve=(*self.curve, point))
+        return dataclasses.replace(self, end=event)
+
+
+class Watcher(Protocol):
+    """Receives a run's events; holds the terminal while its `with` block lasts."""
+
+    def __call__(self, event: dict[str, Any]) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None: ...
+
+
+def make_watcher(console: Console, state: TrainingState, stop: threading.Event) -> Watcher:
+    """Returns the dashboard for a terminal, plain lines for anything else; `stop` is what Ctrl-C sets."""
+    live = console.is_terminal and not console.is_dumb_terminal
+    return LiveWatcher(console, state, stop.is_set) if live else PlainWatcher(console, state)
+
+
+class PlainWatcher:
+    """One line per measurement."""
+
+    def __init__(self, console: Console, state: TrainingState) -> None:
+        self._console, self._state = console, state
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        pass
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._state = self._state.after(event)
+        if event["event"] == "start":
+            self._console.print(_machine_line(event), soft_wrap=True)
+        elif event["event"] == "measurement":
+            total, steps, seconds = self._state.total_steps, event["steps"], event["elapsed_seconds"]
+            rate = text.count(round(steps / max(seconds, 1e-9)))
+            self._console.print(
+                f"{steps:,} of {total:,} steps, score {text.score(event['score'])}  {rate} steps/s,"
+                f" {text.seconds(seconds)}, {text.seconds(self._state.left_seconds)} left",
+                soft_wrap=True,
+            )
+
+
+class LiveWatcher:
+    """Redraws the state in place."""
+
+    def __init__(self, console: Console, state: TrainingState, stopping: Callable[[], bool]) -> None:
+        self._console, self._state, self._stopping = console, state, stopping
+        self._machine = Machine()
+        self._heard = time.monotonic()
+        self._live = Live(
+            console=console,
+            get_renderable=self._draw,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
+        self._live.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._heard = time.monotonic()
+        self._state = self._state.after(event)
+
+    def _draw(self) -> RenderableType:
+        state = self._state
+        device = "cpu" if state.start is None else str(state.start["device"])
+        now = dataclasses.replace(
+            state,
+            usage=self._machine.sample(device),
+            silent_seconds=time.monotonic() - self._heard,
+            stopping=self._stopping(),
+        )
+        width, height = self._console.size
+        return render(now, width, height)
+
+
+def render(state: TrainingState, width: int, height: int) -> RenderableType:
+    """Returns the dashboard, at most `height - 1` lines of `width` characters."""
+    width = min(width, MAX_WIDTH)
+    top, usage = _heading(state, width), _usage(state, width)
+    left = height - 1 - len(top) - len(usage) - 3  # an empty line between the parts
+    body = _body(state, width, max(left - 1, 0))
+    plot = _score(state, width, left - len(body))
+    parts = [part for part in (top, plot, body, usage) if part]
+    lines = [line for number, part in enumerate(parts) for line in ([Text("")] if number else []) + part]
+    return Group(*lines[: height - 1])
+
+
+def _heading(state: TrainingState, width: int) -> list[Text]:
+    what = "starting" if state.start is None else _machine_line(state.start)
+    lines = [_line(f"training {state.env}: {what}", width, "bold"), _bar(state.fraction, width, "green")]
+    phase, style = _phase(state)
+    line = Text(f"{state.fraction:4.0%}  ", no_wrap=True, overflow="crop")
+    line.append(phase, style=style)
+    if state.curve:
+        last = state.curve[-1]
+        line.append(f"   {text.count(last.steps)} of {text.count(state.total_steps)} steps")
+        line.append(
+            f" in {text.seconds(last.elapsed_seconds)}, {text.count(round(state.steps_per_second or 0))} steps/s"
+        )
+    line.truncate(width, overflow="ellipsis")
+    return [*lines, line]
+
+
+def _phase(state: TrainingState) -> tuple[str, str]:
+    """Returns what the run is doing, and the style in which to say it."""
+    if state.end is not None:
+        return {"result": "done", "failed": "failed"}.get(state.end["event"], "interrupted"), "bold"
+    if state.stopping:
+        return "stopping; Ctrl-C again ends it at once", "bold yellow"
+    if state.trained:
+        return f"evaluating on {state.evaluation_episodes:,} new episodes, {text.seconds(state.silent_seconds)}", "cyan"
+    if state.left_seconds is None:
+        return "waiting for the first measurement" if state.start is not None else "loading", "dim"
+    return f"{text.seconds(state.left_seconds)} left", ""
+
+
+def _score(state: TrainingState, width: int, height: int) -> list[Text]:
+    """Returns the score and its history in at most `height` lines: a plot, or where there is no room a sparkline."""
+    points = [(point.elapsed_seconds, point.score) for point in state.curve if point.score is not None]
+    if height < 1:
+        return []
+    if state.end is not None and state.end.get("score") is not None:
+        heading = f"score {text.score(state.end['score'])} on new episodes"
+        if points:
+            heading += f", {text.score(points[-1][1])} in training"
+    else:
+        heading = f"score {text.score(points[-1][1] if points else None)}"
+    line = _line(heading, width, "bold")
+    plot_height = min(height - 2, MAX_PLOT_HEIGHT)
+    if len(points) < 2:
+        return [line]
+    if plot_height < MIN_HEIGHT:
+        line.append("  " + text.sparkline(state.curve, max(min(width - len(line) - 2, 40), 1)), style="cyan")
+        line.truncate(width)
+        return [line]
+    plot = line_plot(points, width - 1, plot_height)
+    margin = plot[0].index("┤")
+    ends = (text.seconds(points[0][0]), text.seconds(points[-1][0]))
+    axis = f"{'':{margin}}└{ends[0]}{ends[1]:>{max(width - margin - 2 - len(ends[0]), 0)}}"
+    drawn = []
+    for row in plot:
+        of_row = Text(row[: margin + 1], style="dim", no_wrap=True, overflow="crop")
+        of_row.append(row[margin + 1 :], style="cyan")
+        drawn.append(of_row)
+    return [line, *drawn, _line(axis, width, "dim")]
+
+
+def _body(state: TrainingState, width: int, height: int) -> list[Text]:
+    """Returns the losses and the time split, side by side where there is room, in at most `height` lines."""
+    if not state.curve:
+        return []
+    metrics = state.curve[-1].metrics
+    figures = [
+        _line(f"{name:<20}{_figure(key, metrics[key]):>9}", FIGURES_WIDTH) for key, name in _FIGURES if key in metrics
+    ]
+    beside = width >= COLUMNS_WIDTH
+    split = _split(metrics, width - FIGURES_WIDTH if beside else width)
+    if not beside:
+        return [*figures, *split][:height]
+    rows = []
+    for number in range(min(max(len(figures), len(split)), height)):
+        row = Text(no_wrap=True, overflow="crop")
+        row.append_text(figures[number] if number < len(figures) else Text())
+        row.pad_right(FIGURES_WIDTH - len(row))
+        row.append_text(split[number] if number < len(split) else Text())
+        rows.append(row)
+    return rows
+
+
+def _split(metrics: Mapping[str, float], width: int) -> list[Text]:
+    """Returns a row for each section that took any time: its share of the training so far, and a bar."""
+    sections = {name.removesuffix("_seconds"): spent for name, spent in metrics.items() if name.endswith("_seconds")}
+    total = sum(sections.values())
+    rows = []
+    for name, spent in sections.items():
+        if spent > 0:
+            row = _line(f"{name.replace('_', ' '):<16}{spent / total:>6.1%}  ", width)
+            row.append_text(_bar(spent / total, max(width - SHARE_WIDTH, 1), "magenta", empty=False))
+            row.truncate(width)
+            rows.append(row)
+    return rows
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:.1%}" if name in _SHARES else f"{value:.3g}"
+
+
+def _usage(state: TrainingState, width: int) -> list[Text]:
+    usage = state.usage
+    if usage is None:
+        return []
+    line = f"cpu {usage.busy_cores:.1f} of {usage.cores} cores   memory {format_size(usage.memory_bytes)}"
+    line += f" of {format_size(usage.total_bytes)}"
+    if usage.gpu is not None:
+        busy = "" if usage.gpu.utilisation is None else f"{usage.gpu.utilisation:.0%}, "
+        line += f"   gpu {busy}{format_size(usage.gpu.memory_bytes)} of {format_size(usage.gpu.total_bytes)}"
+    return [_line(line, width, "dim")]
+
+
+def _machine_line(start: Mapping[str, Any]) -> str:
+    return (
+        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']},"
+        f" ready in {text.seconds(start['startup_seconds'])}"
+    )
+
+
+def _bar(fraction: float, width: int, style: str, *, empty: bool = True) -> Text:
+    """Returns a bar of `width` characters, drawn to half a character."""
+    halves = round(min(max(fraction, 0.0), 1.0) * 2 * width)
+    bar = Text("━" * (halves // 2) + "╸" * (halves % 2), style=style, no_wrap=True, overflow="crop")
+    if empty:
+        bar.append("━" * (width - len(bar)), style="grey23")
+    return bar
+
+
+def _line(line: str, width: int, style: str = "") -> Text:
+    return Text(text.shorten(line, width), style=style, no_wrap=True, overflow="crop")
