@@ -34,12 +34,12 @@ class Scaler:
         A step that was left out counts as a norm of 0.
         """
         if not self._scaler.is_enabled():
-            norm = nn.utils.clip_grad_norm_(weights, max_norm)
+            norm = _clip_(weights, max_norm)
             optimizer.step()
             return norm
         for part in optimizer.parts:
             self._scaler.unscale_(part)
-        norm = nn.utils.clip_grad_norm_(weights, max_norm)
+        norm = _clip_(weights, max_norm)
         for part in optimizer.parts:
             self._scaler.step(part)
         self._scaler.update()
@@ -58,3 +58,14 @@ class Scaler:
         """Goes on where `state` was taken."""
         if self._scaler.is_enabled():
             self._scaler.load_state_dict({name: tensor.item() for name, tensor in state.items()})
+
+
+def _clip_(weights: nn.Parameter, max_norm: float) -> torch.Tensor:
+    """Scales the gradient down to `max_norm` and returns its norm before.
+
+    torch's own takes three times as long: it is made for lists of parameters, and this is one.
+    """
+    assert weights.grad is not None
+    norm = torch.linalg.vector_norm(weights.grad)
+    weights.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+    return norm
