@@ -33,6 +33,19 @@ def rows(name: str, tensor: torch.Tensor, *shape: int) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.stride(0)
 
 
+def strided(name: str, tensor: torch.Tensor, *shape: int) -> tuple[int, int]:
+    """Returns where a float32 tensor's first row lies and the distance, in elements, between rows, all as far apart.
+
+    Raises:
+        ValueError: it is not such a tensor of this shape (three dimensions) on the CPU.
+    """
+    if tensor.shape == shape and tensor.stride(0) == shape[1] * tensor.stride(1):
+        return rows(name, tensor.flatten(0, 1), shape[0] * shape[1], shape[2])
+    if tensor.shape == shape and 1 in shape[:2]:  # one step or one agent: its stride says nothing
+        return rows(name, tensor.squeeze(1 if shape[1] == 1 else 0), shape[0] * shape[1], shape[2])
+    raise _unfit(name, tensor, shape, torch.float32, "row-contiguous")
+
+
 def _unfit(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, order: str) -> ValueError:
     return ValueError(
         f"{name} must be a {order} {dtype} CPU tensor of shape {tuple(shape)}, got {tensor.dtype} on {tensor.device}, "

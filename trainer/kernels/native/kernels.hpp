@@ -45,11 +45,42 @@ struct PpoArguments {
     float clip, clip_value, value, entropy;
 };
 
+// recurrent.hpp; `T x agents x ...`. The forward pass writes hidden, h and c, and where they are given `gates` (after
+// their functions), `cells` and `previous` (h before each step); the backward pass reads by_hidden, gates and cells and
+// writes by_gates. `packed` are the recurrent weights as lstm_pack leaves them for that direction.
+struct LstmArguments {
+    const float *gates_x, *packed, *h0, *c0;
+    const std::uint8_t *resets;
+    float *hidden, *h, *c, *gates, *cells, *previous;
+    const float *by_hidden;
+    float *by_gates;
+    size_t steps, agents, units;
+};
+
+// recurrent.hpp; `stride` is the distance between rows of gates and of candidates.
+struct MinGruArguments {
+    const float *gates, *candidates;
+    size_t stride;
+    const float *h0;
+    const std::uint8_t *resets;
+    float *hidden;
+    const float *by_hidden;
+    float *by_gates, *by_candidates;
+    size_t steps, agents, units;
+};
+
 struct Kernels {
     const char *name;
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
     void (*sample)(const SampleArguments, size_t begin, size_t end);
     void (*ppo_gradient)(const PpoArguments, size_t begin, size_t end);
+    size_t (*lstm_packed_floats)(size_t units, bool backward);
+    void (*lstm_pack)(const float *w_hh, size_t units, bool backward, float *packed);
+    size_t (*lstm_scratch_floats)(size_t units);
+    void (*lstm_forward)(LstmArguments, size_t begin, size_t end, float *scratch);
+    void (*lstm_backward)(LstmArguments, size_t begin, size_t end, float *scratch);
+    void (*mingru_forward)(MinGruArguments, size_t begin, size_t end);
+    void (*mingru_backward)(MinGruArguments, size_t begin, size_t end, float *scratch);  // `units` floats
     // y = f(x) for each number, for the tests: function 0 exp, 1 log, 2 sigmoid, 3 tanh.
     void (*elementwise)(int function, const float *x, float *y, size_t begin, size_t end);
 };

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -57,20 +58,20 @@ void set_threads(size_t threads) {
     num_threads = threads;
 }
 
-// Calls work(begin, end) on parts of 0 .. size, whole multiples of 16 but for the last; on one thread where `size` is
-// less than `grain`, below which waking the others does not pay.
+// Calls work(begin, end, chunk) on parts of 0 .. size, whole multiples of 16 but for the last; on one thread where
+// `size` is less than `grain`, below which waking the others does not pay.
 template <typename Work>
 void split(size_t size, size_t grain, const Work &work) {
     const py::gil_scoped_release release;
     if (size < grain || num_threads == 1) {
-        work(size_t{0}, size);
+        work(size_t{0}, size, size_t{0});
         return;
     }
     const std::lock_guard<std::mutex> lock(mutex);
-    const size_t part = (size / chunks + 16) / 16 * 16;
+    const size_t part = ((size + chunks - 1) / chunks + 15) / 16 * 16;
     pool->run([&](size_t chunk) {
         const size_t begin = std::min(size, chunk * part), end = std::min(size, begin + part);
-        if (begin < end) work(begin, end);
+        if (begin < end) work(begin, end, chunk);
     });
 }
 
@@ -87,7 +88,8 @@ void advantages(Address rewards, Address values, Address ends, Address ratios, A
                                 gae_lambda,
                                 rho_clip,
                                 c_clip};
-    split(agents, 262144 / std::max<size_t>(steps, 1), [&](size_t b, size_t e) { kernels->advantages(a, b, e); });
+    split(agents, 262144 / std::max<size_t>(steps, 1),
+          [&](size_t b, size_t e, size_t) { kernels->advantages(a, b, e); });
 }
 
 void sample(Address logits, size_t stride, size_t actions, size_t batch, Address uniform, Address choices,
@@ -95,7 +97,7 @@ void sample(Address logits, size_t stride, size_t actions, size_t batch, Address
     const SampleArguments a{
         at<float>(logits),  stride, actions, at<float>(uniform), at<std::int32_t>(choices), choice_stride,
         at<float>(logprobs)};
-    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e) { kernels->sample(a, b, e); });
+    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->sample(a, b, e); });
 }
 
 void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t batch, Address choices, bool wide,
@@ -120,7 +122,107 @@ void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t b
                          clip_value,
                          value,
                          entropy};
-    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e) { kernels->ppo_gradient(a, b, e); });
+    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
+}
+
+using Floats = std::unique_ptr<float[]>;  // not zeroed
+
+Floats packed(const float *w_hh, size_t units, bool backward) {
+    Floats out(new float[kernels->lstm_packed_floats(units, backward)]);
+    kernels->lstm_pack(w_hh, units, backward, out.get());
+    return out;
+}
+
+// Agents of a call from which threads are worth waking, given the multiply-adds of one.
+size_t recurrent_grain(size_t work) { return 500000 / std::max<size_t>(work, 1) + 2; }
+
+void lstm_forward(Address gates_x, Address w_hh, Address h0, Address c0, Address resets, Address hidden, Address h,
+                  Address c, Address gates, Address cells, Address previous, size_t steps, size_t agents,
+                  size_t units) {
+    const Floats weights = packed(at<float>(w_hh), units, false);
+    const size_t floats = kernels->lstm_scratch_floats(units);
+    const Floats scratch(new float[floats * chunks]);
+    const LstmArguments a{at<float>(gates_x),
+                          weights.get(),
+                          at<float>(h0),
+                          at<float>(c0),
+                          at<std::uint8_t>(resets),
+                          at<float>(hidden),
+                          at<float>(h),
+                          at<float>(c),
+                          at<float>(gates),
+                          at<float>(cells),
+                          at<float>(previous),
+                          nullptr,
+                          nullptr,
+                          steps,
+                          agents,
+                          units};
+    split(agents, recurrent_grain(steps * units * units),
+          [&](size_t b, size_t e, size_t chunk) { kernels->lstm_forward(a, b, e, scratch.get() + floats * chunk); });
+}
+
+void lstm_backward(Address w_hh, Address c0, Address resets, Address gates, Address cells, Address by_hidden,
+                   Address by_gates, size_t steps, size_t agents, size_t units) {
+    const Floats weights = packed(at<float>(w_hh), units, true);
+    const size_t floats = kernels->lstm_scratch_floats(units);
+    const Floats scratch(new float[floats * chunks]);
+    const LstmArguments a{nullptr,
+                          weights.get(),
+                          nullptr,
+                          at<float>(c0),
+                          at<std::uint8_t>(resets),
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          at<float>(gates),
+                          at<float>(cells),
+                          nullptr,
+                          at<float>(by_hidden),
+                          at<float>(by_gates),
+                          steps,
+                          agents,
+                          units};
+    split(agents, recurrent_grain(steps * units * units),
+          [&](size_t b, size_t e, size_t chunk) { kernels->lstm_backward(a, b, e, scratch.get() + floats * chunk); });
+}
+
+void mingru_forward(Address gates, Address candidates, size_t stride, Address h0, Address resets, Address hidden,
+                    size_t steps, size_t agents, size_t units) {
+    const MinGruArguments a{at<float>(gates),
+                            at<float>(candidates),
+                            stride,
+                            at<float>(h0),
+                            at<std::uint8_t>(resets),
+                            at<float>(hidden),
+                            nullptr,
+                            nullptr,
+                            nullptr,
+                            steps,
+                            agents,
+                            units};
+    split(agents, recurrent_grain(steps * units * 8),
+          [&](size_t b, size_t e, size_t) { kernels->mingru_forward(a, b, e); });
+}
+
+void mingru_backward(Address gates, Address candidates, size_t stride, Address h0, Address resets, Address hidden,
+                     Address by_hidden, Address by_gates, Address by_candidates, size_t steps, size_t agents,
+                     size_t units) {
+    const Floats scratch(new float[units * chunks]);
+    const MinGruArguments a{at<float>(gates),
+                            at<float>(candidates),
+                            stride,
+                            at<float>(h0),
+                            at<std::uint8_t>(resets),
+                            at<float>(hidden),
+                            at<float>(by_hidden),
+                            at<float>(by_gates),
+                            at<float>(by_candidates),
+                            steps,
+                            agents,
+                            units};
+    split(agents, recurrent_grain(steps * units * 8),
+          [&](size_t b, size_t e, size_t chunk) { kernels->mingru_backward(a, b, e, scratch.get() + units * chunk); });
 }
 
 void elementwise(int function, Address x, Address y, size_t size) {
@@ -156,4 +258,8 @@ PYBIND11_MODULE(_native, m) {
     m.def("advantages", &advantages);
     m.def("sample", &sample);
     m.def("ppo_gradient", &ppo_gradient);
+    m.def("lstm_forward", &lstm_forward);
+    m.def("lstm_backward", &lstm_backward);
+    m.def("mingru_forward", &mingru_forward);
+    m.def("mingru_backward", &mingru_backward);
 }

@@ -1,0 +1,106 @@
+// Matrix products of float32 for operands that fit into a core's own caches: C = start + A B, a tile of C at a time in
+// registers. A may lie in any order; B has rows of whole vectors: packed into panels (a panel's rows follow each other,
+// so that it fills the first cache without gaps), or as it is.
+//
+// Sums run over k in order, so a row of C does not depend on how many rows are computed with it.
+#pragma once
+
+#include "kernels.hpp"
+
+namespace PROTEIN_ISA {
+
+#if defined(__AVX512F__)
+constexpr size_t lanes = 16, panel_vectors = 4;
+#elif defined(__AVX__)
+constexpr size_t lanes = 8, panel_vectors = 2;
+#else
+constexpr size_t lanes = 4, panel_vectors = 2;
+#endif
+typedef float Vector __attribute__((vector_size(lanes * sizeof(float)), aligned(sizeof(float)), may_alias));
+
+constexpr size_t panel = panel_vectors * lanes;
+constexpr size_t tile_rows = 6;  // with a panel's vectors as many accumulators as the registers hold
+
+// Columns with which a row is whole vectors.
+static inline size_t padded(size_t columns) { return (columns + lanes - 1) / lanes * lanes; }
+
+// A(i, k) = at[i * row + k * column].
+struct Left {
+    const float *at;
+    size_t row, column;
+};
+
+// What C begins from: nothing, the same row for all (stride 0), or a matrix, C itself perhaps.
+struct Start {
+    const float *at;
+    size_t stride;
+};
+
+template <size_t rows, size_t vectors>
+static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, Start start, bool relu, float *c,
+                        size_t c_stride) {
+    Vector sum[rows][vectors];
+    for (size_t i = 0; i < rows; ++i)
+        for (size_t v = 0; v < vectors; ++v)
+            sum[i][v] =
+                start.at ? *reinterpret_cast<const Vector *>(start.at + i * start.stride + v * lanes) : Vector{};
+    for (size_t k = 0; k < depth; ++k) {
+        Vector row[vectors];
+        for (size_t v = 0; v < vectors; ++v) row[v] = *reinterpret_cast<const Vector *>(b + k * b_stride + v * lanes);
+        for (size_t i = 0; i < rows; ++i) {
+            const float factor = a.at[i * a.row + k * a.column];
+            for (size_t v = 0; v < vectors; ++v) sum[i][v] += factor * row[v];
+        }
+    }
+    for (size_t i = 0; i < rows; ++i)
+        for (size_t v = 0; v < vectors; ++v) {
+            const Vector x = sum[i][v];
+            *reinterpret_cast<Vector *>(c + i * c_stride + v * lanes) = relu ? (x < 0.f ? Vector{} : x) : x;
+        }
+}
+
+template <size_t vectors>
+static void panel_product(Left a, size_t rows, const float *b, size_t b_stride, size_t depth, Start start, bool relu,
+                          float *c, size_t c_stride) {
+    const auto next = [&](size_t done) {
+        a.at += done * a.row;
+        start.at += start.at ? done * start.stride : 0;
+        c += done * c_stride;
+        rows -= done;
+    };
+    for (; rows >= tile_rows; next(tile_rows))
+        tile<tile_rows, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
+    for (; rows >= 4; next(4)) tile<4, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
+    for (; rows >= 2; next(2)) tile<2, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
+    if (rows) tile<1, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
+}
+
+// C (rows x padded(columns)) = start + A (rows x depth) B. `b_stride` 0: B was packed.
+static void product(Left a, size_t rows, const float *b, size_t b_stride, size_t depth, size_t columns, Start start,
+                    bool relu, float *c, size_t c_stride) {
+    const size_t end = padded(columns);
+    for (size_t j = 0; j < end; j += panel) {
+        const size_t width = end - j < panel ? end - j : panel;
+        const float *right = b_stride ? b + j : b + j * depth;
+        const size_t stride = b_stride ? b_stride : width;
+        const Start from = {start.at ? start.at + j : nullptr, start.stride};
+        const size_t vectors = width / lanes;
+        if (vectors == 1) panel_product<1>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
+        if (vectors == 2) panel_product<2>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
+        if constexpr (panel_vectors == 4) {
+            if (vectors == 3) panel_product<3>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
+            if (vectors == 4) panel_product<4>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
+        }
+    }
+}
+
+// Packs B(k, j) = at[k * row + j * column], padded with zeros, into depth * padded(columns) floats.
+static void pack(Left b, size_t depth, size_t columns, float *out) {
+    for (size_t j = 0; j < padded(columns); j += panel) {
+        const size_t width = padded(columns) - j < panel ? padded(columns) - j : panel;
+        for (size_t k = 0; k < depth; ++k)
+            for (size_t i = 0; i < width; ++i) *out++ = j + i < columns ? b.at[k * b.row + (j + i) * b.column] : 0.f;
+    }
+}
+
+}  // namespace PROTEIN_ISA
