@@ -11,12 +11,12 @@ CPU = torch.device("cpu")
 def test_threads_and_kernels_follow_from_the_size_of_the_work_and_are_restored() -> None:
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     with Arithmetic(CPU, threads=2) as arithmetic:
-        arithmetic.prepare(rows=64, inputs=8, hidden=64)
+        arithmetic.prepare(samples=64, weights=64 * 64)
         assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
-        arithmetic.prepare(rows=8192, inputs=8, hidden=256)
+        arithmetic.prepare(samples=8192, weights=256 * 256)
         assert torch.get_num_threads() == 2
         assert torch.get_float32_matmul_precision() == ("medium" if arithmetic.allowed else "highest")
-        arithmetic.prepare(rows=64, inputs=8, hidden=64)
+        arithmetic.prepare(samples=64, weights=64 * 64)
         assert torch.get_num_threads() == 1
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
 
@@ -25,7 +25,7 @@ def test_large_products_keep_the_precision_of_float32() -> None:
     """Whatever this machine's kernels do: float32 rounds to 1e-7, bfloat16 would to 1e-2."""
     x, w = torch.rand(8192, 64), torch.rand(64, 64)
     with Arithmetic(CPU, threads=1) as arithmetic:
-        arithmetic.prepare(rows=8192, inputs=64, hidden=64)
+        arithmetic.prepare(samples=8192, weights=64 * 64)
         for product, exact in ((x @ w, x.double() @ w.double()), (x.t() @ x, x.t().double() @ x.double())):
             assert ((product - exact).abs().max() / exact.abs().max()).item() < 1e-5
 
@@ -33,7 +33,7 @@ def test_large_products_keep_the_precision_of_float32() -> None:
 def test_kernels_that_lose_precision_are_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "_probe_error", lambda: 1e-3)
     with Arithmetic(CPU, threads=1) as arithmetic:
-        arithmetic.prepare(rows=8192, inputs=8, hidden=256)
+        arithmetic.prepare(samples=8192, weights=256 * 256)
         assert torch.get_float32_matmul_precision() == "highest"
 
 

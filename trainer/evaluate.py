@@ -71,7 +71,7 @@ def evaluate(
     policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
     checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
     with Arithmetic(where, count, config.train.precision) as arithmetic:
-        arithmetic.prepare(envs.num_agents, envs.spec.observation_size, config.policy.hidden_size)
+        arithmetic.prepare(envs.num_agents, policy.largest_layer)
         try:
             return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
         finally:

@@ -131,6 +131,11 @@ class Policy(nn.Module):
         return self.action_rows + self.value_head.rows
 
     @property
+    def largest_layer(self) -> int:
+        """Weights of the largest layer: what decides how a product is best done."""
+        return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is nothing but an MLP and a linear output: the case that the hot path writes out."""
         return isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None

@@ -19,6 +19,7 @@ import torch
 
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
+from trainer.kernels import get_threads, set_threads
 
 FULL = ("fp32", "tf32")  # precisions that need no autocast
 
@@ -97,8 +98,9 @@ class Arithmetic:
         self.allowed = False
 
     def __enter__(self) -> "Arithmetic":
-        self._found = torch.get_num_threads(), torch.get_float32_matmul_precision()
+        self._found = torch.get_num_threads(), torch.get_float32_matmul_precision(), get_threads()
         if self._on_host:
+            set_threads(self._threads)
             torch.set_num_threads(1)
             torch.set_float32_matmul_precision("medium")
             self.allowed = _probe_error() <= FP32_TOLERANCE
@@ -110,12 +112,13 @@ class Arithmetic:
     def __exit__(self, *_: object) -> None:
         torch.set_num_threads(self._found[0])
         torch.set_float32_matmul_precision(self._found[1])
+        set_threads(self._found[2])
 
-    def prepare(self, rows: int, inputs: int, hidden: int) -> None:
-        """Sets threads and kernels for products of `rows x hidden` by `hidden x max(inputs, hidden)`."""
+    def prepare(self, samples: int, weights: int) -> None:
+        """Sets threads and kernels for a network whose largest layer has `weights` weights, on `samples` samples."""
         if not self._on_host:
             return
-        flops = 2.0 * rows * hidden * max(inputs, hidden)
+        flops = 2.0 * samples * weights
         torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
         fast = self.allowed and flops >= ONEDNN_FLOPS
         torch.set_float32_matmul_precision("medium" if fast else "highest")

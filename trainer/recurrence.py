@@ -12,34 +12,7 @@ exploration of recurrent network architectures".
 import torch
 from torch import nn
 
-
-def lstm_sequence(
-    gates: torch.Tensor, weight: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, resets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Runs an LSTM over `T x M x 4H` gates."""
-    outputs = []
-    for t in range(gates.shape[0]):
-        keep = resets[t].logical_not().unsqueeze(1)
-        hidden, cell = hidden * keep, cell * keep
-        i, f, g, o = (gates[t] + hidden @ weight.t()).chunk(4, 1)
-        cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
-        hidden = torch.sigmoid(o) * torch.tanh(cell)
-        outputs.append(hidden)
-    return torch.stack(outputs), hidden.detach(), cell.detach()
-
-
-def mingru_sequence(
-    gates: torch.Tensor, candidates: torch.Tensor, hidden: torch.Tensor, resets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Runs a minGRU over `T x M x H` gates and candidates."""
-    z = torch.sigmoid(gates)
-    g = torch.where(candidates >= 0, candidates + 0.5, torch.sigmoid(candidates))
-    outputs = []
-    for t in range(gates.shape[0]):
-        hidden = hidden * resets[t].logical_not().unsqueeze(1)
-        hidden = (1 - z[t]) * hidden + z[t] * g[t]
-        outputs.append(hidden)
-    return torch.stack(outputs), hidden.detach()
+from trainer.kernels import lstm_sequence, mingru_sequence
 
 
 class LSTM(nn.Module):
@@ -97,5 +70,5 @@ class MinGRU(nn.Module):
         if resets is None:
             resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
         gates, candidates = self.input(inputs).float().chunk(2, dim=-1)
-        outputs, state = mingru_sequence(gates.contiguous(), candidates.contiguous(), state, resets)
+        outputs, state = mingru_sequence(gates, candidates, state, resets)
         return inputs.float() + outputs, state

@@ -302,7 +302,7 @@ class _Training:
         return stopped
 
     def _prepare(self, rows: int) -> None:
-        self._arithmetic.prepare(rows, self._spec.observation_size, self._config.policy.hidden_size)
+        self._arithmetic.prepare(rows, self._policy.largest_layer)
 
     def _measure(self) -> None:
         seconds = self._stopwatch.seconds
