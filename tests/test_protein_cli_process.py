@@ -58,16 +58,21 @@ def start(line: str) -> subprocess.Popen[str]:
 
 
 def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(shlex.split("train --env pong --config small.toml --checkpoint out/copy.safetensors")) == 0
+    flags = "--checkpoint out/copy.safetensors --profile --trace out/trace.json"
+    assert main(shlex.split(f"train --env pong --config small.toml {flags}")) == 0
     text = capsys.readouterr().out
     assert re.search(r"^4,096 of 4,000 steps, score .* left$|^4,\d+ of 4,000 steps", text, re.MULTILINE)
     assert re.search(r"steps in \S+ of training; checkpoint: out/copy.safetensors\n", text)
     assert re.search(r"^score -\d+\.\d\d \(deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
+    assert re.search(r"^sum +\d+\.\d{3} +100\.0% +[\d,.]+$", text, re.MULTILINE)
+    assert "trace: out/trace.json; open it at " in text
+    assert json.loads((folder / "out" / "trace.json").read_text())["otherData"] == {"dropped_intervals": 0}
     (own,) = folder.glob("runs/train/pong-*/checkpoint.safetensors")
     assert own.read_bytes() == (folder / "out" / "copy.safetensors").read_bytes()
     events = [json.loads(line) for line in (own.parent / "measurements.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in events] == ["start", "measurement", "result"]
-    assert events[1]["steps"] == events[2]["steps"] == 4096
+    assert (events[0]["event"], events[-1]["event"]) == ("start", "result")
+    assert {event["event"] for event in events[1:-1]} == {"measurement"}
+    assert events[-2]["steps"] == events[-1]["steps"] >= 4000
 
     assert main(shlex.split("eval --checkpoint out/copy.safetensors --episodes 6 --seed 3 --json")) == 0
     first = json.loads(capsys.readouterr().out)
@@ -83,7 +88,14 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
 def test_a_checkpoint_that_cannot_be_played_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = RunConfig.from_dict({"env": {"name": "breakout"}})
     other = checkpoints.Checkpoint(
-        config=config, observation_size=9, num_actions=3, steps=0, elapsed_seconds=0.0, score=None, tensors={}
+        config=config,
+        observation_shape=(9,),
+        action_sizes=(3,),
+        continuous_actions=0,
+        steps=0,
+        elapsed_seconds=0.0,
+        score=None,
+        tensors={},
     )
     checkpoints.write(folder / "other.safetensors", other)
     (folder / "text.safetensors").write_text("no checkpoint")

@@ -50,6 +50,31 @@ def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> Non
     assert events[0]["startup_seconds"] > 0
 
 
+def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    process = start("--config", write_config(tmp_path), "--profile", "--trace", str(trace))
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    table = [line for line in err.splitlines() if not line.startswith("warning: ")][1:]
+    rows = {line[:19].strip(): float(line[19:].split()[0]) for line in table}
+    assert [json.loads(line)["event"] for line in out.splitlines()][-1] == "result"
+    total = rows.pop("sum")
+    assert rows.pop("wall clock") >= total > 0
+    assert {"environment", "rollout forward", "update forward", "update backward", "optimizer"} <= set(rows)
+    assert sum(rows.values()) == pytest.approx(total, abs=0.005)
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert sum(event["dur"] for event in events) * 1e-6 == pytest.approx(total, abs=0.005)
+    named = {event["name"].replace("_", " ") for event in events}
+    assert {name for name, spent in rows.items() if spent} <= named <= set(rows)
+
+
+def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
+    process = start("--config", write_config(tmp_path), "--trace", str(tmp_path / "none" / "trace.json"))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("error: --trace ") and "cannot be written (No such file or directory)" in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) -> None:
     config = write_config(tmp_path, total_timesteps=5_000_000)

@@ -71,6 +71,20 @@ def test_the_running_section_is_not_yet_counted_and_may_be_entered_again(clock: 
     assert (watch.seconds["copy"], watch.total, watch.paused_seconds) == (5.0, 5.0, 0.0)
 
 
+def test_reset_forgets_what_was_no_training(clock: Clock, tmp_path: Path) -> None:
+    watch = Stopwatch(CPU, trace=True)
+    iterations(watch, clock, 3)
+    watch.switch("copy")
+    watch.reset()
+    assert (watch.total, watch.paused_seconds, set(watch.seconds)) == (0.0, 0.0, set(SECTIONS))
+    clock.pass_(30.0)
+    iterations(watch, clock, 2)
+    assert (watch.total, watch.paused_seconds) == (3.5, 8.0)
+    watch.write_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"][1:]
+    assert (len(events), events[0]["ts"]) == (6, 0.0)
+
+
 def test_a_section_that_is_none_is_refused_where_it_is_entered() -> None:
     with pytest.raises(AssertionError, match="enviroment"):
         Stopwatch(CPU).switch("enviroment")

@@ -1,7 +1,8 @@
 """The command line of one run: `python -m trainer --config FILE --directory DIR [--train.learning-rate 1e-3 ...]`.
 
-Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. Exit codes: 0, 1 (the work
-failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
+Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. There `--profile`
+says where the time went; `--trace FILE` writes its last moments for ui.perfetto.dev or chrome://tracing. Exit codes: 0,
+1 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
 """
 
 import time
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--resume", type=Path)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--trace", type=Path)
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
     # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
@@ -46,6 +49,11 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         print("error: nobody reads the events any more: stopped", file=sys.stderr)
         return 1
+    except OSError as error:
+        if ours.trace is None or error.filename != str(ours.trace):
+            raise
+        print(f"error: --trace {ours.trace} cannot be written ({error.strerror}): give another path", file=sys.stderr)
+        return 2
 
 
 def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, stop: threading.Event) -> int:
@@ -55,17 +63,41 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, st
             configs.RunConfig,
             default=base,
             args=overrides,
-            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT]",
+            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--profile] [--trace FILE]",
             description="Trains one agent, reporting JSON lines.",
         )
         config.validate()
+
+        from trainer.precision import resolve_device  # torch is imported here: --help and a bad config answer at once
+        from trainer.profile import Profiler
+        from trainer.run import run
+        from trainer.stopwatch import Stopwatch
+
+        if ours.trace is not None:
+            ours.trace.touch()
+        stopwatch = Stopwatch(
+            resolve_device(config.train.device),
+            exact=ours.profile or ours.trace is not None,
+            trace=ours.trace is not None,
+        )
+        profiler = Profiler(stopwatch, report)
     except TrainerError as error:
         report({"event": "failed", "reason": error.reason, "message": str(error), "steps": 0, "elapsed_seconds": 0.0})
         raise
 
-    from trainer.run import run  # torch is imported here, so that --help and a bad config answer at once
-
-    result = run(config, directory=ours.directory, report=report, stop=stop, resume=ours.resume, started=_STARTED)
+    result = run(
+        config,
+        directory=ours.directory,
+        report=profiler,
+        stop=stop,
+        resume=ours.resume,
+        started=_STARTED,
+        stopwatch=stopwatch,
+    )
+    if ours.profile:
+        print("\n".join(profiler.profile().lines()), file=sys.stderr)
+    if ours.trace is not None:
+        stopwatch.write_trace(ours.trace)
     return 130 if result.interrupted else 0
 
 

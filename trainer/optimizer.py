@@ -57,6 +57,11 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = rate
 
+    @property
+    def learning_rate(self) -> float:
+        """The step size now."""
+        return float(self.parts[0].param_groups[0]["lr"])
+
     def step(self) -> None:
         for part in self.parts:
             part.step()

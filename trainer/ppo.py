@@ -193,8 +193,13 @@ class PPO:
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
             self._gradients.forward = eager
-        self._stopwatch.stop()
+        self._stopwatch.reset()
         return time.perf_counter() - began
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size of the last update."""
+        return self._optimizer.learning_rate
 
     def update(self, batch: Batch, progress: float) -> dict[str, float]:
         """Goes over the batch `update_epochs` times in minibatches of segments; returns the figures of the last one.

@@ -73,6 +73,14 @@ class Stopwatch:
         if self._section is not None:
             self._change(None)
 
+    def reset(self) -> None:
+        """Stops and forgets everything: what came before, as compiling does, was no training."""
+        self.stop()
+        self.seconds = dict.fromkeys(SECTIONS, 0.0)
+        self.paused_seconds, self._origin, self._num_intervals = 0.0, None, 0
+        if self._intervals is not None:
+            self._intervals.clear()
+
     @property
     def total(self) -> float:
         """Seconds of all sections, without the one that is running."""

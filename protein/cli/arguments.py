@@ -73,6 +73,10 @@ class Train(Stored):
     """A TOML file of your own, laid over configs/default.toml and the environment's."""
     checkpoint: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Where to leave a copy of the final checkpoint, besides the run's own folder in runs/train."""
+    profile: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Say at the end where the time went. On a GPU each step then waits for the device, which is slower."""
+    trace: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """Write the last intervals of the profile as a Chrome trace, for ui.perfetto.dev or chrome://tracing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def run(command: Command) -> int:
     config = _config(arguments, command.values, console)
     check_batch(config, envs_c.spec(config.env.name).agents_per_env)
     copy = arguments.checkpoint
-    for flag, path in (("--checkpoint", copy),):
+    for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
         if path is not None:  # found out now, not after an hour of training
             _require_file(flag, path)
     with writing(RUNS):
@@ -56,14 +56,28 @@ def run(command: Command) -> int:
         _Recorder(directory / MEASUREMENTS, watcher) as report,
     ):
         from trainer import checkpoint as checkpoints  # torch takes seconds to import: what is wrong is said before
+        from trainer.precision import resolve_device
+        from trainer.profile import Profiler
         from trainer.run import run as run_training
+        from trainer.stopwatch import Stopwatch
 
-        result = run_training(config, directory=directory, report=report, stop=stop)
+        exact = arguments.profile or arguments.trace is not None
+        stopwatch = Stopwatch(resolve_device(config.train.device), exact=exact, trace=arguments.trace is not None)
+        profiler = Profiler(stopwatch, report)
+        result = run_training(config, directory=directory, report=profiler, stop=stop, stopwatch=stopwatch)
     assert result.checkpoint is not None
     where = result.checkpoint
     if copy is not None:
         checkpoints.replace_file(copy, where.read_bytes())
         where = copy
+    if arguments.profile:
+        console.print("\n".join(profiler.profile().lines()), soft_wrap=True)
+    if arguments.trace is not None:
+        with writing(arguments.trace):
+            stopwatch.write_trace(arguments.trace)
+        console.print(
+            f"trace: {arguments.trace}; open it at https://ui.perfetto.dev or chrome://tracing", soft_wrap=True
+        )
     trained = f"{result.steps:,} steps in {text.seconds(result.elapsed_seconds)} of training"
     if result.interrupted:
         console.print(f"interrupted after {trained}; checkpoint: {where}", soft_wrap=True)
