@@ -204,6 +204,7 @@ class _Training:
             {
                 "event": "start",
                 "env": self._config.env.name,
+                "steps": self.steps,  # above 0 where a run is resumed
                 "device": str(self._device),
                 "threads": self._threads,
                 "parameters": sum(p.numel() for p in self._policy.parameters()),
@@ -314,6 +315,7 @@ class _Training:
                 "score": self._train_score(),
                 "metrics": {
                     **self._figures,
+                    "learning_rate": self._ppo.learning_rate,
                     "episodes": self._episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
