@@ -12,7 +12,7 @@ import pytest
 from viewing import STORED, fill_store, store_url, stored_layers
 
 import storage
-from protein.cli import main, stores
+from protein.cli import main, stores, sweep
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
 from trainer.config import RunConfig
@@ -156,7 +156,27 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
 def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
     (pong,) = (spec for spec in run.json("envs --json") if spec["name"] == "pong")
     assert pong["score_range"] == [-21.0, 21.0]
+    assert (pong["observation_shape"], pong["action_sizes"], pong["continuous_actions"]) == ([8], [3], 0)
     assert re.search(r"^pong +8 +3 +1 +-21 to 21 +20 ", run("envs"), re.MULTILINE)
+
+
+def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folder: Path) -> None:
+    command = parse(shlex.split("sweep --env gym:CartPole-v1"))
+    spec, _ = sweep._define(command.arguments, command.values)
+    assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
+
+
+def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
+    for command in ("train", "sweep"):
+        assert re.fullmatch(
+            r"cannot make 'gym:CartPool-v1': .*Did you mean: `CartPole`\?",
+            run.error(f"{command} --env gym:CartPool-v1"),
+        )
+        assert run.error(f"{command} --env python:no_such:Env") == (
+            "cannot make 'python:no_such:Env': No module named 'no_such'"
+        )
+        assert "did you mean 'gym'" in run.error(f"{command} --env gmy:CartPole-v1")
+    assert list(folder.iterdir()) == []
 
 
 def test_the_store_may_be_named_by_the_environment(

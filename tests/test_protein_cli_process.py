@@ -57,6 +57,14 @@ def start(line: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*PROGRAM, *shlex.split(line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def test_a_gymnasium_environment_is_trained_and_played(folder: Path) -> None:
+    trained = run("train --env gym:CartPole-v1 --config small.toml --checkpoint best.safetensors").stdout
+    assert "runs/train/gym-CartPole-v1-" in trained
+    played = json.loads(run("eval --checkpoint best.safetensors --episodes 6 --json").stdout)
+    assert played["env"] == "gym:CartPole-v1"
+    assert len(played["scores"]) == 6 and all(8 <= score <= 500 for score in played["scores"])
+
+
 def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--checkpoint out/copy.safetensors --profile --trace out/trace.json"
     assert main(shlex.split(f"train --env pong --config small.toml {flags}")) == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from protein.config.layers import Layers, flatten, value_types
-from protein.config.resolve import CONFIG_DIRECTORY, find_env, load, make_space, start_params
+from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.write import merge_params, to_toml
 from protein.errors import ConfigError, SpaceError, UsageError
@@ -289,6 +289,22 @@ def test_the_environment_is_the_flags_or_the_files(folder: Path) -> None:
         find_env("pung", None, ["go", "pong"])
     with pytest.raises(UsageError, match=r"^--env go contradicts own.toml, which is for 'pong'; drop one of the two$"):
         find_env("go", own, ["go", "pong"])
+
+
+def test_environments_in_python_have_names_with_a_kind_and_a_file_of_their_own(folder: Path) -> None:
+    assert find_env("gym:ALE/Pong-v5", None, ["pong"]) == "gym:ALE/Pong-v5"
+    assert file_name("gym:ALE/Pong-v5") == "gym-ALE-Pong-v5"
+    assert file_name("python:my.module:Env") == "python-my.module-Env"
+    (folder / "python.toml").write_text("[env]\nnum_envs = 32\nframe_skip = 2\n")
+    (folder / "gym-ALE-Pong-v5.toml").write_text("[env]\nframe_skip = 4\n")
+    values = {env: load(env, directory=folder).values() for env in ("gym:ALE/Pong-v5", "python:my:Env", "breakout")}
+    assert [(of["env.num_envs"], of["env.frame_skip"]) for of in values.values()] == [(32, 4), (32, 2), (1024, 1)]
+    assert [of["env.name"] for of in values.values()] == list(values)
+
+
+def test_an_environment_without_a_file_can_be_swept_where_it_is_in_python() -> None:
+    space = make_space(load("gym:CartPole-v1"))
+    assert {"train.total_timesteps", "train.learning_rate", "train.minibatch_size"} < set(space.names)
 
 
 def test_a_written_config_reads_back_to_the_same_values_and_the_same_space(folder: Path) -> None:

@@ -15,4 +15,8 @@ def run(command: Command) -> int:
         return 0
     console = tables.make_console()
     console.print(tables.envs(specs, console.width))
+    console.print(
+        "\nalso gym:ID, any environment of Gymnasium, and python:MODULE:NAME, one of your own: docs/environments.md",
+        soft_wrap=True,
+    )
     return 0

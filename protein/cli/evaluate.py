@@ -1,12 +1,15 @@
 """`protein eval`: plays episodes with a checkpoint."""
 
 import dataclasses
+import os
 
 from protein.cli.arguments import Eval
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.view import tables, text
+
+_MOST_ENVS = {"gym": 32, "gym-async": os.cpu_count() or 1}  # by kind: Python objects, and processes, are dear
 
 
 def run(command: Command) -> int:
@@ -25,7 +28,7 @@ def run(command: Command) -> int:
         arguments.checkpoint,
         env=env,
         episodes=arguments.episodes,
-        num_envs=_num_envs(arguments.episodes),
+        num_envs=_num_envs(arguments.episodes, env),
         seed=arguments.seed,
         greedy=arguments.greedy,
     )
@@ -41,6 +44,7 @@ def run(command: Command) -> int:
     return 0
 
 
-def _num_envs(episodes: int) -> int:
-    """Returns the most environments, 256 at most, that share the episodes evenly."""
-    return next(count for count in range(min(256, episodes), 0, -1) if episodes % count == 0)
+def _num_envs(episodes: int, env: str) -> int:
+    """Returns the most environments, up to a number that its kind can bear, that share the episodes evenly."""
+    most = _MOST_ENVS.get(env.partition(":")[0], 256)
+    return next(count for count in range(min(most, episodes), 0, -1) if episodes % count == 0)

@@ -21,7 +21,7 @@ from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import Layers, display_path, flatten
-from protein.config.resolve import find_env, load, make_space, start_params
+from protein.config.resolve import file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.units import format_duration, parse_duration, parse_size
 from protein.designer import make_designer
@@ -34,9 +34,11 @@ from protein.view import data, tables, text
 from protein.view.plots import write_pareto
 from protein.view.scatter import LEGEND, scatter
 from protein.view.terminal import make_watcher
+from trainer import environments
 from trainer.config import check_batch
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_LENGTH = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
 _PLOT_HEIGHT = 16
 
 
@@ -98,13 +100,13 @@ def _define(arguments: Sweep, values: Mapping[str, Any]) -> tuple[SweepSpec, Swe
     env = find_env(arguments.environment, arguments.config, envs_c.names())
     layers = load(env, config_file=arguments.config, flags=values)
     config = layers.run_config()
-    check_batch(config, envs_c.spec(env).agents_per_env)
+    check_batch(config, environments.spec(env).agents_per_env)
     settings = _settings(arguments, layers)
     space = make_space(layers)
-    name = env if arguments.name is None else arguments.name
+    name = file_name(env)[:NAME_LENGTH] if arguments.name is None else arguments.name
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"--name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
+            f"--name '{name}' must be 1 to {NAME_LENGTH} letters, digits, dots, dashes or underscores; choose another"
         )
     assert set(start_params(layers)) == set(space.names)
     nested = config.to_dict()

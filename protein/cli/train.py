@@ -17,11 +17,12 @@ from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import flatten
-from protein.config.resolve import find_env, load
+from protein.config.resolve import file_name, find_env, load
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
 from protein.view.training import TrainingState, make_watcher
+from trainer import environments
 from trainer.config import RunConfig, check_batch
 from trainer.report import JsonLines
 
@@ -33,13 +34,13 @@ def run(command: Command) -> int:
     arguments: Train = command.arguments
     console = tables.make_console()
     config = _config(arguments, command.values, console)
-    check_batch(config, envs_c.spec(config.env.name).agents_per_env)
+    check_batch(config, environments.spec(config.env.name).agents_per_env)
     copy = arguments.checkpoint
     for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
         if path is not None:  # found out now, not after an hour of training
             _require_file(flag, path)
     with writing(RUNS):
-        directory = _new_directory(config.env.name)
+        directory = _new_directory(file_name(config.env.name))
     stop = threading.Event()
     console.print(
         f"training {config.env.name} for {config.train.total_timesteps:,} steps into {directory}", soft_wrap=True

@@ -1,5 +1,6 @@
 """From an environment's name, files, stored results and flags to what a run or a sweep needs."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help has no use for
 
 CONFIG_DIRECTORY = Path(protein.__file__).parent.parent / "configs"
+_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str:
     """Returns the environment that is meant: the one of `--env`, or the one that a config file names.
+
+    Whether there is one behind `gym:...` or `python:...`, only making it can tell: `trainer.environments.spec`.
 
     Raises:
         UsageError: none is named, it is unknown, or the flag and the file name two.
@@ -31,9 +35,14 @@ def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str
         file = display_path(config_file)
         raise UsageError(f"--env {env} contradicts {file}, which is for '{named}'; drop one of the two")
     name = str(env if env is not None else named)
-    if name not in known:
+    if name not in known and ":" not in name:
         raise UsageError(f"unknown environment '{name}'{nearest(name, known)}")
     return name
+
+
+def file_name(env: str) -> str:
+    """Returns an environment's name as part of a file's: `gym:ALE/Pong-v5` -> `gym-ALE-Pong-v5`."""
+    return _FILE_NAME.sub("-", env)
 
 
 def load(
@@ -53,13 +62,15 @@ def load(
         stored: values of a stored trial by dotted name, which override files.
         stored_source: where `stored` comes from, for messages.
         flags: values of dotted flags, which override everything.
-        directory: holds `default.toml` and `<env>.toml`; either may be missing.
+        directory: holds `default.toml`, `python.toml` (for environments in Python, Gymnasium's too) and `<env>.toml`,
+            named by `file_name`; any may be missing.
 
     Raises:
         ConfigError: a file or value that cannot be used.
     """
     layers = Layers.defaults()
-    for path in (directory / "default.toml", directory / f"{env}.toml"):
+    for name in ("default", *(["python"] if ":" in env else []), file_name(env)):
+        path = directory / f"{name}.toml"
         if path.exists():
             layers = layers.with_file(path)
     if config_file is not None:

@@ -104,7 +104,7 @@ def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
     return _fitted(
         width,
         _Column("env", [spec.name for spec in specs], keep=9),
-        _Column("observation", [str(spec.observation_size) for spec in specs], right=True, keep=5),
+        _Column("observation", ["x".join(map(str, spec.observation_shape)) for spec in specs], right=True, keep=5),
         _Column("actions", [_actions(spec) for spec in specs], right=True, keep=4),
         _Column("agents", [str(spec.agents_per_env) for spec in specs], right=True, keep=2),
         _Column("score", ranges, right=True, keep=7),
