@@ -1,0 +1,119 @@
+"""Learning curves as a picture: score against seconds of training and against steps, a row for each environment.
+
+A run is what `protein train` leaves in its folder as `measurements.jsonl`, or what `python -m trainer` writes.
+Colours are those of Okabe and Ito, which the colour-blind can tell apart; runs of one label share theirs.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protein.errors import UsageError
+from protein.types import Measurement
+from protein.view import text
+
+FILE_NAME = "measurements.jsonl"
+INCHES_WIDE, INCHES_A_ROW, INCHES_AROUND = 10.0, 3.0, 0.6
+DOTS_PER_INCH = 120
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run: its learning curve and, if it has ended, the score of its evaluation."""
+
+    env: str
+    label: str
+    curve: tuple[Measurement, ...]
+    final_score: float | None
+
+
+def read_run(path: Path, label: str = "") -> Run:
+    """Reads a run from its folder or its file of JSON lines; `label` is the environment's name where it is empty.
+
+    Raises:
+        UsageError: there is no such file, it cannot be read, or it holds no measurement with a score.
+    """
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        # The last line of a run that was killed may be cut off.
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+        events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        (env,) = {event["env"] for event in events if event["event"] == "start"}
+        points = [event for event in events if event["event"] == "measurement" and event["score"] is not None]
+        curve = tuple(
+            Measurement(steps=point["steps"], elapsed_seconds=point["elapsed_seconds"], score=point["score"])
+            for point in points
+        )
+        final = next((event["score"] for event in events if event["event"] == "result"), None)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be read ({error.strerror or error}); give a run's folder or its file"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} does not hold the events of one run; give a run's folder or its file") from error
+    if not curve:
+        raise UsageError(f"{file} holds no measurement with a score; let the run go on until an episode has ended")
+    return Run(env=env, label=label or env, curve=curve, final_score=final)
+
+
+def write_curves(runs: Sequence[Run], thresholds: Mapping[str, float], path: Path) -> None:
+    """Writes the PNG.
+
+    Args:
+        runs: at least one.
+        thresholds: by environment: the score from which on it counts as solved, drawn as a dashed line.
+        path: the file; its folder is made.
+
+    Raises:
+        UsageError: a threshold is of an environment that no run is of.
+        OSError: the file cannot be written.
+    """
+    envs = list(dict.fromkeys(run.env for run in runs))
+    if unknown := [env for env in thresholds if env not in envs]:
+        raise UsageError(f"there is a threshold for '{unknown[0]}' but no run of it; runs are of {', '.join(envs)}")
+    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    height = INCHES_A_ROW * len(envs) + INCHES_AROUND
+    figure = Figure(figsize=(INCHES_WIDE, height), dpi=DOTS_PER_INCH, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(len(envs), 2, squeeze=False, sharey="row")
+    for row, env in zip(grid, envs, strict=True):
+        of_env = [run for run in runs if run.env == env]
+        _draw(row[0], of_env, thresholds.get(env), by_seconds=True)
+        _draw(row[1], of_env, thresholds.get(env), by_seconds=False)
+        row[0].set_ylabel("score (mean of the last episodes)")
+        row[0].set_title(env, loc="left", fontsize=11, fontweight="bold")
+        row[0].set_xlabel("seconds of training")
+        row[1].set_xlabel("steps (decisions of one agent)")
+        row[1].legend(loc="best", fontsize=8, framealpha=0.85)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png")
+
+
+def _draw(axes: Any, runs: Sequence[Run], threshold: float | None, *, by_seconds: bool) -> None:
+    labels = list(dict.fromkeys(run.label for run in runs))
+    for label, color in zip(labels, COLORS * (len(labels) // len(COLORS) + 1), strict=False):
+        of_label = [run for run in runs if run.label == label]
+        name = label if len(of_label) == 1 else f"{label} ({len(of_label)} runs)"
+        for number, run in enumerate(of_label):
+            x = [point.elapsed_seconds if by_seconds else point.steps for point in run.curve]
+            y = [point.score for point in run.curve]
+            axes.plot(x, y, color=color, linewidth=1.4, alpha=0.85, label="_" if number else name)
+            if run.final_score is not None:
+                axes.plot(x[-1], run.final_score, "o", color=color, markersize=5, markeredgecolor="white", zorder=3)
+    if any(run.final_score is not None for run in runs):
+        axes.plot([], [], "o", color="#666666", markersize=5, label="evaluation on new episodes")
+    if threshold is not None:
+        axes.axhline(threshold, color="#444444", linestyle="--", linewidth=1.1, label=f"threshold {threshold:g}")
+    axes.set_xlim(left=0)
+    axes.margins(y=0.08)
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if not by_seconds:
+        axes.xaxis.set_major_formatter(lambda value, _: text.count(round(value)))
