@@ -1,10 +1,12 @@
 """Seeded trajectories against checked-in ones: an environment's behaviour never changes unnoticed, on any machine.
 
-After a change that is meant, `python tests/test_envs_golden.py` writes the files in tests/golden/ anew.
+After a change that is meant, `python tests/test_envs_golden.py NAME ...` writes those environments' files in
+tests/golden/ anew; without a name, all of them.
 """
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,16 @@ def test_trajectory_is_the_golden_one(name: str) -> None:
     assert golden["first_episodes"]
 
 
+def write(name: str) -> None:
+    """One line a sample and an episode, so that a change shows where trajectories part."""
+    lines = [
+        f' "{key}": ' + (f"[\n  {lines}\n ]" if isinstance(value, list) else json.dumps(value))
+        for key, value in trajectory(name).items()
+        for lines in [",\n  ".join(map(json.dumps, value)) if isinstance(value, list) else ""]
+    ]
+    (GOLDEN / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
 if __name__ == "__main__":
-    for each in envs_c.names():
-        (GOLDEN / f"{each}.json").write_text(json.dumps(trajectory(each), indent=1) + "\n")
+    for each in sys.argv[1:] or envs_c.names():
+        write(each)

@@ -1,37 +1,18 @@
 """The headers as C and C++ see them: no warnings, no undefined behaviour, no stray access, no data race, one result."""
 
 import ctypes
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from compiling import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
 
 import envs_c
 
-ROOT = Path(__file__).parent.parent
-HEADERS = ROOT / "envs_c"
 BINDING = HEADERS / "binding"
 ASSETS = Path(__file__).parent / "assets"
-STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror", "-ffp-contract=off"]
 SANITIZE = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-C11, CXX17 = ["-x", "c", "-std=c11"], ["-x", "c++", "-std=c++17"]
 
 every_env = pytest.mark.parametrize("name", envs_c.names())
-
-
-def compiler(variable: str, *names: str) -> str:
-    """The compiler that the environment names, or the first that is installed: there is one, or nothing was built."""
-    found = os.environ.get(variable) or next(filter(None, map(shutil.which, names)), None)
-    assert found, f"no compiler: set {variable}"
-    return found
-
-
-def run(command: list[str | Path]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
-    return done.stdout
 
 
 def build_fuzz(name: str, target: Path, flags: list[str]) -> Path:
@@ -87,18 +68,13 @@ def test_the_pool_has_no_data_race(tmp_path: Path) -> None:
 
 def test_pcg32_is_the_published_generator(tmp_path: Path) -> None:
     """Against the reference library's check-oneseq-64-xsh-rr-32.out: one fixed stream, seed 42."""
-    source = tmp_path / "pcg.c"
-    source.write_text(
+    pcg = compile_c(
         '#include "pcg32.h"\n'
         "uint32_t next(uint64_t *state) { return pcg32_next(state); }\n"
         "float symmetric(uint32_t bits) { return pcg32_symmetric(bits); }\n"
-        "uint64_t seed(uint64_t seed, uint64_t index) { return pcg32_seed(seed, index); }\n"
+        "uint64_t seed(uint64_t seed, uint64_t index) { return pcg32_seed(seed, index); }\n",
+        tmp_path,
     )
-    library = tmp_path / "pcg.so"
-    run(
-        [compiler("CC", "cc", "gcc", "clang"), *C11, *STRICT, "-fPIC", "-shared", f"-I{HEADERS}", source, "-o", library]
-    )
-    pcg = ctypes.CDLL(str(library))
     pcg.next.restype, pcg.symmetric.restype, pcg.seed.restype = ctypes.c_uint32, ctypes.c_float, ctypes.c_uint64
     pcg.seed.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 

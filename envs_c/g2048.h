@@ -1,0 +1,217 @@
+/* 2048: slide numbered tiles over a 4 x 4 board; two equal tiles that meet become one of twice the value.
+ *
+ * A move slides every tile as far as it goes in one direction. Of a line's tiles, the pair nearest to the wall that is
+ * slid to merges first; a tile that a merge made does not merge again in the same move. A move that changes the board
+ * is followed by a new tile on an empty cell, all equally likely: a 2 with probability 0.9, else a 4. Where an action's
+ * move would change nothing, the next one clockwise that changes something is made instead: every step is a move, no
+ * policy can stand still for ever, and any choice among the possible moves can still be made. The game goes on past the
+ * tile 2048 and is lost when no move is possible.
+ *
+ * Notation: a tile's exponent e stands for its value 2^e; 0 is an empty cell. Row 0 is at the top, column 0 at the
+ * left.
+ *
+ * Observation (float32 x 256, shape 16 x 4 x 4: plane, row, column), one-hot in each cell:
+ *   16 p + 4 r + c   1 where the exponent of cell (r, c) is p, else 0; plane 0 marks empty cells, plane 15 the tiles of
+ *                    32,768 and more
+ * Actions: 0 up, 1 right, 2 down, 3 left, repeated for `frame_skip` moves (1 is the game). Any other value is the
+ *   caller's error.
+ * Reward: the values of the tiles that merges made, times G2048_REWARD_SCALE, summed over the moves of a step.
+ * Ends: terminal when no move is possible; truncated after G2048_MAX_FRAMES moves that did not end it. A step stops
+ *   at the move that ends the episode.
+ * Score of an episode: the sum of the values of the tiles that merges made, as players count it, in [0, 3,932,164]
+ *   (a 131,072 and one of each tile below it, all built of 2s). Chance makes about 1,100.
+ * Solved: G2048_SOLVED_SCORE, at which the average game makes the tile that names it: a 2,048 has taken merges worth
+ *   18,432 (built of 4s alone) to 20,480 (of 2s alone, and nine in ten new tiles are 2s).
+ * Call order: g2048_seed once, g2048_reset, then g2048_step until it ends, g2048_episode if wanted, g2048_reset,
+ *   g2048_step ...
+ * RNG draws (state in the struct): one for each new tile (cell and value), so two per reset and one per move that
+ *   changes the board. Buffers are borrowed for the call; every call writes every element of each output that it is
+ *   given. No allocation, no output, no exit. Integers all but the reward's scale, a power of two: a trajectory repeats
+ *   bit for bit on every machine.
+ *
+ * How it is fast: a row is one 32-bit word of four bytes, and a move works on all four lines at once, byte by byte
+ * within words, without a branch ("SIMD within a register").
+ *
+ * Source: the game is G. Cirulli's, 2014. Bytes within a word: H. S. Warren, "Hacker's Delight", 2nd edition, 2013,
+ * sections 2-18 and 6-1.
+ */
+#ifndef PROTEIN_G2048_H
+#define PROTEIN_G2048_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "pcg32.h"
+
+#define G2048_DESCRIPTION "slide and merge tiles on a 4 x 4 board"
+#define G2048_OBSERVATION_SIZE 256
+#define G2048_OBSERVATION_SHAPE {16, 4, 4}
+#define G2048_ACTION_SIZES {4}
+#define G2048_AGENTS_PER_ENV 1
+#define G2048_SCORE_LOW 0.0
+#define G2048_SCORE_HIGH 3932164.0
+#define G2048_SOLVED_SCORE 20000.0
+#define G2048_MAX_FRAMES 20000
+
+#define G2048_PLANES 16
+#define G2048_REWARD_SCALE 0.00390625f /* 1 / 256 */
+
+typedef struct g2048_t {
+    uint64_t rng;
+    uint32_t rows[4];  /* byte c of word r: the exponent in cell (r, c) */
+    int32_t points;    /* since the episode began */
+    int32_t frames;    /* since the episode began */
+    int32_t decisions; /* steps since the episode began */
+    int32_t unused;    /* no padding is left uninitialised */
+} g2048_t;
+
+/* Returns 0xff in each byte of `cells` that is 0, and 0 in the others. Bytes are below 0x80, so no sum carries over. */
+static inline uint32_t g2048_zeros(uint32_t cells) {
+    const uint32_t top_bits = (cells + UINT32_C(0x7f7f7f7f)) & UINT32_C(0x80808080);
+    return ((top_bits ^ UINT32_C(0x80808080)) >> 7) * UINT32_C(0xff);
+}
+
+/* Where `near` is empty, what is in `far` moves there. */
+static inline void g2048_pull(uint32_t *near, uint32_t *far) {
+    const uint32_t empty = g2048_zeros(*near);
+    *near |= *far & empty;
+    *far &= ~empty;
+}
+
+/* Merges `far` into `near` where they are equal tiles, and returns the sum of the values of the new ones. */
+static inline int32_t g2048_merge(uint32_t *near, uint32_t *far) {
+    uint32_t equal = g2048_zeros(*near ^ *far) & ~g2048_zeros(*near) & UINT32_C(0x01010101);
+    int32_t points = 0;
+    *near += equal;
+    *far &= ~(equal * UINT32_C(0xff));
+    for (uint32_t cells = *near; equal != 0; equal >>= 8, cells >>= 8)
+        points += (int32_t)((equal & 1u) << (cells & 31u));
+    return points;
+}
+
+/* Slides the four lines that cross the words, byte k of each word being line k, towards word 0. Returns the points. */
+static inline int32_t g2048_slide(uint32_t words[4]) {
+    int32_t points;
+    g2048_pull(&words[2], &words[3]);
+    g2048_pull(&words[1], &words[2]);
+    g2048_pull(&words[0], &words[1]);
+    g2048_pull(&words[2], &words[3]);
+    g2048_pull(&words[1], &words[2]);
+    g2048_pull(&words[2], &words[3]);
+    points = g2048_merge(&words[0], &words[1]);
+    g2048_pull(&words[1], &words[2]);
+    g2048_pull(&words[2], &words[3]);
+    points += g2048_merge(&words[1], &words[2]);
+    g2048_pull(&words[2], &words[3]);
+    points += g2048_merge(&words[2], &words[3]);
+    return points;
+}
+
+/* Byte k of word i changes places with byte i of word k. */
+static inline void g2048_transpose(uint32_t words[4]) {
+    const uint32_t even = UINT32_C(0x00ff00ff), odd = UINT32_C(0xff00ff00), low = UINT32_C(0xffff);
+    const uint32_t a = (words[0] & even) | ((words[1] & even) << 8), b = ((words[0] & odd) >> 8) | (words[1] & odd);
+    const uint32_t c = (words[2] & even) | ((words[3] & even) << 8), d = ((words[2] & odd) >> 8) | (words[3] & odd);
+    words[0] = (a & low) | (c << 16);
+    words[1] = (b & low) | (d << 16);
+    words[2] = (a >> 16) | (c & ~low);
+    words[3] = (b >> 16) | (d & ~low);
+}
+
+static inline int g2048_can_move(const uint32_t rows[4]) {
+    uint32_t found = 0;
+    for (int r = 0; r < 4; ++r) {
+        found |= g2048_zeros(rows[r]);
+        found |= g2048_zeros(rows[r] ^ (rows[r] >> 8)); /* the last column is compared with 0, as above */
+        if (r < 3) found |= g2048_zeros(rows[r] ^ rows[r + 1]);
+    }
+    return found != 0;
+}
+
+static inline void g2048_add_tile(g2048_t *env) {
+    uint32_t num_empty = 0;
+    uint32_t empty[4];
+    for (int r = 0; r < 4; ++r) {
+        empty[r] = g2048_zeros(env->rows[r]) & UINT32_C(0x01010101);
+        num_empty += (empty[r] * UINT32_C(0x01010101)) >> 24; /* the sum of its bytes */
+    }
+    /* Uniform over (empty cell, one of ten chances), to 2^-24. */
+    const uint32_t draw = (uint32_t)(((uint64_t)pcg32_next(&env->rng) * (10 * num_empty)) >> 32);
+    const uint32_t exponent = draw % 10 == 0 ? 2 : 1;
+    uint32_t before = draw / 10; /* empty cells before the chosen one */
+    int r = 0;
+    for (uint32_t count; before >= (count = (empty[r] * UINT32_C(0x01010101)) >> 24); ++r) before -= count;
+    uint32_t shift = 0;
+    while (!((empty[r] >> shift) & 1u) || before-- != 0) shift += 8;
+    env->rows[r] |= exponent << shift;
+}
+
+static inline void g2048_observe(const g2048_t *env, float *observation) {
+    memset(observation, 0, G2048_OBSERVATION_SIZE * sizeof *observation);
+    for (uint32_t cell = 0; cell < 16; ++cell) {
+        const uint32_t exponent = (env->rows[cell / 4] >> (8 * (cell % 4))) & 0xffu;
+        observation[16 * (exponent < G2048_PLANES ? exponent : G2048_PLANES - 1) + cell] = 1.0f;
+    }
+}
+
+/* Slides the board if that changes it. Returns whether it does; then `points` is what the merges scored. */
+static inline int g2048_move(uint32_t rows[4], int32_t action, int32_t *points) {
+    const int sideways = action & 1, backwards = action == 1 || action == 2;
+    uint32_t words[4], lines[4], changed = 0;
+    memcpy(words, rows, sizeof words);
+    g2048_transpose(words);
+    for (int i = 0; i < 4; ++i) words[i] = sideways ? words[i] : rows[i];
+    for (int i = 0; i < 4; ++i) lines[i] = backwards ? words[3 - i] : words[i];
+    *points = g2048_slide(lines);
+    for (int i = 0; i < 4; ++i) {
+        const uint32_t word = backwards ? lines[3 - i] : lines[i];
+        changed |= word ^ words[i];
+        words[i] = word;
+    }
+    if (sideways) g2048_transpose(words);
+    memcpy(rows, words, sizeof words);
+    return changed != 0;
+}
+
+/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+static inline void g2048_seed(g2048_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+
+static inline void g2048_reset(g2048_t *env, float *observation) {
+    memset(env->rows, 0, sizeof env->rows);
+    env->points = 0;
+    env->frames = 0;
+    env->decisions = 0;
+    env->unused = 0;
+    g2048_add_tile(env);
+    g2048_add_tile(env);
+    g2048_observe(env, observation);
+}
+
+static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame_skip, float *observation,
+                              float *reward, uint8_t *terminal, uint8_t *truncation) {
+    const int32_t before = env->points;
+    int32_t left = G2048_MAX_FRAMES - env->frames;
+    int over = 0;
+    for (left = frame_skip < left ? frame_skip : left; left > 0 && !over; --left) {
+        int32_t points;
+        for (int32_t move = *action; !g2048_move(env->rows, move, &points);) move = (move + 1) & 3;
+        g2048_add_tile(env);
+        env->points += points;
+        env->frames += 1;
+        over = !g2048_can_move(env->rows);
+    }
+    env->decisions += 1;
+    g2048_observe(env, observation);
+    *reward = (float)(env->points - before) * G2048_REWARD_SCALE;
+    *terminal = (uint8_t)over;
+    *truncation = (uint8_t)(!over && env->frames >= G2048_MAX_FRAMES);
+}
+
+/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+static inline void g2048_episode(const g2048_t *env, float *score, float *return_, int32_t *length) {
+    *score = (float)env->points;
+    *return_ = *score * G2048_REWARD_SCALE;
+    *length = env->decisions;
+}
+
+#endif
