@@ -39,24 +39,41 @@ struct Start {
 template <size_t rows, size_t vectors>
 static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, Start start, bool relu, float *c,
                         size_t c_stride) {
+    // Unrolled to the last, or the compiler keeps the sums in memory.
     Vector sum[rows][vectors];
-    for (size_t i = 0; i < rows; ++i)
-        for (size_t v = 0; v < vectors; ++v)
-            sum[i][v] =
-                start.at ? *reinterpret_cast<const Vector *>(start.at + i * start.stride + v * lanes) : Vector{};
+    if (start.at) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+            for (size_t v = 0; v < vectors; ++v)
+                sum[i][v] = *reinterpret_cast<const Vector *>(start.at + i * start.stride + v * lanes);
+    } else {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+            for (size_t v = 0; v < vectors; ++v) sum[i][v] = Vector{};
+    }
     for (size_t k = 0; k < depth; ++k) {
         Vector row[vectors];
+#pragma GCC unroll 4
         for (size_t v = 0; v < vectors; ++v) row[v] = *reinterpret_cast<const Vector *>(b + k * b_stride + v * lanes);
+#pragma GCC unroll 8
         for (size_t i = 0; i < rows; ++i) {
             const float factor = a.at[i * a.row + k * a.column];
+#pragma GCC unroll 4
             for (size_t v = 0; v < vectors; ++v) sum[i][v] += factor * row[v];
         }
     }
+    if (relu) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+            for (size_t v = 0; v < vectors; ++v) sum[i][v] = sum[i][v] < 0.f ? Vector{} : sum[i][v];
+    }
+#pragma GCC unroll 8
     for (size_t i = 0; i < rows; ++i)
-        for (size_t v = 0; v < vectors; ++v) {
-            const Vector x = sum[i][v];
-            *reinterpret_cast<Vector *>(c + i * c_stride + v * lanes) = relu ? (x < 0.f ? Vector{} : x) : x;
-        }
+#pragma GCC unroll 4
+        for (size_t v = 0; v < vectors; ++v) *reinterpret_cast<Vector *>(c + i * c_stride + v * lanes) = sum[i][v];
 }
 
 template <size_t vectors>

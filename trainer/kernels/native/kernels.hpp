@@ -69,8 +69,28 @@ struct MinGruArguments {
     size_t steps, agents, units;
 };
 
+// mlp.hpp; one a layer. `forward` and `backward` are its weights (and, behind the former, its bias) as mlp_pack leaves
+// them; `hidden` is its output, `batch x padded(outputs)`, null where nobody needs it later; `partial` is where in the
+// sums of gradients its own begin.
+struct MlpLayer {
+    size_t inputs, outputs;
+    const float *forward, *backward;
+    float *hidden;
+    size_t partial;
+};
+
+// mlp.hpp; observations `batch x inputs`; `output` is the network's, or going backwards the derivative by it.
+struct MlpArguments {
+    const MlpLayer *layers;
+    size_t count;
+    const float *observations;
+    float *output;
+    size_t stride;
+};
+
 struct Kernels {
     const char *name;
+    size_t lanes;  // rows of matrices are padded to whole vectors of so many
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
     void (*sample)(const SampleArguments, size_t begin, size_t end);
     void (*ppo_gradient)(const PpoArguments, size_t begin, size_t end);
@@ -81,6 +101,10 @@ struct Kernels {
     void (*lstm_backward)(LstmArguments, size_t begin, size_t end, float *scratch);
     void (*mingru_forward)(MinGruArguments, size_t begin, size_t end);
     void (*mingru_backward)(MinGruArguments, size_t begin, size_t end, float *scratch);  // `units` floats
+    size_t (*mlp_scratch_floats)(const MlpLayer *layers, size_t count);
+    void (*mlp_pack)(MlpLayer, const float *weight, const float *bias, float *forward, float *backward);
+    void (*mlp_forward)(MlpArguments, size_t begin, size_t end, float *scratch);
+    void (*mlp_backward)(MlpArguments, size_t begin, size_t end, float *scratch, float *partial);
     // y = f(x) for each number, for the tests: function 0 exp, 1 log, 2 sigmoid, 3 tanh.
     void (*elementwise)(int function, const float *x, float *y, size_t begin, size_t end);
 };

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
@@ -225,6 +227,113 @@ void mingru_backward(Address gates, Address candidates, size_t stride, Address h
           [&](size_t b, size_t e, size_t chunk) { kernels->mingru_backward(a, b, e, scratch.get() + units * chunk); });
 }
 
+// The network of mlp.hpp: borrows its parameters, which the caller keeps alive and in place, and owns what passes
+// between forward and backward.
+class Mlp {
+   public:
+    // Each layer: addresses of weight and bias, numbers of inputs and outputs.
+    explicit Mlp(const std::vector<std::tuple<Address, Address, size_t, size_t>> &layers) {
+        for (const auto &[weight, bias, inputs, outputs] : layers) {
+            layers_.push_back({inputs, outputs, nullptr, nullptr, nullptr, 0});
+            parameters_.emplace_back(at<float>(weight), at<float>(bias));
+        }
+    }
+
+    // `keep`: a backward pass over the same observations will follow.
+    void forward(Address observations, size_t batch, Address output, size_t stride, bool keep) {
+        const size_t lanes = kernels->lanes;
+        const auto padded = [&](size_t n) { return (n + lanes - 1) / lanes * lanes; };
+        size_t weights = 0, hidden = 0, partial = 0;
+        for (auto &layer : layers_) {
+            layer.partial = partial;
+            partial += layer.outputs * padded(layer.inputs) + padded(layer.outputs);
+            weights += (layer.inputs + 1) * padded(layer.outputs) + layer.outputs * padded(layer.inputs);
+            hidden += batch * padded(layer.outputs);
+        }
+        partial_ = partial;
+        reserve(weights_, weights);
+        if (keep) reserve(hidden_, hidden);
+        float *w = weights_.data.get(), *h = hidden_.data.get();
+        for (size_t l = 0; l < layers_.size(); ++l) {
+            MlpLayer &layer = layers_[l];
+            layer.forward = w;
+            w += (layer.inputs + 1) * padded(layer.outputs);
+            layer.backward = w;
+            kernels->mlp_pack(layer, parameters_[l].first, parameters_[l].second, const_cast<float *>(layer.forward),
+                              keep ? w : nullptr);
+            w += layer.outputs * padded(layer.inputs);
+            layer.hidden = keep && l + 1 < layers_.size() ? h : nullptr;
+            h += keep ? batch * padded(layer.outputs) : 0;
+        }
+        kept_ = keep ? batch : 0;
+        const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
+        reserve(scratch_, floats * chunks);
+        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(output), stride};
+        parts(batch, [&](size_t b, size_t e, size_t chunk) {
+            kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * chunk);
+        });
+    }
+
+    // Writes the gradients of each layer's weight and bias.
+    void backward(Address observations, size_t batch, Address by_output, size_t stride,
+                  const std::vector<std::pair<Address, Address>> &gradients) {
+        if (kept_ != batch || batch == 0) throw std::logic_error("backward needs a forward pass of the same batch");
+        const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
+        reserve(partials_, partial_ * chunks);
+        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(by_output), stride};
+        float *sums = partials_.data.get();
+        const size_t used = parts(batch, [&](size_t b, size_t e, size_t chunk) {
+            std::fill_n(sums + partial_ * chunk, partial_, 0.f);
+            kernels->mlp_backward(a, b, e, scratch_.data.get() + floats * chunk, sums + partial_ * chunk);
+        });
+        for (size_t chunk = 1; chunk < used; ++chunk)
+            for (size_t i = 0; i < partial_; ++i) sums[i] += sums[partial_ * chunk + i];
+        for (size_t l = 0; l < layers_.size(); ++l) {
+            const MlpLayer &layer = layers_[l];
+            const size_t width = (layer.inputs + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+            const float *from = sums + layer.partial;
+            float *by_weight = at<float>(gradients[l].first);
+            for (size_t j = 0; j < layer.outputs; ++j)
+                std::copy_n(from + j * width, layer.inputs, by_weight + j * layer.inputs);
+            std::copy_n(from + layer.outputs * width, layer.outputs, at<float>(gradients[l].second));
+        }
+    }
+
+   private:
+    struct Memory {
+        Floats data;
+        size_t size = 0;
+    };
+
+    static void reserve(Memory &memory, size_t floats) {
+        if (memory.size >= floats) return;
+        memory.data.reset(new float[floats]);
+        memory.size = floats;
+    }
+
+    // Splits the rows as the batch's size alone says, so that sums over parts are the same for any number of threads.
+    template <typename Work>
+    size_t parts(size_t batch, const Work &work) {
+        constexpr size_t least = 96;
+        const size_t part = std::max(least, (batch + chunks - 1) / chunks), used = (batch + part - 1) / part;
+        const auto each = [&](size_t chunk) {
+            if (chunk < used) work(chunk * part, std::min(batch, chunk * part + part), chunk);
+        };
+        const py::gil_scoped_release release;
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (num_threads > 1 && used > 1)
+            pool->run(each);
+        else
+            for (size_t chunk = 0; chunk < used; ++chunk) each(chunk);
+        return used;
+    }
+
+    std::vector<MlpLayer> layers_;
+    std::vector<std::pair<const float *, const float *>> parameters_;
+    Memory weights_, hidden_, scratch_, partials_;
+    size_t partial_ = 0, kept_ = 0;
+};
+
 void elementwise(int function, Address x, Address y, size_t size) {
     kernels->elementwise(function, at<float>(x), at<float>(y), 0, size);
 }
@@ -258,6 +367,10 @@ PYBIND11_MODULE(_native, m) {
     m.def("advantages", &advantages);
     m.def("sample", &sample);
     m.def("ppo_gradient", &ppo_gradient);
+    py::class_<Mlp>(m, "Mlp")
+        .def(py::init<const std::vector<std::tuple<Address, Address, size_t, size_t>> &>())
+        .def("forward", &Mlp::forward)
+        .def("backward", &Mlp::backward);
     m.def("lstm_forward", &lstm_forward);
     m.def("lstm_backward", &lstm_backward);
     m.def("mingru_forward", &mingru_forward);

@@ -1,0 +1,129 @@
+"""The fused network: output and gradients against torch's automatic differentiation in double precision."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from trainer import kernels
+from trainer.kernels import FusedMLP, _native
+
+Layers = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+@pytest.fixture(params=_native.instruction_sets(), autouse=True)
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = _native.instruction_set()
+    _native.use_instruction_set(request.param)
+    yield request.param
+    _native.use_instruction_set(before)
+
+
+def network(*sizes: int) -> Layers:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(b, a, generator=generator) / a**0.5, torch.randn(b, generator=generator) * 0.1)
+        for a, b in itertools.pairwise(sizes)
+    ]
+
+
+def normal(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def run(layers: Layers, observations: torch.Tensor, by_output: torch.Tensor) -> tuple[torch.Tensor, Layers]:
+    fused = FusedMLP(layers)
+    output = torch.full_like(by_output, 7.0)
+    fused.forward(observations, output, keep=True)
+    gradients = [(torch.full_like(weight, 7.0), torch.full_like(bias, 7.0)) for weight, bias in layers]
+    fused.backward(observations, by_output, gradients)
+    without = torch.empty(by_output.shape[0], 2 * by_output.shape[1])[:, : by_output.shape[1]]  # rows apart
+    fused.forward(observations, without)
+    assert torch.equal(without, output)
+    return output, gradients
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch"),
+    [
+        ((8, 64, 64, 4), 300),
+        ((3, 16, 2), 1),
+        ((5, 4), 97),
+        ((130, 33, 100, 17, 19), 95),
+        ((1, 1, 1), 193),
+        ((16, 128, 65), 1000),
+    ],
+)
+def test_output_and_gradients_are_those_of_the_network(sizes: tuple[int, ...], batch: int) -> None:
+    layers, observations = network(*sizes), normal(batch, sizes[0], seed=1)
+    by_output = normal(sizes[-1], batch, seed=2)
+    output, gradients = run(layers, observations, by_output)
+    exact_layers = [(weight.double().requires_grad_(), bias.double().requires_grad_()) for weight, bias in layers]
+    hidden = observations.double()
+    for index, (weight, bias) in enumerate(exact_layers):
+        hidden = torch.nn.functional.linear(hidden, weight, bias)
+        if index + 1 < len(layers):
+            hidden = hidden.relu()
+    np.testing.assert_allclose(output.numpy(), hidden.t().detach().numpy(), rtol=1e-5, atol=1e-5)
+    (hidden.t() * by_output.double()).sum().backward()
+    for ours, exact in zip(gradients, exact_layers, strict=True):
+        for a, b in zip(ours, exact, strict=True):
+            assert b.grad is not None
+            scale = float(b.grad.abs().max()) + 1e-3
+            np.testing.assert_allclose(a.numpy(), b.grad.numpy(), rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_threads_change_nothing() -> None:
+    layers, observations, by_output = network(8, 64, 64, 4), normal(5000, 8, seed=1), normal(4, 5000, seed=2)
+    output, gradients = run(layers, observations, by_output)
+    before = kernels.get_threads()
+    try:
+        for threads in (2, 3, 4):
+            kernels.set_threads(threads)
+            again, parallel = run(layers, observations, by_output)
+            assert torch.equal(again, output)
+            assert all(torch.equal(a[i], b[i]) for a, b in zip(gradients, parallel, strict=True) for i in (0, 1))
+    finally:
+        kernels.set_threads(before)
+
+
+def test_it_sees_an_update_and_other_batches() -> None:
+    layers = network(8, 32, 4)
+    fused = FusedMLP(layers)
+    for batch in (10, 700, 20):
+        observations, output, fresh = normal(batch, 8, seed=batch), torch.empty(4, batch), torch.empty(4, batch)
+        layers[0][0].mul_(1.5)
+        fused.forward(observations, output, keep=True)
+        FusedMLP(layers).forward(observations, fresh)
+        assert torch.equal(output, fresh)
+
+
+def test_nan_does_not_hide_behind_a_relu() -> None:
+    layers = network(8, 16, 2)
+    output = torch.empty(2, 3)
+    observations = normal(3, 8, seed=1)
+    observations[1, 4] = float("nan")
+    FusedMLP(layers).forward(observations, output)
+    assert output[:, 1].isnan().all() and output[:, [0, 2]].isfinite().all()
+
+
+def test_misuse_is_refused() -> None:
+    layers = network(8, 16, 2)
+    with pytest.raises(ValueError, match="at least the linear output"):
+        FusedMLP([])
+    with pytest.raises(ValueError, match=r"weight 1 must be a contiguous torch.float32 CPU tensor of shape \(2, 16\)"):
+        FusedMLP([layers[0], (torch.zeros(2, 15), torch.zeros(2))])
+    fused = FusedMLP(layers)
+    observations, output = normal(3, 8, seed=1), torch.empty(2, 3)
+    with pytest.raises(ValueError, match="observations must be a contiguous"):
+        fused.forward(normal(3, 9, seed=1), output)
+    with pytest.raises(ValueError, match="output must be a row-contiguous"):
+        fused.forward(observations, torch.empty(3, 2).t())
+    fused.forward(observations, output)
+    with pytest.raises(RuntimeError, match="backward needs a forward pass of the same batch"):
+        fused.backward(observations, output, layers)
+    fused.forward(observations, output, keep=True)
+    with pytest.raises(ValueError, match="gradient of weight 0 must be"):
+        fused.backward(observations, output, layers[::-1])
