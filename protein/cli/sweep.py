@@ -17,6 +17,7 @@ from protein import pareto, provenance
 from protein.backends.local import LocalBackend
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Sweep
+from protein.cli.devices import require_device
 from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
@@ -101,6 +102,7 @@ def _define(arguments: Sweep, values: Mapping[str, Any]) -> tuple[SweepSpec, Swe
     layers = load(env, config_file=arguments.config, flags=values)
     config = layers.run_config()
     check_batch(config, environments.spec(env).agents_per_env)
+    require_device(config.train.device)
     settings = _settings(arguments, layers)
     space = make_space(layers)
     name = file_name(env)[:NAME_LENGTH] if arguments.name is None else arguments.name

@@ -13,6 +13,7 @@ from rich.console import Console
 import envs_c
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Train
+from protein.cli.devices import require_device
 from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
@@ -35,6 +36,7 @@ def run(command: Command) -> int:
     console = tables.make_console()
     config = _config(arguments, command.values, console)
     check_batch(config, environments.spec(config.env.name).agents_per_env)
+    require_device(config.train.device)
     copy = arguments.checkpoint
     for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
         if path is not None:  # found out now, not after an hour of training
