@@ -50,7 +50,7 @@ format: $(READY)
 	@$(BIN)/clang-format -i $(C_SOURCES)
 
 bench: $(READY)
-	@for name in cli envs trainer storage; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	@for name in cli envs kernels trainer storage; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@$(BIN)/python benchmarks/engine/latency.py
 
 clean:
