@@ -110,8 +110,9 @@ class VecEnv(_native.VecEnv):
 
     Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,
     final_observations=None)`, where the observation of an agent that has ended is its next episode's first and
-    final_observations receives, in the rows of truncated episodes alone, the observation that ended them;
-    `get_state()` and `set_state(bytes)`, everything that the future depends on, for the same build.
+    final_observations receives, in the rows of truncated episodes alone, the observation that ended them (with
+    `all_finals=True` in the rows of all that ended); `get_state()` and `set_state(bytes)`, everything that the future
+    depends on, for the same build.
 
     Raises:
         UnknownEnvError: if there is no environment of that name.

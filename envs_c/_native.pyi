@@ -29,6 +29,7 @@ class VecEnv:
         terminals: npt.NDArray[np.bool_],
         truncations: npt.NDArray[np.bool_],
         final_observations: npt.NDArray[np.float32] | None = None,
+        all_finals: bool = False,
     ) -> None: ...
     def _drain_episodes(
         self,

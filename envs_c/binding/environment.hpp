@@ -23,7 +23,8 @@ struct StepArrays {
     float *rewards;
     std::uint8_t *terminals;
     std::uint8_t *truncations;
-    float *final_observations;  // may be null; only rows of truncated agents are written
+    float *final_observations;  // may be null; only rows of truncated agents are written ...
+    bool all_finals;            // ... and, where this is true, those of agents that are terminal
     std::int32_t frame_skip;
 };
 

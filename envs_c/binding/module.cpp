@@ -75,7 +75,7 @@ void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
 }
 
 void step(VecEnv &self, py::handle actions, py::handle observations, py::handle rewards, py::handle terminals,
-          py::handle truncations, py::handle final_observations) {
+          py::handle truncations, py::handle final_observations, bool all_finals) {
     const std::size_t rows = self.num_agents();
     const std::size_t columns = self.environment().observation_size;
     StepArrays arrays{};
@@ -87,6 +87,7 @@ void step(VecEnv &self, py::handle actions, py::handle observations, py::handle 
     if (!final_observations.is_none())
         arrays.final_observations =
             checked<float>("final_observations", final_observations, "float32", rows, columns, true);
+    arrays.all_finals = all_finals;
     const py::gil_scoped_release release;
     self.step(arrays);
 }
@@ -153,7 +154,7 @@ PYBIND11_MODULE(_native, module) {
         .def_property_readonly("threads", &VecEnv::threads)
         .def("reset", &reset, py::arg("seed"), py::arg("observations"))
         .def("step", &step, py::arg("actions"), py::arg("observations"), py::arg("rewards"), py::arg("terminals"),
-             py::arg("truncations"), py::arg("final_observations") = py::none())
+             py::arg("truncations"), py::arg("final_observations") = py::none(), py::arg("all_finals") = false)
         .def("_drain_episodes", &drain_episodes)
         .def("get_state",
              [](VecEnv &self) {

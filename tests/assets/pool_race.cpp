@@ -22,13 +22,8 @@ int main(int argc, char **argv) {
         std::vector<float> observations(agents * environment->observation_size);
         std::vector<float> rewards(agents), final_observations(observations.size());
         std::vector<std::uint8_t> terminals(agents), truncations(agents);
-        envs_c::StepArrays arrays{actions.data(),
-                                  observations.data(),
-                                  rewards.data(),
-                                  terminals.data(),
-                                  truncations.data(),
-                                  final_observations.data(),
-                                  0};
+        envs_c::StepArrays arrays{actions.data(),     observations.data(),       rewards.data(), terminals.data(),
+                                  truncations.data(), final_observations.data(), false,          0};
         for (int step = 0; step < 400; ++step) vec.step(arrays);
     };
     std::thread other(play);
