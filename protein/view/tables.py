@@ -93,6 +93,10 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
     )
 
 
+def _limit(score: float) -> str:
+    return f"{score:g}" if abs(score) < 1e5 else text.count(round(score))
+
+
 def _actions(spec: "EnvSpec") -> str:
     if spec.continuous_actions:
         return f"{spec.continuous_actions} real"
@@ -100,7 +104,7 @@ def _actions(spec: "EnvSpec") -> str:
 
 
 def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
-    ranges = [f"{spec.score_range[0]:g} to {spec.score_range[1]:g}" for spec in specs]
+    ranges = [" to ".join(map(_limit, spec.score_range)) for spec in specs]
     return _fitted(
         width,
         _Column("env", [spec.name for spec in specs], keep=9),
