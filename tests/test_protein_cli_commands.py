@@ -14,6 +14,7 @@ from viewing import STORED, fill_store, store_url, stored_layers
 import storage
 from protein.cli import main, stores, sweep
 from protein.cli.parse import parse
+from protein.cli.train import _Recorder
 from protein.config.resolve import load, make_space, start_params
 from trainer.config import RunConfig
 
@@ -245,6 +246,15 @@ def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> No
     assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
     assert run.error("train --env pong --checkpoint /proc/none/x").startswith("/proc/none/x cannot be written (")
     assert not (filled / "runs" / "train").exists()
+
+
+def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
+    seen: list[dict[str, Any]] = []
+    with _Recorder(Path("/dev/full"), seen.append) as recorder:
+        for steps in range(3):
+            recorder({"event": "measurement", "steps": steps})
+    assert [event["steps"] for event in seen] == [0, 1, 2]
+    assert recorder.error is not None and recorder.error.strerror == "No space left on device"
 
 
 SWEEP_MISTAKES = [

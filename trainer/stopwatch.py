@@ -29,8 +29,8 @@ SECTIONS: Sequence[str] = (
 )
 
 # What a trace keeps: the last so many intervals, some 20 MB in memory and as much in the file, which viewers still open
-# at once. A small network switches tens of thousands of times a second, so these are its last seconds; a large one fits
-# as a whole. The first moments of a run are the least typical ones.
+# at once. A small network switches ten thousand times a second, so these are its last seconds; a large one fits as a
+# whole. The first moments of a run are the least typical ones.
 TRACE_INTERVALS = 200_000
 
 

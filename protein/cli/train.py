@@ -73,6 +73,8 @@ def run(command: Command) -> int:
     if copy is not None:
         checkpoints.replace_file(copy, where.read_bytes())
         where = copy
+    if report.error is not None:
+        console.print(f"{directory / MEASUREMENTS} is incomplete: {report.error.strerror}", soft_wrap=True)
     if arguments.profile:
         console.print("\n".join(profiler.profile().lines()), soft_wrap=True)
     if arguments.trace is not None:
@@ -152,10 +154,14 @@ def _require_file(flag: str, path: Path) -> None:
 
 
 class _Recorder:
-    """Hands a run's events on, and writes them down beside its checkpoint, one JSON object a line."""
+    """Hands a run's events on, and writes them down beside its checkpoint, one JSON object a line.
+
+    What cannot be written any more, on a disk that has filled up, does not end the training: `error` says so then.
+    """
 
     def __init__(self, path: Path, report: Callable[[dict[str, Any]], None]) -> None:
-        self._path, self._report = path, report
+        self.error: OSError | None = None
+        self._report = report
         with writing(path):
             self._stream = path.open("w", encoding="utf-8")
         self._write = JsonLines(self._stream)
@@ -164,10 +170,15 @@ class _Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
-        with writing(self._path):
+        try:
             self._stream.close()
+        except OSError as error:
+            self.error = error
 
     def __call__(self, event: dict[str, Any]) -> None:
-        with writing(self._path):
-            self._write(event)
+        if self.error is None:
+            try:
+                self._write(event)
+            except OSError as error:
+                self.error = error
         self._report(event)
