@@ -24,9 +24,11 @@ from envs_c import EnvSpec
 from trainer.config import PolicyConfig
 from trainer.distribution import Gaussian, distribution_of
 from trainer.errors import ConfigError
+from trainer.kernels import FusedMLP
 from trainer.recurrence import LSTM, MinGRU
 from trainer.value import CategoricalValue, ScalarValue, ValueHead
 
+FUSED_WEIGHTS = 2**18  # weights of the largest layer up to which the fused kernel is faster than separate products
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
 
 
@@ -136,8 +138,14 @@ class Policy(nn.Module):
         return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
 
     @property
+    def linears(self) -> list[nn.Linear]:
+        """The layers of a plain policy, the output layer last."""
+        assert isinstance(self.encoder, MLP)
+        return [*self.encoder.linears, self.head]
+
+    @property
     def is_plain(self) -> bool:
-        """Whether it is nothing but an MLP and a linear output: the case that the hot path writes out."""
+        """Whether it is nothing but an MLP and a linear output."""
         return isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None
 
     @property
@@ -185,25 +193,12 @@ def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Gene
     layer.bias.zero_()
 
 
-class Inference:
-    """A plain policy's forward pass in float32 over a fixed number of rows, into buffers of its own.
+def fused(policy: Policy) -> FusedMLP | None:
+    """Returns a policy's forward and backward pass as one kernel, where there is one for it.
 
     It reads the parameters where they lie, so it sees every update; they must have their final place.
     """
-
-    def __init__(self, policy: Policy, samples: int) -> None:
-        assert policy.is_plain and isinstance(policy.encoder, MLP)
-        self._head_bias = policy.head.bias.detach().unsqueeze(1)
-        self._head_weight = policy.head.weight.detach()
-        self._layers = [
-            (layer.bias.detach(), layer.weight.detach().t(), torch.empty(samples, layer.out_features))
-            for layer in policy.encoder.linears
-        ]
-
-    def __call__(self, observations: torch.Tensor, out: torch.Tensor) -> None:
-        """Maps observations `samples x D` to `out`, `rows x samples`, as the policy does."""
-        hidden = observations
-        for bias, weight, buffer in self._layers:
-            torch.addmm(bias, hidden, weight, out=buffer)
-            hidden = torch.relu_(buffer)
-        torch.addmm(self._head_bias, self._head_weight, hidden.t(), out=out)
+    weight = policy.head.weight
+    if not policy.is_plain or weight.device.type != "cpu" or policy.largest_layer > FUSED_WEIGHTS:
+        return None
+    return FusedMLP([(layer.weight, layer.bias) for layer in policy.linears])

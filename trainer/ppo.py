@@ -332,8 +332,8 @@ class PPO:
                     ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
             return self._scaler.scale(gradient)
 
-        if self._policy.is_plain and self._precision in FULL and not self.compiled:
-            self._gradients.by_chain_rule(observations.flatten(0, 1), gradient_of)
+        if self._gradients.has_kernel and self._precision in FULL and not self.compiled:
+            self._gradients.by_kernel(observations.flatten(0, 1), gradient_of)
             return
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision)

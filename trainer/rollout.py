@@ -23,7 +23,7 @@ import torch
 
 from envs_c import Episodes
 from trainer.environments import VectorEnv
-from trainer.policy import Inference, Policy
+from trainer.policy import Policy, fused
 from trainer.precision import FULL, autocast
 from trainer.stopwatch import Stopwatch
 
@@ -156,9 +156,7 @@ class Rollout:
                 for t in range(horizon)
             ]
             self._groups.append(_Group(env, columns, rows, threaded=len(envs) > 1))
-        self._fast = None
-        if on_host and precision in FULL and policy.is_plain:
-            self._fast = [Inference(policy, env.num_agents) for env in envs]
+        self._mlp = fused(policy) if precision in FULL else None
         self._horizon = self._start = horizon
 
     def reset(self, seed: int) -> None:
@@ -207,29 +205,29 @@ class Rollout:
         self._policy.distribution.fill_noise_(self._noise[:steps], self._generator)
         final_values: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, values
         for t in range(steps):
-            for index, group in enumerate(groups):
+            for group in groups:
                 switch("environment")
                 group.wait()
                 switch("rollout_forward")
                 self._bootstrap(group, final_values)
-                self._act(index, group, t)
+                self._act(group, t)
                 switch("environment")
                 group.step(t)
         for group in groups:
             group.wait()
         self._start = steps
         switch("rollout_forward")
-        for index, group in enumerate(groups):
+        for group in groups:
             self._bootstrap(group, final_values)
-            self._forward(index, group, steps, advance=False)
+            self._forward(group, steps, advance=False)
         batch = self._batch(steps, initial, final_values)
         switch("other")
         return batch
 
-    def _act(self, index: int, group: _Group, t: int) -> None:
+    def _act(self, group: _Group, t: int) -> None:
         """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
         distribution, columns = self._policy.distribution, group.columns
-        self._forward(index, group, t, advance=True)
+        self._forward(group, t, advance=True)
         actions = self._device_actions[t, columns]
         distribution.sample(
             self._outputs[: distribution.rows, t, columns],
@@ -242,7 +240,7 @@ class Rollout:
         if self._device_actions is not self._actions:
             self._actions[t, columns].copy_(actions)
 
-    def _forward(self, index: int, group: _Group, t: int, *, advance: bool) -> None:
+    def _forward(self, group: _Group, t: int, *, advance: bool) -> None:
         """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
         columns = group.columns
         observations = self._device_observations[t, columns]
@@ -252,8 +250,8 @@ class Rollout:
         if t:
             ended = self._terminals[t - 1, columns] | self._truncations[t - 1, columns]
             self._resets[t, columns].copy_(ended)
-        if self._fast is not None:
-            self._fast[index](observations, output)
+        if self._mlp is not None:
+            self._mlp.forward(observations, output)
             return
         before = None if self._state is None else self._state[columns]
         resets = self._resets[t : t + 1, columns]

@@ -66,6 +66,6 @@ def _clip_(weights: nn.Parameter, max_norm: float) -> torch.Tensor:
     torch's own takes three times as long: it is made for lists of parameters, and this is one.
     """
     assert weights.grad is not None
-    norm = torch.linalg.vector_norm(weights.grad)
+    norm: torch.Tensor = torch.linalg.vector_norm(weights.grad)
     weights.grad.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
     return norm
