@@ -19,7 +19,7 @@ import envs_c
 
 RUNS = 31
 RUN_SECONDS = 0.02
-NUM_ENVS = (1024, 16384)
+NUM_AGENTS = (1024, 16384)
 FRAME_SKIPS = (1, 4, 8)
 
 
@@ -117,7 +117,8 @@ def main() -> None:
     rows: list[Row] = []
     for name in arguments.envs:
         rows += [loop_row(name, frame_skip) for frame_skip in FRAME_SKIPS]
-        for num_envs in NUM_ENVS:
+        for num_agents in NUM_AGENTS:
+            num_envs = num_agents // envs_c.spec(name).agents_per_env
             rows.append(copy_row(name, num_envs))
             rows += [vec_row(name, num_envs, skip, threads) for skip in FRAME_SKIPS for threads in arguments.threads]
     for row in rows:

@@ -24,6 +24,11 @@ def scripted_actions(step: int, num_agents: int, spec: envs_c.EnvSpec) -> Action
     return (bits % np.array(spec.action_sizes, np.uint64)).astype(np.int32)
 
 
+def num_envs_of(name: str, num_agents: int) -> int:
+    """How many environments hold so many agents; two at least."""
+    return max(2, num_agents // envs_c.spec(name).agents_per_env)
+
+
 @dataclasses.dataclass
 class Buffers:
     """What `VecEnv.step` writes. `dirty()` fills them with values that it never writes, so that what stays is seen."""

@@ -15,11 +15,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stepping import SENTINEL, Buffers, Stepper, scripted_actions
+from stepping import SENTINEL, Buffers, Stepper, num_envs_of, scripted_actions
 
 import envs_c
 
 NAMES = envs_c.names()
+
+
+def steps_of(name: str) -> int:
+    """Steps in which episodes end, at frame skip 4 or 8."""
+    return 700 if envs_c.spec(name).agents_per_env == 1 else 150
+
+
 every_env = pytest.mark.parametrize("name", NAMES)
 
 
@@ -71,16 +78,17 @@ def test_numbers_out_of_range_are_refused(arguments: dict, message: str) -> None
 @settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 2**64 - 1),
-    num_envs=st.integers(1, 400),
+    num_agents=st.integers(1, 400),
     frame_skip=st.integers(1, 9),
     threads=st.integers(2, 5),
 )
 def test_results_do_not_depend_on_threads_or_batch_size(
-    name: str, seed: int, num_envs: int, frame_skip: int, threads: int
+    name: str, seed: int, num_agents: int, frame_skip: int, threads: int
 ) -> None:
+    num_envs = -(-num_agents // envs_c.spec(name).agents_per_env)
     one = Stepper(name, num_envs, seed=seed, frame_skip=frame_skip)
     many = Stepper(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads)
-    wide = Stepper(name, num_envs + 70, seed=seed, frame_skip=frame_skip, threads=threads)
+    wide = Stepper(name, num_envs + num_envs_of(name, 70), seed=seed, frame_skip=frame_skip, threads=threads)
     agents = one.vec.num_agents
     for step in range(40):
         actions = scripted_actions(step, wide.vec.num_agents, wide.vec.spec)
@@ -93,8 +101,9 @@ def test_results_do_not_depend_on_threads_or_batch_size(
 
 @every_env
 def test_two_halves_with_a_first_index_are_one_whole(name: str) -> None:
-    whole, low = Stepper(name, 150, seed=4, frame_skip=4), Stepper(name, 70, seed=4, frame_skip=4)
-    high = Stepper(name, 80, seed=4, frame_skip=4, threads=2, first_index=70)
+    first, second = num_envs_of(name, 70), num_envs_of(name, 80)
+    whole, low = Stepper(name, first + second, seed=4, frame_skip=4), Stepper(name, first, seed=4, frame_skip=4)
+    high = Stepper(name, second, seed=4, frame_skip=4, threads=2, first_index=first)
     split = low.vec.num_agents
     for step in range(60):
         actions = scripted_actions(step, whole.vec.num_agents, whole.vec.spec)
@@ -108,10 +117,10 @@ def test_two_halves_with_a_first_index_are_one_whole(name: str) -> None:
 
 @every_env
 def test_episodes_come_in_order_whatever_the_threads(name: str) -> None:
-    one = Stepper(name, 300, frame_skip=8)
-    many = Stepper(name, 300, frame_skip=8, threads=4)
+    one = Stepper(name, num_envs_of(name, 300), frame_skip=8)
+    many = Stepper(name, num_envs_of(name, 300), frame_skip=8, threads=4)
     ended: list[int] = []
-    for _ in range(700):
+    for _ in range(steps_of(name)):
         out = one.step()
         many.step()
         ended += np.flatnonzero(out.terminals | out.truncations).tolist()
@@ -126,9 +135,9 @@ def test_episodes_come_in_order_whatever_the_threads(name: str) -> None:
 
 @every_env
 def test_every_output_is_written_and_final_rows_only_at_truncations(name: str) -> None:
-    stepper = Stepper(name, 64, frame_skip=8)
+    stepper = Stepper(name, num_envs_of(name, 64), frame_skip=8)
     ends = 0
-    for _ in range(700):
+    for _ in range(steps_of(name)):
         out = stepper.step()
         assert np.isfinite(out.observations).all()
         assert (out.observations != SENTINEL).all()
@@ -146,11 +155,11 @@ def test_every_output_is_written_and_final_rows_only_at_truncations(name: str) -
 
 @every_env
 def test_returns_lengths_and_frames_agree_with_what_was_seen(name: str) -> None:
-    stepper = Stepper(name, 8, frame_skip=8)
+    stepper = Stepper(name, num_envs_of(name, 8), frame_skip=8)
     agents = stepper.vec.num_agents
     returns, lengths = np.zeros(agents), np.zeros(agents, int)
     seen = []
-    for _ in range(700):
+    for _ in range(steps_of(name)):
         out = stepper.step()
         returns += out.rewards
         lengths += 1
@@ -169,11 +178,11 @@ def test_returns_lengths_and_frames_agree_with_what_was_seen(name: str) -> None:
 @every_env
 def test_a_new_episode_differs_from_the_one_before(name: str) -> None:
     """Two episodes that begin alike may be rare or common; that all which is seen in them is alike must be rare."""
-    stepper = Stepper(name, 16, frame_skip=8)
+    stepper = Stepper(name, num_envs_of(name, 16), frame_skip=8)
     agents = stepper.vec.num_agents
     seen, before = [b""] * agents, [b""] * agents
     differs = []
-    for _ in range(700):
+    for _ in range(steps_of(name)):
         seen = [hashlib.sha256(a + b.tobytes()).digest() for a, b in zip(seen, stepper.out.observations, strict=True)]
         out = stepper.step()
         for agent in np.flatnonzero(out.terminals | out.truncations):
@@ -184,11 +193,12 @@ def test_a_new_episode_differs_from_the_one_before(name: str) -> None:
 
 @every_env
 def test_the_state_brings_everything_back(name: str) -> None:
-    original = Stepper(name, 100, seed=3, frame_skip=4, threads=2)
-    for _ in range(600):
+    num_envs = num_envs_of(name, 100)
+    original = Stepper(name, num_envs, seed=3, frame_skip=4, threads=2)
+    for _ in range(steps_of(name)):
         original.step()
     state = original.vec.get_state()
-    copy = Stepper(name, 100, seed=99, frame_skip=4)
+    copy = Stepper(name, num_envs, seed=99, frame_skip=4)
     copy.vec.set_state(state)
     copy.steps = original.steps
     assert copy.vec.get_state() == state
