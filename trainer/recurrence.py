@@ -6,13 +6,18 @@ in `trainer.kernels`.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"; Feng et al. 2024, "Were RNNs all we needed?" (minGRU,
 with the positive candidate g of its appendix); a forget gate that begins at 1: Jozefowicz et al. 2015, "An empirical
-exploration of recurrent network architectures".
+exploration of recurrent network architectures"; gates that begin with a spread of memories: Tallec and Ollivier 2018,
+"Can recurrent neural networks warp time?", section 2.
 """
+
+import math
 
 import torch
 from torch import nn
 
 from trainer.kernels import lstm_sequence, mingru_sequence
+
+LONGEST_MEMORY = 256.0  # steps after which the slowest unit of a minGRU has forgotten 1 - 1/e, before training
 
 
 class LSTM(nn.Module):
@@ -59,6 +64,9 @@ class MinGRU(nn.Module):
                 rows = slice(part * hidden_size, (part + 1) * hidden_size)
                 nn.init.orthogonal_(self.input.weight[rows], 1.0, generator=generator)
             self.input.bias.zero_()
+            # Units forget over 2 to LONGEST_MEMORY steps, evenly in the logarithm: 1 / sigmoid(bias) = memory.
+            memory = torch.logspace(math.log10(2.0), math.log10(LONGEST_MEMORY), hidden_size)
+            self.input.bias[:hidden_size] = -torch.log(memory - 1)
 
     def forward(
         self, inputs: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None

@@ -192,7 +192,8 @@ class Rollout:
 
     def collect(self, steps: int) -> Batch:
         """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`."""
-        with torch.inference_mode(), autocast(self._device, self._precision):
+        # Not in inference mode: the update differentiates through what reads these tensors.
+        with torch.no_grad(), autocast(self._device, self._precision):
             return self._collect(steps)
 
     def _collect(self, steps: int) -> Batch:
