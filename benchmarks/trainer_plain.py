@@ -40,14 +40,15 @@ def train(config_path: Path, total: int, threads: int) -> tuple[int, float]:
     torch.manual_seed(0)
     envs = VecEnv(config.env.name, n, frame_skip=config.env.frame_skip, threads=threads)
     size = envs.spec.observation_size
-    agent = Agent(size, envs.spec.num_actions, config.policy.hidden_size, config.policy.num_layers)
+    (actions,) = envs.spec.action_sizes
+    agent = Agent(size, actions, config.policy.hidden_size, config.policy.num_layers)
     optimizer = torch.optim.Adam(agent.parameters(), lr=c.learning_rate, eps=c.adam_eps)
     observation = np.zeros((n, size), np.float32)
     envs.reset(0, observation)
     began = time.perf_counter()
     rollouts = max(1, total // (n * horizon))
     for _ in range(rollouts):
-        observations, actions, logprobs, values, rewards, ends = [], [], [], [], [], []
+        observations, taken, logprobs, values, rewards, ends = [], [], [], [], [], []
         for _ in range(horizon):
             now = torch.tensor(observation)
             with torch.no_grad():
@@ -56,7 +57,7 @@ def train(config_path: Path, total: int, threads: int) -> tuple[int, float]:
             reward, terminal, truncation = np.zeros(n, np.float32), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
             envs.step(action.numpy().astype(np.int32), observation, reward, terminal, truncation)
             observations.append(now)
-            actions.append(action)
+            taken.append(action)
             logprobs.append(policy.log_prob(action))
             values.append(value)
             rewards.append(torch.tensor(reward))
@@ -68,7 +69,7 @@ def train(config_path: Path, total: int, threads: int) -> tuple[int, float]:
             delta = rewards[t] + c.gamma * next_value * (1 - ends[t]) - values[t]
             advantages[t] = running = delta + c.gamma * c.gae_lambda * (1 - ends[t]) * running
             next_value = values[t]
-        b_observations, b_actions, b_logprobs = torch.cat(observations), torch.cat(actions), torch.cat(logprobs)
+        b_observations, b_actions, b_logprobs = torch.cat(observations), torch.cat(taken), torch.cat(logprobs)
         b_advantages, b_returns = torch.cat(advantages), torch.cat(advantages) + torch.cat(values)
         for _ in range(c.update_epochs):
             order = torch.randperm(len(b_actions))

@@ -46,17 +46,6 @@ class EnvSpec:
         """How many numbers an action is."""
         return len(self.action_sizes) or self.continuous_actions
 
-    @property
-    def num_actions(self) -> int:
-        """The choices of the single discrete action.
-
-        Raises:
-            ValueError: if an action is anything else.
-        """
-        if len(self.action_sizes) != 1:
-            raise ValueError(f"{self.name} has no single discrete action; use action_sizes and continuous_actions")
-        return self.action_sizes[0]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:

@@ -26,38 +26,70 @@ def build_fuzz(name: str, target: Path, flags: list[str]) -> Path:
     return target
 
 
+def build_binding(names: list[str], folder: Path, flags: list[str], main: Path, headers: Path = HEADERS) -> Path:
+    """Compiles the binding's C++ for some environments, as CMake does but without Python, with a program over it."""
+    generated = []
+    for name in names:
+        text = (BINDING / "environment.cpp.in").read_text().replace("@name@", name).replace("@NAME@", name.upper())
+        generated.append(folder / f"{name}.cpp")
+        generated[-1].write_text(text)
+    registry = (BINDING / "registry.cpp.in").read_text()
+    registry = registry.replace(
+        "@declarations@", "".join(f"extern const Environment {name}_environment;" for name in names)
+    ).replace("@pointers@", ", ".join(f"&{name}_environment" for name in names))
+    (folder / "registry.cpp").write_text(registry)
+    cxx = compiler("CXX", "c++", "g++", "clang++")
+    sources = [main, BINDING / "vec_env.cpp", folder / "registry.cpp", *generated]
+    strict = ["-std=c++17", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    run([cxx, *flags, *strict, f"-I{headers}", f"-I{HEADERS}", f"-I{BINDING}", *sources, "-o", folder / "program"])
+    return folder / "program"
+
+
+RUNS = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (2**64 - 1, 8), (6, 16), (7, 1024)]  # seed, frame skip
+
+
 @every_env
 def test_random_play_is_clean_under_the_sanitizers_and_alike_in_c_and_cxx(name: str, tmp_path: Path) -> None:
     outputs = {}
-    steps = str(40_000 // envs_c.spec(name).agents_per_env)
+    agents = envs_c.spec(name).agents_per_env
     for label, flags in {
         "C11, sanitized": [*C11, *SANITIZE],
         "C++17, sanitized": [*CXX17, *SANITIZE],
-        "C11, optimised": [*C11, "-O3"],
+        "C11, optimised, fenced before": [*C11, "-O3", "-DFENCE=0"],
+        "C++17, optimised, fenced behind": [*CXX17, "-O3", "-DFENCE=1"],
     }.items():
         program = build_fuzz(name, tmp_path / label.replace(" ", "_"), flags)
         outputs[label] = [
-            run([program, str(seed), str(frame_skip), steps])
-            for seed, frame_skip in [(0, 1), (1, 2), (2**64 - 1, 8), (7, 1000)]
+            run([program, str(seed), str(frame_skip), str((40_000 // frame_skip + 1000) // agents + 20)])
+            for seed, frame_skip in RUNS
         ]
     first = outputs["C11, sanitized"]
     assert all(each == first for each in outputs.values()), outputs
     assert sum(int(line.split()[1]) for line in first) > 10
 
 
+@every_env
+def test_a_header_keeps_nothing_outside_its_struct(name: str, tmp_path: Path) -> None:
+    """No variable of its own, so environments share nothing, whatever thread steps them, and a struct is all there is.
+
+    Constants are in a section that cannot be written; the linker's names for sections of variables are b, c, d and s.
+    """
+    source = tmp_path / "all.c"
+    functions = ["seed", "reset", "step", "episode"]
+    pointers = ", ".join(f"(void (*)(void)){name}_{function}" for function in functions)
+    source.write_text(f'#include "{name}.h"\nvoid (*const functions[])(void) = {{{pointers}}};\n')
+    cc = compiler("CC", "cc", "gcc", "clang")
+    run([cc, "-x", "c", "-std=c11", "-O0", f"-I{HEADERS}", "-c", source, "-o", tmp_path / "all.o"])
+    symbols = [line.split() for line in run(["nm", tmp_path / "all.o"]).splitlines()]
+    kinds = {symbol[-1]: symbol[-2] for symbol in symbols}
+    assert kinds["functions"] != "U"
+    assert kinds[f"{name}_step"] == "t"
+    assert [symbol for symbol, kind in kinds.items() if kind in "bBcCdDsS" and symbol != "functions"] == []
+
+
 def test_the_pool_has_no_data_race(tmp_path: Path) -> None:
     """Builds the binding's own sources, without Python, under the thread sanitizer."""
-    generated = tmp_path / "pong.cpp"
-    text = (BINDING / "environment.cpp.in").read_text().replace("@name@", "pong").replace("@NAME@", "PONG")
-    generated.write_text(text)
-    registry = (BINDING / "registry.cpp.in").read_text()
-    registry = registry.replace("@declarations@", "extern const Environment pong_environment;")
-    (tmp_path / "registry.cpp").write_text(registry.replace("@pointers@", "&pong_environment"))
-    program = tmp_path / "race"
-    sources = [ASSETS / "pool_race.cpp", BINDING / "vec_env.cpp", tmp_path / "registry.cpp", generated]
-    flags = ["-std=c++17", "-g", "-O1", "-fsanitize=thread", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    cxx = compiler("CXX", "c++", "g++", "clang++")
-    run([cxx, *flags, f"-I{HEADERS}", f"-I{BINDING}", *sources, "-o", program])
+    program = build_binding(["pong"], tmp_path, ["-O1", "-fsanitize=thread"], ASSETS / "pool_race.cpp")
     counts = {run([program, "pong", threads]) for threads in ("1", "2", "4")}
     assert len(counts) == 1
     assert int(counts.pop()) > 500

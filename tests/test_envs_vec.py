@@ -43,12 +43,9 @@ def test_spec_describes_what_steps_return(name: str) -> None:
     assert (vec.spec, vec.num_envs, vec.num_agents) == (spec, 3, 3 * spec.agents_per_env)
 
 
-def test_one_discrete_action_is_all_that_num_actions_tells_of() -> None:
-    assert [envs_c.spec(name).num_actions for name in ("pong", "cartpole")] == [3, 2]
+def test_an_action_has_as_many_components_as_choices_or_as_real_numbers() -> None:
     assert dataclasses.replace(envs_c.spec("pong"), action_sizes=(3, 2)).action_components == 2
-    for other in ({"action_sizes": (3, 2)}, {"action_sizes": (), "continuous_actions": 1}):
-        with pytest.raises(ValueError, match="pong has no single discrete action"):
-            dataclasses.replace(envs_c.spec("pong"), **other).num_actions  # noqa: B018
+    assert dataclasses.replace(envs_c.spec("pong"), action_sizes=(), continuous_actions=3).action_components == 3
 
 
 def test_unknown_name_gives_the_nearest() -> None:

@@ -73,7 +73,7 @@ MISTAKES = [
     ("sweep --train.horizon 1.5", "--train.horizon '1.5' is not a whole number; give a whole number"),
     ("sweep --train.horizon inf", "--train.horizon 'inf' is not a whole number; give a whole number"),
     ("sweep --train.compile 1", "--train.compile '1' is not True or False; give True or False"),
-    ("sweep --train.precision fp17", "--train.precision 'fp17' is not one of its choices; did you mean 'fp32'?"),
+    ("sweep --train.precision fp23", "--train.precision 'fp23' is not one of its choices; did you mean 'fp32'?"),
     ("sweep --workers two", "--workers 'two' is not a whole number; give a whole number"),
     ("sweep --seed 1.5", "--seed '1.5' is not a whole number; give a whole number"),
     ("eval --episodes many", "--episodes 'many' is not a whole number; give a whole number"),

@@ -3,27 +3,33 @@ import json
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+import envs_c
 from trainer import checkpoint as checkpoints
 from trainer.checkpoint import Checkpoint
-from trainer.config import RunConfig
+from trainer.config import PolicyConfig, RunConfig
 from trainer.errors import CheckpointError, DiskError
-from trainer.policy import MLPPolicy
+from trainer.policy import Policy
+
+PONG = envs_c.spec("pong")
 
 
-def make_policy(hidden_size: int = 8, seed: int = 0) -> MLPPolicy:
-    return MLPPolicy(8, 3, hidden_size=hidden_size, num_layers=2, generator=torch.Generator().manual_seed(seed))
+def make_policy(hidden_size: int = 8, seed: int = 0) -> Policy:
+    generator = torch.Generator().manual_seed(seed)
+    return Policy(PONG, PolicyConfig(hidden_size=hidden_size), vf_clip_coef=0.0, generator=generator)
 
 
-def make_checkpoint(policy: MLPPolicy) -> Checkpoint:
+def make_checkpoint(policy: Policy) -> Checkpoint:
     return Checkpoint(
         config=RunConfig.from_dict({"policy": {"hidden_size": 8}, "train": {"learning_rate": 0.1 + 0.2}}),
-        observation_size=8,
-        num_actions=3,
+        observation_shape=(8,),
+        action_sizes=(3,),
+        continuous_actions=0,
         steps=12345,
         elapsed_seconds=1.25,
         score=-3.5,
@@ -131,18 +137,32 @@ def test_other_safetensors_files_are_refused(tmp_path: Path, metadata: dict[str,
 
 def test_another_environment_is_refused(path: Path) -> None:
     read = checkpoints.read(path)
-    checkpoints.require_env(read, path, env="pong", observation_size=8, num_actions=3)
-    with pytest.raises(CheckpointError, match="it was trained on 'pong', not on 'breakout'"):
-        checkpoints.require_env(read, path, env="breakout", observation_size=8, num_actions=3)
-    with pytest.raises(CheckpointError, match="expects 8 observations and 3 actions, 'pong' now has 9 and 3"):
-        checkpoints.require_env(read, path, env="pong", observation_size=9, num_actions=3)
+    checkpoints.require_env(read, path, PONG)
+    with pytest.raises(CheckpointError, match="it was trained on 'pong', not on 'breakout': give --env pong"):
+        checkpoints.require_env(read, path, envs_c.spec("breakout"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "now"),
+    [
+        ({"observation_shape": (2, 2, 2)}, r"\(\(2, 2, 2\), \(3,\), 0\)"),
+        ({"action_sizes": (3, 2)}, r"\(\(8,\), \(3, 2\), 0\)"),
+        ({"action_sizes": (), "continuous_actions": 1}, r"\(\(8,\), \(\), 1\)"),
+    ],
+)
+def test_an_environment_that_has_changed_is_refused(path: Path, changed: dict[str, Any], now: str) -> None:
+    spec = dataclasses.replace(PONG, **changed)
+    with pytest.raises(
+        CheckpointError, match=rf"expects .* \(\(8,\), \(3,\), 0\), 'pong' now has {now}: train it again"
+    ):
+        checkpoints.require_env(checkpoints.read(path), path, spec)
 
 
 def test_another_network_shape_is_refused_and_the_network_left_alone(path: Path) -> None:
     tensors = checkpoints.read(path).group("policy")
     wide = make_policy(hidden_size=16)
     before = [p.detach().clone() for p in wide.parameters()]
-    with pytest.raises(CheckpointError, match=r"network's 'head.weight' has shape \(4, 8\) there and \(4, 16\) here"):
+    with pytest.raises(CheckpointError, match=r"'encoder.layers.0.bias' has shape \(8,\) there and \(16,\) here"):
         checkpoints.load_weights_(wide, tensors, path)
     assert all(torch.equal(a, b) for a, b in zip(wide.parameters(), before, strict=True))
     del tensors["head.bias"]

@@ -1,22 +1,25 @@
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from training import make_spec
 
-from envs_c import Episodes, VecEnv
+import envs_c
+from envs_c import EnvSpec, Episodes, VecEnv
 from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig
+from trainer.config import PolicyConfig, RunConfig
 from trainer.errors import CheckpointError, ConfigError
 from trainer.evaluate import evaluate, play
-from trainer.policy import MLPPolicy
+from trainer.policy import Policy
+
+PONG = envs_c.spec("pong")
 
 
-def make_policy(features: int = 8, actions: int = 3, hidden_size: int = 8) -> MLPPolicy:
-    return MLPPolicy(
-        features, actions, hidden_size=hidden_size, num_layers=1, generator=torch.Generator().manual_seed(0)
-    )
+def make_policy(spec: EnvSpec = PONG, **config: Any) -> Policy:
+    config = {"hidden_size": 8, "num_layers": 1} | config
+    return Policy(spec, PolicyConfig(**config), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(0))
 
 
 class UnevenEnvs:
@@ -24,7 +27,7 @@ class UnevenEnvs:
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = self.num_agents = num_envs
-        self.spec = SimpleNamespace(observation_size=2, num_actions=2)
+        self.spec = make_spec((2,))
         self.steps = 0
         self.finished: list[tuple[int, float]] = []
 
@@ -51,7 +54,7 @@ class UnevenEnvs:
 
 
 def test_short_episodes_count_no_more_than_long_ones() -> None:
-    result = play(make_policy(2, 2), UnevenEnvs(4), episodes=8, seed=0, greedy=False)  # type: ignore[arg-type]
+    result = play(make_policy(make_spec((2,))), UnevenEnvs(4), episodes=8, seed=0, greedy=False)  # type: ignore[arg-type]
     assert result.scores == (1.0, 1.0, 10.0, 10.0, 19.0, 19.0, 28.0, 28.0)
     assert (result.score, result.episodes) == (14.5, 8)
     assert result.score_std == pytest.approx(np.std(result.scores))
@@ -76,8 +79,9 @@ def saved(tmp_path: Path) -> Path:
         path,
         checkpoints.Checkpoint(
             config=config,
-            observation_size=8,
-            num_actions=3,
+            observation_shape=(8,),
+            action_sizes=(3,),
+            continuous_actions=0,
             steps=1,
             elapsed_seconds=0.0,
             score=None,

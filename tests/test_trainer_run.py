@@ -63,7 +63,7 @@ def test_the_steps_are_the_total_rounded_up_to_whole_vectorised_steps(total: int
         ({"num_envs": 1}, {"horizon": 1, "minibatch_size": 1, "total_timesteps": 40}),
         ({"num_envs": 1}, {"horizon": 64, "minibatch_size": 64, "total_timesteps": 200}),
         ({"num_envs": 64}, {"horizon": 1, "minibatch_size": 64, "total_timesteps": 640}),
-        ({"num_envs": 3}, {"horizon": 7, "minibatch_size": 5, "total_timesteps": 100, "threads": 4}),
+        ({"num_envs": 3}, {"horizon": 7, "minibatch_size": 10, "total_timesteps": 100, "threads": 4}),
     ],
 )
 def test_the_smallest_shapes_train(env: dict[str, Any], train: dict[str, Any]) -> None:
@@ -179,7 +179,11 @@ def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
 def test_a_run_that_asks_for_too_much_memory_says_so() -> None:
     events: list[dict[str, Any]] = []
     with pytest.raises(OutOfMemoryError, match=r"out of memory: lower env\.num_envs"):  # a billion rows of 8 floats
-        run(small(env={"num_envs": 2**12}, train={"horizon": 2**20}), directory=None, report=events.append)
+        run(
+            small(env={"num_envs": 2**12}, train={"horizon": 2**20, "minibatch_size": 2**20}),
+            directory=None,
+            report=events.append,
+        )
     assert [(event["event"], event["reason"]) for event in events] == [("failed", "memory")]
 
 

@@ -103,7 +103,7 @@ def scheduled_rate(config: TrainConfig, progress: float) -> float:
 
 def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:
     """Returns the matrices between hidden layers: neither the layer that reads observations nor the output layer."""
-    first = next(policy.parameters())
+    first = next(policy.encoder.parameters())
     return [
         parameter
         for name, parameter in policy.named_parameters()

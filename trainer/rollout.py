@@ -6,11 +6,12 @@ Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N
 straight into row `t`; nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`: values of
 all steps are read from it at once.
 
-The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
-of all agents and takes its own columns, so that an agent acts as it would in one process.
+The noise that turns outputs into actions is drawn for the whole rollout at once.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
-the other. Which half steps when does not change a single number: halves share neither state nor randomness.
+the other. Which half steps when does not change a single number: halves share neither state nor randomness. Where the
+network is one fused kernel, which computes each row alone, the numbers are also those of undivided environments; other
+networks round differently for another number of rows.
 """
 
 import dataclasses
@@ -23,7 +24,6 @@ import numpy.typing as npt
 import torch
 
 from envs_c import Episodes
-from trainer.distributed import ALONE, World
 from trainer.environments import VectorEnv
 from trainer.policy import Policy, fused
 from trainer.precision import FULL, autocast
@@ -95,7 +95,8 @@ class _Group:
         self.envs.step(*row, self.final_observations)
         if row.truncations.any():
             cut = np.flatnonzero(row.truncations & ~row.terminals)
-            self.finals.append((t, cut, self.final_observations[cut]))
+            if len(cut):
+                self.finals.append((t, cut, self.final_observations[cut]))
 
 
 class Rollout:
@@ -112,9 +113,8 @@ class Rollout:
         generator: torch.Generator,
         stopwatch: Stopwatch,
         precision: str = "fp32",
-        world: World = ALONE,
     ) -> None:
-        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share."""
+        """`envs` is one vectorised environment, or its two halves for double buffering."""
         self._policy = policy
         self._gamma = gamma
         self._device = device
@@ -137,8 +137,7 @@ class Rollout:
         self._logprobs = torch.zeros(horizon, agents, device=device)
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self._device_actions = self._actions if on_host else self._actions.to(device)
-        self._all_noise = torch.zeros(horizon, distribution.noise_rows, agents * world.size, device=device)
-        self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
+        self._noise = torch.zeros(horizon, distribution.noise_rows, agents, device=device)
         # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
         self._resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
@@ -207,14 +206,14 @@ class Rollout:
         self._resets[0].copy_(self._resets[self._start])
         initial = None if self._state is None else self._state.clone()
         switch("rollout_forward")
-        self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
-        final_values: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, values
+        self._policy.distribution.fill_noise_(self._noise[:steps], self._generator)
+        finals: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, outputs
         for t in range(steps):
             for group in groups:
                 switch("environment")
                 group.wait()
                 switch("rollout_forward")
-                self._bootstrap(group, final_values)
+                self._look_ahead(group, finals)
                 self._act(group, t)
                 switch("environment")
                 group.step(t)
@@ -223,9 +222,9 @@ class Rollout:
         self._start = steps
         switch("rollout_forward")
         for group in groups:
-            self._bootstrap(group, final_values)
+            self._look_ahead(group, finals)
             self._forward(group, steps, advance=False)
-        batch = self._batch(steps, initial, final_values)
+        batch = self._batch(steps, initial, finals)
         switch("other")
         return batch
 
@@ -265,17 +264,22 @@ class Rollout:
         if advance and self._state is not None:
             self._state[columns].copy_(after)
 
-    def _bootstrap(self, group: _Group, values: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
-        """Values the final observations of the episodes that were truncated in the group's last step."""
+    def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+        """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
             agents = torch.from_numpy(cut).to(self._device) + group.columns.start
-            state = None if self._state is None else self._state[agents]
-            output, _ = self._policy(torch.from_numpy(rows).to(self._device).unsqueeze(0), state)
-            values.append((t, agents, self._policy.values(output).float()))
+            observations = torch.from_numpy(rows).to(self._device)
+            if self._mlp is not None:
+                output = observations.new_empty(self._policy.rows, len(rows))
+                self._mlp.forward(observations, output)
+            else:
+                state = None if self._state is None else self._state[agents]
+                output, _ = self._policy(observations.unsqueeze(0), state)
+            finals.append((t, agents, output))
         group.finals.clear()
 
     def _batch(
-        self, steps: int, initial: torch.Tensor | None, final_values: list[tuple[int, torch.Tensor, torch.Tensor]]
+        self, steps: int, initial: torch.Tensor | None, finals: list[tuple[int, torch.Tensor, torch.Tensor]]
     ) -> Batch:
         outputs = self._outputs[:, : steps + 1]
         switch = self._stopwatch.switch
@@ -284,8 +288,13 @@ class Rollout:
         rewards = self._rewards[:steps].to(self._device)
         switch("rollout_forward")
         values = self._policy.values(outputs)
-        for t, agents, of_final in final_values:
-            rewards[t].index_add_(0, agents, of_final, alpha=self._gamma)
+        if finals:
+            # Truncation is no end of the world: what would have followed counts, at the value of the final observation.
+            follows = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
+            for (t, agents, _), of_step in zip(
+                finals, torch.split(follows, [len(a) for _, a, _ in finals]), strict=True
+            ):
+                rewards[t].index_add_(0, agents, of_step, alpha=self._gamma)
         return Batch(
             observations=self._device_observations[:steps],
             actions=actions,
@@ -302,9 +311,12 @@ class Rollout:
         drained = [group.envs.drain_episodes() for group in self._groups]
         if len(drained) == 1:
             return drained[0]
-        return Episodes(
-            **{
-                field.name: np.concatenate([getattr(episodes, field.name) for episodes in drained])
-                for field in dataclasses.fields(Episodes)
-            }
-        )
+        columns = {
+            field.name: np.concatenate([getattr(episodes, field.name) for episodes in drained])
+            for field in dataclasses.fields(Episodes)
+        }
+        starts = [
+            np.full(len(e), group.columns.start, np.int32) for e, group in zip(drained, self._groups, strict=True)
+        ]
+        columns["agent"] += np.concatenate(starts)
+        return Episodes(**columns)

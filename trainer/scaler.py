@@ -40,8 +40,10 @@ class Scaler:
         for part in optimizer.parts:
             self._scaler.unscale_(part)
         norm = _clip_(weights, max_norm)
-        for part in optimizer.parts:
-            self._scaler.step(part)
+        # torch leaves out the step of the optimiser whose own gradients overflowed; of two, the other must wait too.
+        if len(optimizer.parts) == 1 or bool(norm.isfinite()):
+            for part in optimizer.parts:
+                self._scaler.step(part)
         self._scaler.update()
         return norm.nan_to_num(nan=0.0, posinf=0.0)
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import torch
 
+from trainer.errors import DivergedError
+
 
 def shuffled(segments: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
     """Yields the indices of each minibatch of one epoch: every segment once, the last one perhaps short."""
@@ -29,10 +31,15 @@ def prioritized(
         alpha: 0 is uniform.
         beta: 0 leaves the preference standing, 1 undoes it.
         generator: on the CPU.
+
+    Raises:
+        DivergedError: an advantage is not finite.
     """
     segments = advantages.shape[1]
     # The small number keeps every segment possible, and all alike where nothing is surprising.
     priorities = (advantages.abs().sum(dim=0).double().cpu() + 1e-6).pow(alpha)
+    if not bool(priorities.isfinite().all()):
+        raise DivergedError("an advantage is not finite: lower train.learning_rate or max_grad_norm")
     probabilities = priorities / priorities.sum()
     weights = (segments * probabilities).pow(-beta).float()
     for _ in range(-(-segments // size)):

@@ -89,8 +89,9 @@ class CategoricalValue:
         self._support = support.float()
 
     def decode(self, output: torch.Tensor) -> torch.Tensor:
-        support = self._to(output)
-        return torch.einsum("r...,r->...", torch.softmax(output.float(), dim=0), support)
+        support = self._to(output).view(-1, *[1] * (output.ndim - 1))
+        # Not as a matrix product, which autocast would take in half precision.
+        return (torch.softmax(output.float(), dim=0) * support).sum(dim=0)
 
     def loss(self, output: torch.Tensor, values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return -(self._two_hot(targets, output) * torch.log_softmax(output, dim=0)).sum(dim=0)

@@ -2,15 +2,28 @@
  *
  * Compile with -DENV=pong -DENV_UPPER=PONG -DENV_HEADER='"pong.h"', as C11 or C++17, and -DENV_CONTINUOUS or
  * -DENV_AGENTS_END_ALONE where the header says so; arguments: seed, frame skip, steps. Every output is filled with a
- * value that no environment writes before each step. Prints a hash of all outputs and the number of episodes; exits
- * with 1 where an output was left or is not what the contract allows.
+ * value that no environment writes before each call. Prints a hash of all outputs and the number of episodes; exits
+ * with 1 where an output was left or is not what the contract allows, or where actions were changed.
+ *
+ * With -DFENCE=0 or 1 each block lies between pages that nobody may touch, at the beginning (0) or the end (1) of its
+ * own pages, and the rest of these must stay as it was: so stray accesses of the optimised code are seen as well, which
+ * no sanitizer looks at.
  */
+#ifdef FENCE
+#define _DEFAULT_SOURCE 1 /* MAP_ANONYMOUS */
+#endif
+
 #include ENV_HEADER
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef FENCE
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -36,17 +49,63 @@ static action_t random_action(uint64_t *random, int component) {
 #endif
 }
 
+enum { MAX_BLOCKS = 8, RUBBISH = 0xa5 };
+
+#ifdef FENCE
+static struct {
+    unsigned char *pages, *block;
+    size_t room, size;
+} blocks[MAX_BLOCKS];
+static int num_blocks = 0;
+
 static void *exact(size_t size) {
-    void *block = malloc(size);
-    if (block == NULL) abort();
-    memset(block, 0xa5, size);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (size + page - 1) / page * page;
+    unsigned char *fence = (unsigned char *)mmap(NULL, room + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fence == MAP_FAILED || mprotect(fence + page, room, PROT_READ | PROT_WRITE) != 0) abort();
+    unsigned char *block = fence + page + (FENCE ? room - size : 0);
+    memset(fence + page, RUBBISH, room);
+    blocks[num_blocks].pages = fence + page;
+    blocks[num_blocks].block = block;
+    blocks[num_blocks].room = room;
+    blocks[num_blocks].size = size;
+    ++num_blocks;
     return block;
 }
 
+static int rest_is_untouched(void) {
+    for (int i = 0; i < num_blocks; ++i)
+        for (unsigned char *byte = blocks[i].pages; byte < blocks[i].pages + blocks[i].room; ++byte)
+            if ((byte < blocks[i].block || byte >= blocks[i].block + blocks[i].size) && *byte != RUBBISH) return 0;
+    return 1;
+}
+
+static void release(void *block) { (void)block; }
+#else
+static void *exact(size_t size) {
+    void *block = malloc(size);
+    if (block == NULL) abort();
+    memset(block, RUBBISH, size);
+    return block;
+}
+
+static int rest_is_untouched(void) { return 1; }
+
+static void release(void *block) { free(block); }
+#endif
+
+/* FNV-1a over words of 32 bits, the last one filled up. */
 static uint64_t hash(uint64_t sum, const void *data, size_t size) {
     const unsigned char *bytes = (const unsigned char *)data;
-    for (size_t i = 0; i < size; ++i) sum = (sum ^ bytes[i]) * UINT64_C(1099511628211);
+    for (size_t i = 0; i < size; i += 4) {
+        uint32_t word = 0;
+        memcpy(&word, bytes + i, size - i < 4 ? size - i : 4);
+        sum = (sum ^ word) * UINT64_C(1099511628211);
+    }
     return sum;
+}
+
+static void rub_out(float *values, size_t count) {
+    for (size_t i = 0; i < count; ++i) values[i] = NAN;
 }
 
 static int finite_floats(const float *values, size_t count) {
@@ -72,9 +131,12 @@ int main(int argc, char **argv) {
     float *rewards = (float *)exact(AGENTS * sizeof(float));
     uint8_t *terminals = (uint8_t *)exact(AGENTS);
     uint8_t *truncations = (uint8_t *)exact(AGENTS);
+    action_t given[AGENTS * COMPONENTS];
     memset(env, 0, sizeof(STATE));
+    rub_out(observations, FLOATS);
     JOIN(ENV, _seed)(env, seed, 0);
     JOIN(ENV, _reset)(env, observations);
+    if (!finite_floats(observations, FLOATS)) return 1;
 
     uint64_t sum = hash(UINT64_C(14695981039346656037), observations, FLOATS * sizeof(float));
     uint64_t random = pcg32_seed(seed, 1);
@@ -83,12 +145,14 @@ int main(int argc, char **argv) {
         /* Each action is kept for a while, so that walls and corners are reached. */
         for (int i = 0; i < AGENTS * COMPONENTS; ++i)
             if (step == 0 || pcg32_next(&random) % 8u == 0u) actions[i] = random_action(&random, i % COMPONENTS);
-        for (int i = 0; i < FLOATS; ++i) observations[i] = NAN;
-        for (int i = 0; i < AGENTS; ++i) rewards[i] = NAN;
-        memset(terminals, 0xa5, AGENTS);
-        memset(truncations, 0xa5, AGENTS);
+        memcpy(given, actions, sizeof given);
+        rub_out(observations, FLOATS);
+        rub_out(rewards, AGENTS);
+        memset(terminals, RUBBISH, AGENTS);
+        memset(truncations, RUBBISH, AGENTS);
         JOIN(ENV, _step)(env, actions, frame_skip, observations, rewards, terminals, truncations);
         if (!finite_floats(observations, FLOATS) || !finite_floats(rewards, AGENTS)) return 1;
+        if (memcmp(given, actions, sizeof given) != 0) return 1;
         for (int i = 0; i < AGENTS; ++i)
             if (terminals[i] + truncations[i] > 1) return 1;
         sum = hash(sum, observations, FLOATS * sizeof(float));
@@ -104,7 +168,10 @@ int main(int argc, char **argv) {
             JOIN(ENV, _episode)(env, i, &score, &return_, &length);
             if (!allowed_episode(score, return_, length)) return 1;
             ++episodes;
+            rub_out(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE));
             JOIN(ENV, _respawn)(env, i, observation);
+            if (!finite_floats(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE))) return 1;
+            sum = hash(sum, observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE) * sizeof(float));
         }
 #else
         for (int i = 1; i < AGENTS; ++i)
@@ -112,22 +179,27 @@ int main(int argc, char **argv) {
         if (terminals[0] || truncations[0]) {
             float scores[AGENTS], returns[AGENTS];
             int32_t lengths[AGENTS];
+            rub_out(scores, AGENTS);
+            rub_out(returns, AGENTS);
+            memset(lengths, 0, sizeof lengths);
             JOIN(ENV, _episode)(env, scores, returns, lengths);
             for (int i = 0; i < AGENTS; ++i)
                 if (!allowed_episode(scores[i], returns[i], lengths[i])) return 1;
             episodes += AGENTS;
+            rub_out(observations, FLOATS);
             JOIN(ENV, _reset)(env, observations);
+            if (!finite_floats(observations, FLOATS)) return 1;
+            sum = hash(sum, observations, FLOATS * sizeof(float));
         }
 #endif
-        if (!finite_floats(observations, FLOATS)) return 1;
-        sum = hash(sum, observations, FLOATS * sizeof(float));
     }
+    if (!rest_is_untouched()) return 1;
     printf("%016llx %ld\n", (unsigned long long)sum, episodes);
-    free(env);
-    free(actions);
-    free(observations);
-    free(rewards);
-    free(terminals);
-    free(truncations);
+    release(env);
+    release(actions);
+    release(observations);
+    release(rewards);
+    release(terminals);
+    release(truncations);
     return 0;
 }
