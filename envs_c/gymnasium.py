@@ -22,6 +22,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 import envs_c
+from envs_c import drawing
 
 __all__ = ["NativeEnv", "NativeVectorEnv", "env_id"]
 
@@ -85,7 +86,7 @@ class _Batch:
 class NativeEnv(gymnasium.Env[Array, Any]):
     """One environment with one agent."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def __init__(self, name: str, *, frame_skip: int = 1, render_mode: str | None = None) -> None:
         """Makes it.
@@ -112,6 +113,8 @@ class NativeEnv(gymnasium.Env[Array, Any]):
         self.action_space = _action_space(described)
         self._batch = _Batch(name, 1, frame_skip, threads=1)
         self._over = True
+        frames_per_second = drawing.FRAMES_PER_SECOND.get(name, self.metadata["render_fps"])
+        self.metadata = {**self.metadata, "render_fps": max(1, round(frames_per_second / frame_skip))}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Begins an episode. There are no options."""
@@ -131,6 +134,12 @@ class NativeEnv(gymnasium.Env[Array, Any]):
         observation = self._row(batch.finals if self._over else batch.observations)
         info = {"score": float(finished.score[0])} if self._over else {}
         return observation, float(batch.rewards[0]), terminal, truncation, info
+
+    def render(self) -> Any:
+        """Returns a picture, `H x W x 3` of uint8, where `render_mode` is "rgb_array"."""
+        if self.render_mode is None:
+            return None
+        return drawing.frame(self._batch.envs, self._batch.finals if self._over else self._batch.observations)
 
     def _row(self, rows: Array) -> Array:
         return np.array(rows[0].reshape(self._batch.envs.spec.observation_shape))

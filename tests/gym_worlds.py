@@ -16,9 +16,10 @@ class Counter(gymnasium.Env[np.ndarray, np.int64]):
 
     observation_space = spaces.Box(-1.0, 1e6, (2,), np.float64)
     action_space = spaces.Discrete(3, start=5)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012
 
-    def __init__(self) -> None:
-        self.now = np.zeros(2)
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.now, self.render_mode = np.zeros(2), render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
@@ -30,6 +31,9 @@ class Counter(gymnasium.Env[np.ndarray, np.int64]):
         self.now[1] += 1
         terminal = action == 5 + DEADLY
         return self.now, self.now[1], terminal, self.now[1] >= LIMIT, {"step": self.now.copy()}
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.now[1], np.uint8)
 
 
 class Echo(gymnasium.Env[Any, Any]):

@@ -1,18 +1,24 @@
 """The program as a process: it trains, plays and sweeps for real, is interrupted, resumed, cut off from its reader."""
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import tomli_w
+from PIL import Image
 from viewing import fill_store
 
 from protein.cli import main
@@ -57,12 +63,54 @@ def start(line: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*PROGRAM, *shlex.split(line)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_gymnasium_environment_is_trained_and_played(folder: Path) -> None:
+def test_a_gymnasium_environment_is_trained_and_played(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trained = run("train --env gym:CartPole-v1 --config small.toml --checkpoint best.safetensors").stdout
     assert "runs/train/gym-CartPole-v1-" in trained
-    played = json.loads(run("eval --checkpoint best.safetensors --episodes 6 --json").stdout)
+    assert main(shlex.split("eval --checkpoint best.safetensors --episodes 6 --json")) == 0
+    played = json.loads(capsys.readouterr().out)
     assert played["env"] == "gym:CartPole-v1"
     assert len(played["scores"]) == 6 and all(8 <= score <= 500 for score in played["scores"])
+
+
+def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = "train --env pendulum --config small.toml --train.total-timesteps 256 --checkpoint swing/best.safetensors"
+    assert main(shlex.split(train)) == 0
+    capsys.readouterr()
+    assert main(shlex.split("eval --checkpoint swing/best.safetensors --gif new/seen.gif --episodes 2 --json")) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert (seen["env"], seen["episodes"], seen["gif"]) == ("pendulum", 2, "new/seen.gif")
+    with Image.open("new/seen.gif") as image:
+        assert (getattr(image, "n_frames", 0), image.info["duration"]) == (
+            400,
+            50,
+        )  # episodes of 200 frames, 20 a second
+    line = "eval --checkpoint swing/best.safetensors --render"
+    assert main(shlex.split(line)) == 2
+    assert "--render draws in a terminal, and here is none; give --gif FILE" in capsys.readouterr().err
+    assert main(shlex.split("eval --checkpoint swing/best.safetensors --gif new")) == 2
+    assert "--gif new is a folder; give the path of a file" in capsys.readouterr().err
+
+    terminal, there = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    settings = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    settings.pop("NO_COLOR", None)
+    process = subprocess.Popen([*PROGRAM, *shlex.split(line)], stdout=there, stderr=there, env=settings)
+    os.close(there)
+    shown, stopped = b"", False
+    with contextlib.suppress(OSError):  # of reading on when the program has closed its end
+        while chunk := os.read(terminal, 1 << 16):
+            shown += chunk
+            if not stopped and b"step 5 " in shown:
+                process.send_signal(signal.SIGINT)
+                stopped = True
+    os.close(terminal)
+    assert process.wait(timeout=30) == 130
+    assert "\N{UPPER HALF BLOCK}".encode() in shown and b"38;2;255;107;107" in shown  # the rod is red
+    assert b"no episode was played to its end" in shown
+    with Image.open("swing/pendulum.gif") as image:
+        assert 5 <= getattr(image, "n_frames", 0) < 200
 
 
 def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,12 +87,18 @@ class Eval:
     """The checkpoint that training has written."""
     environment: Annotated[str | None, _arg("NAME", "(default: the checkpoint's)", "env")] = None
     """Environment to play."""
-    episodes: Annotated[int, value_spec(int, "--episodes")] = 256
+    episodes: Annotated[
+        int | None, value_spec(int, "--episodes"), _arg("INT", "(default: 256; 1 with --render or --gif)")
+    ] = None
     """Episodes to play."""
     seed: Annotated[int, value_spec(int, "--seed")] = 0
     """Source of the episodes' randomness."""
     greedy: Annotated[bool, arg(help_behavior_hint="")] = False
     """Take the most probable action instead of sampling."""
+    render: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Watch one environment in the terminal, and leave what was seen as a GIF."""
+    gif: Annotated[Path | None, _arg("FILE", "(default: with --render, beside the checkpoint)")] = None
+    """Where the GIF goes; without --render nothing is shown in the terminal."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 

@@ -1,34 +1,53 @@
-"""`protein eval`: plays episodes with a checkpoint."""
+"""`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` one environment, to be watched."""
 
 import dataclasses
 import os
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
 
+from rich.live import Live
+
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import Eval
-from protein.cli.output import print_json
+from protein.cli.output import print_json, require_file, writing
 from protein.cli.parse import Command
+from protein.cli.signals import caught
+from protein.config.resolve import file_name
 from protein.errors import UsageError
 from protein.view import tables, text
 
+EPISODES = 256
 _MOST_ENVS = {"gym": 32, "gym-async": os.cpu_count() or 1}  # by kind: Python objects, and processes, are dear
 
 
 def run(command: Command) -> int:
     arguments: Eval = command.arguments
+    watched = arguments.render or arguments.gif is not None
+    episodes = arguments.episodes if arguments.episodes is not None else 1 if watched else EPISODES
     if arguments.checkpoint is None:
         raise UsageError("eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end")
-    if arguments.episodes < 1:
-        raise UsageError(f"--episodes {arguments.episodes} is below the limit of 1; play at least one")
+    if episodes < 1:
+        raise UsageError(f"--episodes {episodes} is below the limit of 1; play at least one")
     if arguments.seed < 0:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
+    if arguments.render and (arguments.json or not sys.stdout.isatty()):
+        raise UsageError("--render draws in a terminal, and here is none; give --gif FILE instead")
     from trainer import checkpoint as checkpoints  # torch takes seconds to import: what is wrong is said before
+
+    env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").config.env.name
+    if watched:
+        return _watch(arguments, arguments.checkpoint, env, episodes)
     from trainer.evaluate import evaluate
 
-    env = arguments.environment or checkpoints.read(arguments.checkpoint).config.env.name
     result = evaluate(
         arguments.checkpoint,
         env=env,
-        episodes=arguments.episodes,
-        num_envs=_num_envs(arguments.episodes, env),
+        episodes=episodes,
+        num_envs=_num_envs(episodes, env),
         seed=arguments.seed,
         greedy=arguments.greedy,
     )
@@ -42,6 +61,71 @@ def run(command: Command) -> int:
         soft_wrap=True,
     )
     return 0
+
+
+def _watch(arguments: Eval, checkpoint: Path, env: str, episodes: int) -> int:
+    """Plays in one environment, draws it, and writes the GIF, of what there was also where Ctrl-C has cut it short."""
+    from protein.view import playback
+    from trainer.watch import Player
+
+    gif_path = arguments.gif or checkpoint.parent / f"{file_name(env)}.gif"
+    require_file("--gif", gif_path)  # found out now, not at the end
+    player = Player(checkpoint, env=env, episodes=episodes, seed=arguments.seed, greedy=arguments.greedy)
+    stride, seconds = playback.pictures_of(player.decisions_per_second)
+    console = tables.make_console()
+    gif = playback.Gif()
+    stop = threading.Event()
+    live = Live(console=console, auto_refresh=False) if arguments.render else None
+    shown_at = time.monotonic()
+    with caught(stop), live or threading.Lock():
+        for number, scene in enumerate(player.scenes()):
+            if stop.is_set():
+                break
+            if number % stride:
+                continue
+            gif.add(scene.pixels)
+            if live is None:
+                continue
+            live.update(
+                playback.render(
+                    scene.pixels,
+                    console.width,
+                    console.height - 1,
+                    title=env,
+                    episode=scene.episode,
+                    episodes=episodes,
+                    step=scene.step,
+                    return_so_far=scene.return_so_far,
+                ),
+                refresh=True,
+            )
+            shown_at = max(shown_at + seconds, time.monotonic())
+            stop.wait(shown_at - time.monotonic())
+    if len(gif):
+        with writing(gif_path):
+            gif_path.write_bytes(gif.content(seconds))
+    _conclude(arguments, checkpoint, env, player.scores, gif_path if len(gif) else None, complete=gif.complete)
+    return INTERRUPTED_CODE if stop.is_set() else 0
+
+
+def _conclude(
+    arguments: Eval, checkpoint: Path, env: str, scores: list[float], gif_path: Path | None, *, complete: bool
+) -> None:
+    score = statistics.fmean(scores) if scores else None
+    if arguments.json:
+        found: dict[str, Any] = {"score": score, "episodes": len(scores), "scores": scores}
+        print_json({"env": env, "checkpoint": str(checkpoint), **found, "gif": gif_path and str(gif_path)})
+        return
+    console = tables.make_console()
+    if scores:
+        console.print(f"score {text.score(score)} (mean of {len(scores)} episodes of {env})", soft_wrap=True)
+    else:
+        console.print("no episode was played to its end")
+    if gif_path is not None:
+        from protein.view.playback import GIF_FRAMES_MAX
+
+        part = "" if complete else f" (its first {GIF_FRAMES_MAX:,} pictures)"
+        console.print(f"GIF: {gif_path}{part}", soft_wrap=True)
 
 
 def _num_envs(episodes: int, env: str) -> int:

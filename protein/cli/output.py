@@ -23,3 +23,14 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"{path} cannot be written ({reason}); give another path or make room for it") from error
+
+
+def require_file(flag: str, path: Path) -> None:
+    """Raises `UsageError` when a file cannot be written at `path`; makes its folder."""
+    if path.is_dir():
+        raise UsageError(f"{flag} {path} is a folder; give the path of a file")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.parent / f".{path.name}.probe"
+        probe.touch()
+        probe.unlink()

@@ -14,7 +14,7 @@ import envs_c
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Train
 from protein.cli.devices import require_device
-from protein.cli.output import writing
+from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import flatten
@@ -40,7 +40,7 @@ def run(command: Command) -> int:
     copy = arguments.checkpoint
     for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
         if path is not None:  # found out now, not after an hour of training
-            _require_file(flag, path)
+            require_file(flag, path)
     with writing(RUNS):
         directory = _new_directory(file_name(config.env.name))
     stop = threading.Event()
@@ -140,17 +140,6 @@ def _new_directory(env: str) -> Path:
             continue
         return path
     raise AssertionError("unreachable")
-
-
-def _require_file(flag: str, path: Path) -> None:
-    """Raises `UsageError` when a file cannot be written at `path`; makes its folder."""
-    if path.is_dir():
-        raise UsageError(f"{flag} {path} is a folder; give the path of a file")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.parent / f".{path.name}.probe"
-        probe.touch()
-        probe.unlink()
 
 
 class _Recorder:

@@ -17,7 +17,7 @@ import envs_c
 from envs_c import EnvSpec, Episodes
 from trainer.errors import ConfigError, nearest
 
-__all__ = ["EnvSpec", "Episodes", "NativeEnv", "VectorEnv", "make", "resume", "spec"]
+__all__ = ["EnvSpec", "Episodes", "NativeEnv", "VectorEnv", "kind_of", "make", "resume", "spec"]
 
 
 GYMNASIUM = ("gym", "gym-async")
@@ -89,7 +89,7 @@ def spec(name: str) -> EnvSpec:
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message says why.
     """
-    kind = _kind(name)
+    kind = kind_of(name)
     if kind in GYMNASIUM:
         from trainer.environments import gym  # an optional package
 
@@ -120,7 +120,7 @@ def make(
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message says why.
     """
-    kind = _kind(name)
+    kind = kind_of(name)
     if kind in GYMNASIUM:
         from trainer.environments.gym import GymnasiumEnv
 
@@ -150,7 +150,7 @@ def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32])
     return envs.resumable
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """Returns what stands before the name's first colon; "" for a native name.
 
     Raises:

@@ -86,6 +86,8 @@ class GymnasiumEnv:
         if asynchronous:
             vector_kwargs["context"] = "spawn"  # a fork of a process with threads may hang
         with _one_line(name):
+            if render_mode is not None:
+                _require_render_mode(name, render_mode)
             self._vector = gymnasium.make_vec(
                 _id(name),
                 num_envs,
@@ -157,9 +159,19 @@ class GymnasiumEnv:
                 return
         raise ValueError(f"the state is not of {self.num_envs} environments '{self.spec.name}'")
 
+    @property
+    def render_fps(self) -> float:
+        """Frames per second that the environment wants to be shown at; 0 where it does not say."""
+        return float(self._vector.metadata.get("render_fps") or 0.0)
+
     def render(self) -> Any:
-        """Returns what the first instance shows, in the `render_mode` that was asked for."""
-        frames = self._vector.render()
+        """Returns what the first instance shows, in the `render_mode` that was asked for.
+
+        Raises:
+            ConfigError: it cannot: a package is missing.
+        """
+        with _one_line(self.spec.name):
+            frames = self._vector.render()
         return None if frames is None else frames[0]
 
     def close(self) -> None:
@@ -321,6 +333,14 @@ def _actions(space: Any) -> tuple[Callable[[Actions], Any], tuple[int, ...], int
 
         return to_box, (), math.prod(shape)
     raise ConfigError(f"its action space {space} is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats")
+
+
+def _require_render_mode(name: str, render_mode: str) -> None:
+    env = gymnasium.make(_id(name), disable_env_checker=True)
+    known = env.metadata.get("render_modes", [])
+    env.close()
+    if render_mode not in known:
+        raise ConfigError(f"it has no render mode '{render_mode}', only: {', '.join(known) or 'none'}")
 
 
 def _instance_seed(seed: int, index: int) -> int:

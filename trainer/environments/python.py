@@ -97,6 +97,17 @@ class PythonEnv:
         if self.resumable:
             self._envs.set_state(state)
 
+    @property
+    def render_fps(self) -> float:
+        """Frames per second that the environment wants to be shown at; 0 where it does not say."""
+        return float(getattr(self._envs, "render_fps", 0.0))
+
+    def render(self) -> Any:
+        """Returns what the first instance shows, `H x W x 3`. Raises `ConfigError` where it has no `render()`."""
+        if not hasattr(self._envs, "render"):
+            raise ConfigError(f"'{self.spec.name}' cannot be drawn: it has no render(): see docs/environments.md")
+        return self._envs.render()
+
     def close(self) -> None:
         """Ends the environment, if it has anything to end."""
         close = getattr(self._envs, "close", None)

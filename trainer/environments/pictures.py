@@ -1,0 +1,74 @@
+"""An environment that can be watched: one instance, and what it looks like now."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.environments import GYMNASIUM, PYTHON, NativeEnv, VectorEnv, kind_of, make
+from trainer.errors import ConfigError
+
+Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
+
+DEFAULT_FRAMES_PER_SECOND = 30.0
+
+
+class Visible(NamedTuple):
+    """One instance of an environment; `draw(observations)` shows it as it is, at so many decisions a second."""
+
+    envs: VectorEnv
+    draw: Callable[[npt.NDArray[np.float32]], Pixels]
+    decisions_per_second: float
+
+
+def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
+    """Makes one instance of any environment that can be drawn.
+
+    Ours are drawn by `envs_c.drawing`, Gymnasium's in their render mode `rgb_array`, a user's own by its `render()`.
+
+    Raises:
+        ConfigError: there is no environment of that name, or nothing draws it.
+    """
+    kind = kind_of(name)
+    frames_per_second = DEFAULT_FRAMES_PER_SECOND
+    envs: VectorEnv
+    draw: Callable[[npt.NDArray[np.float32]], Pixels]
+    if kind in GYMNASIUM:
+        from trainer.environments.gym import GymnasiumEnv
+
+        gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, render_mode="rgb_array")
+        frames_per_second = gym_envs.render_fps or frames_per_second
+
+        def draw(_: npt.NDArray[np.float32]) -> Pixels:
+            return _checked(name, gym_envs.render())
+
+        envs = gym_envs
+    elif kind == PYTHON:
+        from trainer.environments.python import PythonEnv
+
+        own_envs = PythonEnv(name, 1, seed=seed, frame_skip=frame_skip)
+        frames_per_second = own_envs.render_fps or frames_per_second
+
+        def draw(_: npt.NDArray[np.float32]) -> Pixels:
+            return _checked(name, own_envs.render())
+
+        envs = own_envs
+    else:
+        from envs_c import drawing
+
+        envs = make(name, 1, seed=seed, frame_skip=frame_skip)
+        native = cast(NativeEnv, envs)
+        frames_per_second = drawing.FRAMES_PER_SECOND.get(name, frames_per_second)
+
+        def draw(observations: npt.NDArray[np.float32]) -> Pixels:
+            return drawing.frame(native, observations)
+
+    return Visible(envs, draw, frames_per_second / frame_skip)
+
+
+def _checked(name: str, picture: Any) -> Pixels:
+    pixels = np.asarray(picture)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise ConfigError(f"'{name}' drew {pixels.dtype} {pixels.shape}; a picture is height x width x 3 of uint8")
+    return pixels

@@ -1,0 +1,81 @@
+"""Plays with a checkpoint's policy in one environment, to be watched: a picture for every decision."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from trainer import checkpoint as checkpoints
+from trainer.environments.pictures import Pixels, make_visible
+from trainer.evaluate import Actor
+from trainer.policy import Policy
+from trainer.precision import Arithmetic, resolve_device
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What there is to see now. Of several agents, the numbers are those of the first."""
+
+    pixels: Pixels  # `H x W x 3`
+    episode: int  # from 1
+    step: int  # decisions since the episode began
+    return_so_far: float
+
+
+class Player:
+    """Plays `episodes` episodes, of the first agent where there are several, while `scenes` is iterated over.
+
+    Once an episode has ended its score is in `scores`. At `decisions_per_second` the play looks as it is meant to.
+    """
+
+    def __init__(self, checkpoint_path: Path, *, env: str, episodes: int, seed: int = 0, greedy: bool = False) -> None:
+        """Loads the policy and makes the environment.
+
+        Raises:
+            CheckpointError: the file cannot be read, or belongs to another environment or network.
+            ConfigError: no such environment, or nothing draws it.
+        """
+        saved = checkpoints.read(checkpoint_path, prefix="policy/")
+        self._config = saved.config
+        self._envs, self._draw, self.decisions_per_second = make_visible(
+            env, seed=seed, frame_skip=saved.config.env.frame_skip
+        )
+        try:
+            spec = self._envs.spec
+            checkpoints.require_env(saved, checkpoint_path, spec)
+            train = saved.config.train
+            self._policy = Policy(
+                spec, saved.config.policy, vf_clip_coef=train.vf_clip_coef, generator=torch.Generator()
+            )
+            checkpoints.load_weights_(self._policy, saved.group("policy"), checkpoint_path)
+        except BaseException:
+            self._envs.close()
+            raise
+        self._episodes, self._seed, self._greedy = episodes, seed, greedy
+        self.scores: list[float] = []
+
+    def scenes(self) -> Iterator[Scene]:
+        """Yields what is to be seen before each decision, and closes the environment at the end."""
+        try:
+            # Inference mode is entered anew for each decision: held across a yield, it would be the caller's, too.
+            with Arithmetic(resolve_device("cpu"), 1, self._config.train.precision):
+                with torch.inference_mode():
+                    actor = Actor(self._policy, self._envs, seed=self._seed, greedy=self._greedy)
+                step, return_so_far = 0, 0.0
+                while len(self.scores) < self._episodes:
+                    yield Scene(
+                        pixels=self._draw(actor.observations),
+                        episode=len(self.scores) + 1,
+                        step=step,
+                        return_so_far=return_so_far,
+                    )
+                    with torch.inference_mode():
+                        actor.step()
+                    step, return_so_far = step + 1, return_so_far + float(actor.rewards[0])
+                    finished = self._envs.drain_episodes()
+                    self.scores += finished.score[finished.agent == 0].tolist()
+                    if actor.terminals[0] or actor.truncations[0]:
+                        step, return_so_far = 0, 0.0
+        finally:
+            self._envs.close()
