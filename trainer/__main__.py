@@ -3,6 +3,8 @@
 Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. There `--profile`
 says where the time went; `--trace FILE` writes its last moments for ui.perfetto.dev or chrome://tracing. Exit codes: 0,
 1 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
+
+With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of them; the first one reports.
 """
 
 import time
@@ -20,7 +22,8 @@ import tyro  # noqa: E402
 
 from trainer import config as configs  # noqa: E402
 from trainer.errors import TrainerError  # noqa: E402
-from trainer.report import JsonLines  # noqa: E402
+from trainer.launch import check_launch, launch, speaks, under_torchrun  # noqa: E402
+from trainer.report import JsonLines, Report, ignore  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
@@ -30,6 +33,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--trace", type=Path)
+    parser.add_argument("--nproc", type=int, default=1)
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
     # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
@@ -42,9 +46,10 @@ def main(arguments: list[str]) -> int:
     try:
         with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
             os.dup2(2, 1)
-            return _train(ours, overrides, JsonLines(stream), stop)
+            return _train(ours, overrides, JsonLines(stream) if speaks() else ignore, stop)
     except TrainerError as error:
-        print(f"error: {error}", file=sys.stderr)
+        if speaks():
+            print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         print("error: nobody reads the events any more: stopped", file=sys.stderr)
@@ -56,35 +61,49 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
-def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, stop: threading.Event) -> int:
+def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop: threading.Event) -> int:
+    several = ours.nproc > 1
+    watched = ours.profile or ours.trace is not None
     try:
         base = configs.load(ours.config) if ours.config else configs.RunConfig()
         config = tyro.cli(
             configs.RunConfig,
             default=base,
             args=overrides,
-            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--profile] [--trace FILE]",
+            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--nproc N] [--profile] "
+            "[--trace FILE]",
             description="Trains one agent, reporting JSON lines.",
         )
         config.validate()
+        check_launch(ours.nproc, watched=watched)
+        if not several:
+            from trainer.precision import resolve_device  # torch is imported here, so that what is wrong is said fast
 
-        from trainer.precision import resolve_device  # torch is imported here: --help and a bad config answer at once
-        from trainer.profile import Profiler
-        from trainer.run import run
-        from trainer.stopwatch import Stopwatch
-
-        if ours.trace is not None:
-            ours.trace.touch()
-        stopwatch = Stopwatch(
-            resolve_device(config.train.device),
-            exact=ours.profile or ours.trace is not None,
-            trace=ours.trace is not None,
-        )
-        profiler = Profiler(stopwatch, report)
+            device = resolve_device(config.train.device)
     except TrainerError as error:
         report({"event": "failed", "reason": error.reason, "message": str(error), "steps": 0, "elapsed_seconds": 0.0})
         raise
+    if several:
+        result = launch(
+            config,
+            ours.nproc,
+            directory=ours.directory,
+            report=report,
+            stop=stop,
+            resume=ours.resume,
+            started=_STARTED,
+        )
+        return 130 if result.interrupted else 0
 
+    from trainer.distributed import ALONE, connect
+    from trainer.profile import Profiler
+    from trainer.run import run
+    from trainer.stopwatch import Stopwatch
+
+    if ours.trace is not None:
+        ours.trace.touch()
+    stopwatch = Stopwatch(device, exact=watched, trace=ours.trace is not None)
+    profiler = Profiler(stopwatch, report)
     result = run(
         config,
         directory=ours.directory,
@@ -93,6 +112,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: JsonLines, st
         resume=ours.resume,
         started=_STARTED,
         stopwatch=stopwatch,
+        world=connect() if under_torchrun() else ALONE,
     )
     if ours.profile:
         print("\n".join(profiler.profile().lines()), file=sys.stderr)

@@ -212,10 +212,11 @@ class RunConfig:
             )
 
 
-def check_batch(config: RunConfig, agents_per_env: int) -> None:
+def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> None:
     """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or smaller than one segment.
 
-    It is apart from `validate` because the batch depends on the environment's number of agents.
+    It is apart from `validate` because the batch depends on the environment's number of agents. Each of several
+    `processes` takes equally many segments of a minibatch.
     """
     agents = config.env.num_envs * agents_per_env
     batch = agents * config.train.horizon
@@ -225,11 +226,23 @@ def check_batch(config: RunConfig, agents_per_env: int) -> None:
             f"({agents} agents * horizon {config.train.horizon} = {batch}): "
             "lower it or raise env.num_envs or train.horizon"
         )
-    if config.train.minibatch_size < config.train.horizon * config.train.accumulation_steps:
+    if config.train.minibatch_size < config.train.horizon * config.train.accumulation_steps * processes:
+        in_each = f" in each of {processes} processes" if processes > 1 else ""
         raise ConfigError(
             f"train.minibatch_size ({config.train.minibatch_size}) is smaller than train.accumulation_steps "
-            f"({config.train.accumulation_steps}) segments of train.horizon ({config.train.horizon}) steps: "
+            f"({config.train.accumulation_steps}) segments of train.horizon ({config.train.horizon}) steps{in_each}: "
             "raise it or lower one of them"
+        )
+
+
+def check_processes(config: RunConfig, processes: int) -> None:
+    """Raises `ConfigError` unless the environments can be shared evenly."""
+    parts = processes * (2 if config.env.double_buffer else 1)
+    if config.env.num_envs % parts:
+        halves = " of two halves each (env.double_buffer)" if config.env.double_buffer else ""
+        raise ConfigError(
+            f"env.num_envs ({config.env.num_envs}) must be a multiple of {parts}, "
+            f"so that {processes} processes{halves} share them evenly"
         )
 
 

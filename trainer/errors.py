@@ -48,6 +48,18 @@ class OutOfMemoryError(TrainerError):
     reason = "memory"
 
 
+class LostProcessError(TrainerError):
+    """Another process of a run of several has died or does not answer."""
+
+    reason = "process"
+
+
+def with_reason(reason: str, message: str) -> TrainerError:
+    """Returns the error that `reason` stands for, as another process has reported it."""
+    kinds = {kind.reason: kind for kind in TrainerError.__subclasses__()}
+    return kinds.get(reason, TrainerError)(message)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean 'x'?` for the closest known name, or the known names, to end a message with."""
     names = sorted(known)

@@ -12,6 +12,9 @@ and the distribution and the value head turn them into derivatives by the networ
 network's backward pass takes half the kernels that differentiating the loss would, and on small networks kernels are
 what an update costs. `tests/test_trainer_ppo.py` holds them to automatic differentiation.
 
+Of several processes each takes its share of every minibatch: of its own segments, drawn as all others draw theirs. Sums
+over processes make the gradient, the advantages' scale and the figures those of the whole.
+
 With V-trace, advantages are computed anew before each epoch with the ratios r that the last one has left, so that they
 are those of the policy as it is now.
 
@@ -28,6 +31,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from trainer.config import TrainConfig
+from trainer.distributed import ALONE, World
 from trainer.errors import DivergedError
 from trainer.gradients import FlatGradients
 from trainer.kernels import advantages as compute_advantages
@@ -53,7 +57,9 @@ class Coefficients:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Minibatch:
-    """`B` samples. The loss is their mean, or their sum over `size` where they are a part of a larger minibatch."""
+    """`B` samples. The loss is their mean, or their sum over `size` where they are a part of a larger minibatch: one of
+    several that are accumulated, or one process's.
+    """
 
     actions: torch.Tensor  # `K x B`
     logprobs: torch.Tensor
@@ -105,9 +111,8 @@ def loss_gradient(
 def loss_terms(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
     """Returns the loss and what is worth watching in it, as scalars on the device (differentiable, for the tests).
 
-    `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate), `clip_fraction`
-    and `explained_variance` of the returns by the old values. Of parts of a minibatch they add up to those of the whole
-    (the explained variance to the parts' mean).
+    `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate) and `clip_fraction`.
+    All are sums over samples divided by the minibatch's `size`, so those of its parts add up to those of the whole.
     """
     rows = policy.action_rows
     terms = policy.distribution.terms(output[:rows], batch.actions)
@@ -122,16 +127,13 @@ def loss_terms(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffi
     policy_loss = mean(torch.max(-ratio * batch.advantages, -clipped * batch.advantages))
     value_loss = mean(policy.value_head.loss(output[rows:], batch.values, batch.returns))
     entropy = mean(terms.entropy)
-    variance, share = batch.returns.var(correction=0), len(log_ratio) / batch.size
     return {
         "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "entropy": entropy,
-        "approx_kl": ((ratio - 1) - log_ratio).mean() * share,
-        "clip_fraction": ((ratio - 1).abs() > c.clip).float().mean() * share,
-        "explained_variance": (1 - (batch.returns - batch.values).var(correction=0) / variance.clamp_min(1e-12))
-        * share,
+        "approx_kl": ((ratio - 1) - log_ratio).sum() / batch.size,
+        "clip_fraction": ((ratio - 1).abs() > c.clip).sum() / batch.size,
     }
 
 
@@ -146,13 +148,18 @@ class PPO:
         device: torch.device,
         generator: torch.Generator,
         stopwatch: Stopwatch,
+        world: World = ALONE,
     ) -> None:
-        """`generator` (on the CPU) shuffles. The policy's parameters move into one vector: see `FlatGradients`."""
+        """`generator` (on the CPU) shuffles; all processes have the same. The policy's parameters move into one vector.
+
+        `FlatGradients` says how.
+        """
         self._policy = policy
         self._config = config
         self._device = device
         self._generator = generator
         self._stopwatch = stopwatch
+        self._world = world
         self._gradients = FlatGradients(policy, stopwatch)
         self._optimizer = Optimizer(policy, self._gradients, config, device)
         self._precision = update_precision(config)
@@ -213,7 +220,7 @@ class PPO:
         """
         config, switch = self._config, self._stopwatch.switch
         self._optimizer.set_progress(progress)
-        size = min(batch.segments, max(1, config.minibatch_size // batch.steps))
+        size = min(batch.segments, max(1, config.minibatch_size // batch.steps // self._world.size))
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
         ratios = torch.ones_like(batch.logprobs)
@@ -227,7 +234,13 @@ class PPO:
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
                 norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
         switch("other")
-        figures = torch.stack([*terms.values(), norms, self._gradients.weights.detach().sum()]).tolist()
+        summed = self._world.sum_(torch.stack(list(terms.values())))
+        # How much of the returns' variance the old values explain, over the whole batch.
+        spread, _ = self._world.std_mean(returns)
+        missed, _ = self._world.std_mean(returns - batch.values[:-1])
+        terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
+        others = torch.stack([terms["explained_variance"], norms, self._gradients.weights.detach().sum()])
+        figures = torch.cat([summed, others]).tolist()
         if self._scaler.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
@@ -247,8 +260,8 @@ class PPO:
             c_clip=config.c_clip,
         )
         returns = advantages + batch.values[:-1]
-        if config.normalize_advantages and len(batch) > 1:
-            deviation, mean = torch.std_mean(advantages, correction=0)
+        if config.normalize_advantages and len(batch) * self._world.size > 1:
+            deviation, mean = self._world.std_mean(advantages)
             advantages = advantages.sub_(mean).div_(deviation + 1e-8)
         return advantages, returns
 
@@ -281,15 +294,18 @@ class PPO:
         config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
         of_parts = weights.tensor_split(len(parts)) if weights is not None else [None] * len(parts)
+        size = len(chosen) * batch.steps * self._world.size
         total: torch.Tensor | None = None
         for part, of_part in zip(parts, of_parts, strict=True):
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, ratios, part, of_part, len(chosen) * batch.steps, terms)
+            self._accumulate(batch, advantages, returns, ratios, part, of_part, size, terms)
             if len(parts) > 1:
                 total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
         if total is not None:
             gradients.gradients.copy_(total)
+        switch("copy")
+        self._world.sum_(gradients.gradients)
         switch("optimizer")
         return self._scaler.step(self._optimizer, gradients.weights, config.max_grad_norm)
 

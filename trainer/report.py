@@ -4,10 +4,31 @@ Events: `start`, `measurement` (a point of the learning curve), and then exactly
 `interrupted`. A number that is not finite is written as null, since JSON has no other word for it.
 """
 
+import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TextIO
+
+Report = Callable[[dict[str, Any]], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. `score` is the evaluation's mean; None when the run was interrupted before it."""
+
+    score: float | None
+    steps: int
+    elapsed_seconds: float
+    timings: dict[str, float]
+    metrics: dict[str, float]
+    checkpoint: Path | None
+    interrupted: bool
+
+
+def ignore(event: dict[str, Any]) -> None:
+    """Reports nothing: what all of several processes but the first one do."""
 
 
 class JsonLines:

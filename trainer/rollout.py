@@ -6,7 +6,8 @@ Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N
 straight into row `t`; nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`: values of
 all steps are read from it at once.
 
-The noise that turns outputs into actions is drawn for the whole rollout at once.
+The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
+of all agents and takes its own columns, so that an agent acts as it would in one process.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
 the other. Which half steps when does not change a single number: halves share neither state nor randomness. Where the
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import torch
 
 from envs_c import Episodes
+from trainer.distributed import ALONE, World
 from trainer.environments import VectorEnv
 from trainer.policy import Policy, fused
 from trainer.precision import FULL, autocast
@@ -113,8 +115,9 @@ class Rollout:
         generator: torch.Generator,
         stopwatch: Stopwatch,
         precision: str = "fp32",
+        world: World = ALONE,
     ) -> None:
-        """`envs` is one vectorised environment, or its two halves for double buffering."""
+        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share."""
         self._policy = policy
         self._gamma = gamma
         self._device = device
@@ -137,7 +140,8 @@ class Rollout:
         self._logprobs = torch.zeros(horizon, agents, device=device)
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self._device_actions = self._actions if on_host else self._actions.to(device)
-        self._noise = torch.zeros(horizon, distribution.noise_rows, agents, device=device)
+        self._all_noise = torch.zeros(horizon, distribution.noise_rows, agents * world.size, device=device)
+        self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
         # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
         self._resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
@@ -206,7 +210,7 @@ class Rollout:
         self._resets[0].copy_(self._resets[self._start])
         initial = None if self._state is None else self._state.clone()
         switch("rollout_forward")
-        self._policy.distribution.fill_noise_(self._noise[:steps], self._generator)
+        self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
         finals: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, outputs
         for t in range(steps):
             for group in groups:

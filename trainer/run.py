@@ -3,51 +3,38 @@
 The clock that a run's cost is read from covers rollouts and updates only. Start-up, compilation, checkpoints and the
 final evaluation are outside it and reported beside it.
 
+Of several processes (`trainer.distributed`) each does its share; counters and the clock are those of all together, and
+the first one reports, writes the checkpoint and evaluates.
+
 All randomness comes from `train.seed` through four independent streams: weights, actions, shuffling, environments; the
 evaluation has a fifth, so its episodes are new.
 """
 
 import collections
-import dataclasses
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig, check_batch
+from trainer.config import RunConfig, check_batch, check_processes
+from trainer.distributed import ALONE, World
 from trainer.environments import VectorEnv, make
-from trainer.errors import CheckpointError, DivergedError, OutOfMemoryError, TrainerError
+from trainer.errors import CheckpointError, DivergedError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from trainer.evaluate import play
 from trainer.policy import Policy
 from trainer.ppo import PPO
 from trainer.precision import Arithmetic, env_threads, keep_freed_memory, resolve_device, resolve_threads
+from trainer.report import Report, RunResult, ignore
 from trainer.rollout import Rollout
 from trainer.stopwatch import SECTIONS, Stopwatch
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
 REPORT_SECONDS_MAX = 10.0  # ... but a sign of life all the same
-
-Report = Callable[[dict[str, Any]], None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How a run ended. `score` is the evaluation's mean; None when the run was interrupted before it."""
-
-    score: float | None
-    steps: int
-    elapsed_seconds: float
-    timings: dict[str, float]
-    metrics: dict[str, float]
-    checkpoint: Path | None
-    interrupted: bool
 
 
 def run(
@@ -59,6 +46,7 @@ def run(
     resume: Path | None = None,
     started: float | None = None,
     stopwatch: Stopwatch | None = None,
+    world: World = ALONE,
 ) -> RunResult:
     """Trains, writes the checkpoint, evaluates. What is reported: see `trainer.report`.
 
@@ -70,16 +58,22 @@ def run(
         resume: a checkpoint to go on from; with the same config the result is that of a run that never stopped.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
         stopwatch: where the time of training is booked; None: one of its own, whose sums the measurements carry.
+        world: the processes that train together, all of which call this with the same config. All but the first report
+            nothing, and their results have no score.
 
     Raises:
         TrainerError: the run failed; the event `failed` has been reported.
     """
     training: _Training | None = None
     started = time.perf_counter() if started is None else started
+    if not world.is_first:
+        report = ignore
     try:
         config.validate()
+        check_processes(config, world.size)
         keep_freed_memory()
-        device, threads = resolve_device(config.train.device), resolve_threads(config.train.threads)
+        device = world.device(resolve_device(config.train.device))
+        threads = max(1, resolve_threads(config.train.threads) // world.local_size)
         with Arithmetic(device, threads, config.train.precision) as arithmetic:
             training = _Training(
                 config,
@@ -90,31 +84,46 @@ def run(
                 report=report,
                 stop=stop or threading.Event(),
                 stopwatch=stopwatch or Stopwatch(device),
+                world=world,
             )
             if resume is not None:
                 training.resume(resume)
             return training.run(started)
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            world.leave_word("error", f"{type(error).__name__}: {error}")
             raise
         failure: TrainerError = OutOfMemoryError(
             "out of memory: lower env.num_envs, train.horizon, train.minibatch_size or policy.hidden_size"
         )
-        report(_failed(failure, training))
+        _fail(failure, training, report, world)
+        raise failure from error
+    except LostProcessError as error:
+        words = world.last_words() if world.is_first else None
+        failure = with_reason(**words) if words else error
+        _fail(failure, training, report, world)
         raise failure from error
     except TrainerError as error:
-        report(_failed(error, training))
+        _fail(error, training, report, world)
+        raise
+    except Exception as error:
+        world.leave_word("error", f"{type(error).__name__}: {error}")
         raise
 
 
-def _failed(error: TrainerError, training: "_Training | None") -> dict[str, Any]:
-    return {
-        "event": "failed",
-        "reason": error.reason,
-        "message": str(error),
-        "steps": training.steps if training else 0,
-        "elapsed_seconds": training.elapsed if training else 0.0,
-    }
+def _fail(error: TrainerError, training: "_Training | None", report: Report, world: World) -> None:
+    """Reports that the run has failed, or leaves word for the process that reports."""
+    if not world.is_first and not isinstance(error, LostProcessError):
+        world.leave_word(error.reason, str(error))
+    report(
+        {
+            "event": "failed",
+            "reason": error.reason,
+            "message": str(error),
+            "steps": training.steps if training else 0,
+            "elapsed_seconds": training.elapsed if training else 0.0,
+        }
+    )
 
 
 class _Training:
@@ -131,22 +140,26 @@ class _Training:
         report: Report,
         stop: threading.Event,
         stopwatch: Stopwatch,
+        world: World,
     ) -> None:
         train = config.train
+        self._world = world
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
         self._arithmetic = arithmetic
         self._path = directory / checkpoints.FILE_NAME if directory else None
-        if directory:
+        if directory and world.is_first:
             checkpoints.require_writable(directory)
         weights, actions, shuffle, envs, evaluation = (
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(5, np.uint32)
         )
         self._evaluation_seed = evaluation
         self._stopwatch = stopwatch
-        self._envs = _make_envs(config, config.env.num_envs, envs, threads, halves=config.env.double_buffer)
+        share = config.env.num_envs // world.size
+        halves = 2 if config.env.double_buffer else 1
+        self._envs = _make_envs(config, share, envs, threads, first_index=world.rank * share, parts=halves)
         self._spec = self._envs[0].spec
-        self._agents = sum(env.num_agents for env in self._envs)
-        check_batch(config, self._spec.agents_per_env)
+        check_batch(config, self._spec.agents_per_env, world.size)
+        self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
         self._policy = Policy(
             self._spec,
             config.policy,
@@ -156,7 +169,12 @@ class _Training:
         self._action_generator = torch.Generator(device).manual_seed(actions)
         self._shuffle_generator = torch.Generator().manual_seed(shuffle)
         self._ppo = PPO(
-            self._policy, train, device=device, generator=self._shuffle_generator, stopwatch=self._stopwatch
+            self._policy,
+            train,
+            device=device,
+            generator=self._shuffle_generator,
+            stopwatch=self._stopwatch,
+            world=world,
         )
         self._rollout = Rollout(
             self._envs,
@@ -167,18 +185,27 @@ class _Training:
             generator=self._action_generator,
             stopwatch=self._stopwatch,
             precision=train.precision,
+            world=world,
         )
         self._rollout.reset(envs)
-        self._scores: collections.deque[float] = collections.deque(maxlen=train.score_window)
+        # Scores of this process's episodes, each with the steps of the run at its end; and how many there were.
+        self._scores: collections.deque[tuple[int, float]] = collections.deque(maxlen=train.score_window)
         self._episodes = 0
         self._figures: dict[str, float] = {}
+        self._interrupted = False
         self.steps = 0
         self.elapsed = 0.0
 
     def resume(self, path: Path) -> None:
         """Goes on from a checkpoint of the same environment, network and number of environments."""
-        saved = checkpoints.read(path)
+        saved, world = checkpoints.read(path), self._world
         checkpoints.require_env(saved, path, self._spec)
+        processes = len(_rollouts(saved))
+        if processes != world.size:
+            raise CheckpointError(
+                f"cannot resume {path} with {world.size} processes: it was written by {processes}: "
+                f"use --nproc {processes}"
+            )
         if saved.config.env != self._config.env:
             raise CheckpointError(
                 f"cannot resume {path}: it was trained with {saved.config.env}, not with {self._config.env}: "
@@ -187,10 +214,11 @@ class _Training:
         checkpoints.load_weights_(self._policy, saved.group("policy"), path)
         try:
             self._ppo.set_state(saved.group("optimizer"))
-            self._rollout.set_state(saved.group("rollout"))
-            run = saved.group("run")
-            self._scores.extend(run["scores"].tolist())
-            self._episodes = int(run["episodes"])
+            self._rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
+            if world.is_first:  # it counts for all until they have finished more
+                run = saved.group("run")
+                self._scores.extend((saved.steps, score) for score in run["scores"].tolist())
+                self._episodes = int(run["episodes"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
         self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
@@ -198,7 +226,7 @@ class _Training:
     def run(self, started: float) -> RunResult:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
-            self._prepare(self._config.train.minibatch_size)
+            self._prepare(self._config.train.minibatch_size // self._world.size)
             timings["compile"] = self._ppo.compile(self._spec.observation_size, self._config.train.horizon)
         self._report(
             {
@@ -214,8 +242,10 @@ class _Training:
         )
         stopped = self._train()
         self._write_checkpoint()
+        scores, episodes = self._finished()
+        self._world.close()  # from here on each is on its own
         evaluation = None
-        if stopped != "signal":
+        if self._world.is_first and stopped != "signal":
             (envs,) = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
             self._prepare(envs.num_agents)
             evaluation = play(
@@ -229,9 +259,9 @@ class _Training:
             timings["evaluation"] = evaluation.seconds
         interrupted = self._stop.is_set()
         score = None if evaluation is None or interrupted else evaluation.score
-        metrics = {"episodes": float(self._episodes)}
-        if self._scores:
-            metrics["train_score"] = statistics.fmean(self._scores)
+        metrics = {"episodes": float(episodes)}
+        if scores:
+            metrics["train_score"] = statistics.fmean(scores)
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
         result = RunResult(
@@ -259,12 +289,13 @@ class _Training:
 
     def _train(self) -> str:
         """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
-        train, agents, stopwatch = self._config.train, self._agents, self._stopwatch
+        train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
         reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
         stopped = "steps"
+        self._agree()
         while self.steps < train.total_timesteps:
             # Between iterations only: there the state is whole, and a resumed run repeats the uninterrupted one.
-            if self._stop.is_set():
+            if self._interrupted:
                 stopped = "signal"
                 break
             if train.max_seconds and self.elapsed >= train.max_seconds:
@@ -274,11 +305,11 @@ class _Training:
             stopwatch.switch("other")
             # The last iteration is as short as it takes, so that a run costs what its steps say.
             horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
-            self._prepare(agents)
+            self._prepare(agents // world.size)
             batch = self._rollout.collect(horizon)
             progress = self.steps / train.total_timesteps
-            self.steps += len(batch)
-            self._prepare(min(train.minibatch_size, len(batch)))
+            self.steps += len(batch) * world.size
+            self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures = self._ppo.update(batch, progress)
             except DivergedError as error:
@@ -287,9 +318,10 @@ class _Training:
             finished = self._rollout.drain_episodes()
             stopwatch.switch("logging")
             self._episodes += len(finished)
-            self._scores.extend(finished.score.tolist())
+            self._scores.extend((self.steps, score) for score in finished.score.tolist())
             stopwatch.stop()
             self.elapsed += time.perf_counter() - began
+            self._agree()
             since = self.elapsed - reported_seconds
             due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
             if due and since >= REPORT_SECONDS:
@@ -302,41 +334,55 @@ class _Training:
             self._measure()
         return stopped
 
+    def _agree(self) -> None:
+        """Makes a signal to one process one to all, and the first one's clock that of all."""
+        self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
+        if self._interrupted:
+            self._stop.set()
+
     def _prepare(self, rows: int) -> None:
         self._arithmetic.prepare(rows, self._policy.largest_layer)
 
     def _measure(self) -> None:
         seconds = self._stopwatch.seconds
+        scores, episodes = self._finished()
         self._report(
             {
                 "event": "measurement",
                 "steps": self.steps,
                 "elapsed_seconds": self.elapsed,
-                "score": self._train_score(),
+                "score": statistics.fmean(scores) if scores else None,
                 "metrics": {
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
-                    "episodes": self._episodes,
+                    "episodes": episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
             }
         )
 
-    def _train_score(self) -> float | None:
-        return statistics.fmean(self._scores) if self._scores else None
+    def _finished(self) -> tuple[list[float], int]:
+        """Returns the last episodes' scores and the number of all, of all processes; nothing but on the first one.
+
+        Each process keeps as many scores as the window holds, so the last ones of all are among them.
+        """
+        gathered = self._world.gather((list(self._scores), self._episodes))
+        scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
+        return [score for _, score in scores[-self._config.train.score_window :]], sum(count for _, count in gathered)
 
     def _write_checkpoint(self) -> None:
         if self._path is None:
             return
+        scores, episodes = self._finished()
+        rollouts = self._world.gather(self._rollout.state())
+        if not self._world.is_first:
+            return
         groups = {
             "policy": self._policy.state_dict(),
             "optimizer": self._ppo.state(),
-            "rollout": self._rollout.state(),
-            "run": {
-                "scores": torch.tensor(list(self._scores), dtype=torch.float64),
-                "episodes": torch.tensor(self._episodes),
-            },
+            **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
+            "run": {"scores": torch.tensor(scores, dtype=torch.float64), "episodes": torch.tensor(episodes)},
         }
         checkpoints.write(
             self._path,
@@ -347,23 +393,31 @@ class _Training:
                 continuous_actions=self._spec.continuous_actions,
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
-                score=self._train_score(),
+                score=statistics.fmean(scores) if scores else None,
                 tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
             ),
         )
 
 
-def _make_envs(config: RunConfig, num_envs: int, seed: int, threads: int, *, halves: bool = False) -> list[VectorEnv]:
-    """Makes the environments, as one or as two halves whose instances draw what those of the whole would."""
-    parts = 2 if halves else 1
+def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
+    """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
+    groups = {name.partition("/")[0] for name in saved.tensors}
+    return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
+
+
+def _make_envs(
+    config: RunConfig, num_envs: int, seed: int, threads: int, *, first_index: int = 0, parts: int = 1
+) -> list[VectorEnv]:
+    """Makes environments in equal parts, whose instances draw what those of the whole, from `first_index` on, would."""
+    size = num_envs // parts
     return [
         make(
             config.env.name,
-            num_envs // parts,
+            size,
             seed=seed,
             frame_skip=config.env.frame_skip,
             threads=env_threads(num_envs, threads),
-            first_index=part * (num_envs // parts),
+            first_index=first_index + part * size,
         )
         for part in range(parts)
     ]

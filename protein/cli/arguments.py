@@ -73,6 +73,8 @@ class Train(Stored):
     """A TOML file of your own, laid over configs/default.toml and the environment's."""
     checkpoint: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Where to leave a copy of the final checkpoint, besides the run's own folder in runs/train."""
+    nproc: Annotated[int, value_spec(int, "--nproc"), _arg("INT", "(default: 1)")] = 1
+    """Processes that train together, on this machine; each takes its share of the environments and of the batch."""
     profile: Annotated[bool, arg(help_behavior_hint="")] = False
     """Say at the end where the time went. On a GPU each step then waits for the device, which is slower."""
     trace: Annotated[Path | None, _arg("FILE", "(default: none)")] = None

@@ -1,4 +1,4 @@
-"""`protein train`: one training run, in this process, from config files or from the best trial of a sweep."""
+"""`protein train`: one training run, from config files or from the best trial of a sweep."""
 
 import itertools
 import threading
@@ -24,7 +24,8 @@ from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
 from protein.view.training import TrainingState, make_watcher
 from trainer import environments
-from trainer.config import RunConfig, check_batch
+from trainer.config import RunConfig, check_batch, check_processes
+from trainer.launch import check_launch, launch
 from trainer.report import JsonLines
 
 RUNS = Path("runs") / "train"
@@ -35,7 +36,10 @@ def run(command: Command) -> int:
     arguments: Train = command.arguments
     console = tables.make_console()
     config = _config(arguments, command.values, console)
-    check_batch(config, environments.spec(config.env.name).agents_per_env)
+    watched = arguments.profile or arguments.trace is not None
+    check_launch(arguments.nproc, watched=watched)
+    check_processes(config, arguments.nproc)
+    check_batch(config, environments.spec(config.env.name).agents_per_env, arguments.nproc)
     require_device(config.train.device)
     copy = arguments.checkpoint
     for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
@@ -58,19 +62,23 @@ def run(command: Command) -> int:
         make_watcher(console, state, stop) as watcher,
         _Recorder(directory / MEASUREMENTS, watcher) as report,
     ):
-        from trainer import checkpoint as checkpoints  # torch takes seconds to import: what is wrong is said before
-        from trainer.precision import resolve_device
-        from trainer.profile import Profiler
-        from trainer.run import run as run_training
-        from trainer.stopwatch import Stopwatch
+        if arguments.nproc > 1:
+            result = launch(config, arguments.nproc, directory=directory, report=report, stop=stop)
+        else:
+            from trainer.precision import resolve_device  # torch takes seconds to import: what is wrong is said before
+            from trainer.profile import Profiler
+            from trainer.run import run as run_training
+            from trainer.stopwatch import Stopwatch
 
-        exact = arguments.profile or arguments.trace is not None
-        stopwatch = Stopwatch(resolve_device(config.train.device), exact=exact, trace=arguments.trace is not None)
-        profiler = Profiler(stopwatch, report)
-        result = run_training(config, directory=directory, report=profiler, stop=stop, stopwatch=stopwatch)
+            device, traced = resolve_device(config.train.device), arguments.trace is not None
+            stopwatch = Stopwatch(device, exact=watched, trace=traced)
+            profiler = Profiler(stopwatch, report)
+            result = run_training(config, directory=directory, report=profiler, stop=stop, stopwatch=stopwatch)
     assert result.checkpoint is not None
     where = result.checkpoint
     if copy is not None:
+        from trainer import checkpoint as checkpoints
+
         checkpoints.replace_file(copy, where.read_bytes())
         where = copy
     if report.error is not None:

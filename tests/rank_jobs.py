@@ -1,0 +1,33 @@
+"""One of two ranks, which does several runs one after the other: importing torch takes longer than all of them.
+
+Takes the jobs, a JSON list, as its argument; RANK and WORLD_SIZE are in its environment.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig
+from trainer.distributed import connect
+from trainer.errors import TrainerError
+from trainer.run import run
+
+
+def main(jobs: list[dict[str, Any]]) -> None:
+    for job in jobs:
+        directory = Path(job["directory"])
+        events: list[dict[str, Any]] = []
+        world = connect(directory.with_suffix(".store"))
+        config = RunConfig.from_dict(job["config"])
+        resume = Path(job["resume"]) if job.get("resume") else None
+        try:
+            run(config, directory=directory, report=events.append, resume=resume, world=world)
+        except TrainerError as error:
+            events.append({"event": "raised", "kind": type(error).__name__})
+        world.close()
+        directory.with_suffix(f".rank{world.rank}.json").write_text(json.dumps(events))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,231 @@
+"""Trains with several processes of this machine: starts them, hands their events on, and sees that they end together.
+
+    this process --- config, on stdin ---> rank 0, rank 1, ...      (python -m trainer.launch, a process each)
+                 <-- events, on stdout --- rank 0
+
+The ranks talk to each other, and only rank 0 to us. A rank that fails leaves word with rank 0, which reports it as any
+failure is reported; of a rank that was killed only we know how it ended. Either way the others, who wait for it, have
+some seconds to end by themselves and are killed then. Should this process die, the end of stdin tells the ranks.
+
+It does not import torch: only the ranks need it.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from trainer.config import RunConfig, check_processes
+from trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
+from trainer.report import JsonLines, Report, RunResult
+
+GRACE_SECONDS = 5.0  # between the first rank's failure and the end of all: time for rank 0 to say why
+MAX_PROCESSES = 1024
+POLL_SECONDS = 0.1
+FINAL = ("result", "interrupted", "failed")
+
+
+def under_torchrun() -> bool:
+    """Whether this process has been started as one of several, by torchrun or anyone who speaks as it does."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and {"RANK", "MASTER_ADDR"} <= os.environ.keys()
+
+
+def speaks() -> bool:
+    """Whether this process tells the user of events and errors; of several under torchrun the first one does."""
+    return not under_torchrun() or os.environ["RANK"] == "0"
+
+
+def check_launch(processes: int, *, watched: bool) -> None:
+    """Raises `ConfigError` for a number of processes that cannot be; `watched`: a profile or trace is wanted."""
+    if not 1 <= processes <= MAX_PROCESSES:
+        raise ConfigError(f"--nproc must be between 1 and {MAX_PROCESSES}, got {processes}")
+    if processes > 1 and under_torchrun():
+        raise ConfigError(f"--nproc {processes} under torchrun would start processes twice: drop it")
+    if processes > 1 and watched:
+        raise ConfigError(f"--profile and --trace watch one process, not {processes}: give them without --nproc")
+
+
+def launch(
+    config: RunConfig,
+    processes: int,
+    *,
+    directory: Path | None,
+    report: Report,
+    stop: threading.Event | None = None,
+    resume: Path | None = None,
+    started: float | None = None,
+) -> RunResult:
+    """Does what `trainer.run.run` does, with `processes` processes.
+
+    Raises:
+        TrainerError: the run failed; the event `failed` has been reported, and no process is left.
+    """
+    try:
+        config.validate()
+        check_processes(config, processes)
+        job = {
+            "config": config.to_dict(),
+            "directory": None if directory is None else str(directory),
+            "resume": None if resume is None else str(resume),
+            "started": time.perf_counter() if started is None else started,
+        }
+        with tempfile.TemporaryDirectory(prefix="protein-") as folder, _Ranks(job, processes, Path(folder)) as ranks:
+            final = ranks.run(report, stop or threading.Event())
+    except TrainerError as error:
+        final = _failure(error.reason, str(error))
+    report(final)
+    if final["event"] == "failed":
+        raise with_reason(final["reason"], final["message"])
+    return RunResult(
+        score=final["score"],
+        steps=final["steps"],
+        elapsed_seconds=final["elapsed_seconds"],
+        timings=final["timings"],
+        metrics=final["metrics"],
+        checkpoint=None if final["checkpoint"] is None else Path(final["checkpoint"]),
+        interrupted=final["event"] == "interrupted",
+    )
+
+
+class _Ranks:
+    """The processes; on leaving the context none is left."""
+
+    def __init__(self, job: dict[str, Any], size: int, folder: Path) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._job = json.dumps({**job, "store": str(folder / "store")}).encode() + b"\n"
+        self._size = size
+        self._lines: queue.Queue[bytes] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> "_Ranks":
+        local = {"darwin": "lo0"}.get(sys.platform, "lo")  # else gloo looks up the machine's name, which may fail
+        for rank in range(self._size):
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._size, "LOCAL_WORLD_SIZE": self._size}
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "trainer.launch"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                    env={"GLOO_SOCKET_IFNAME": local, **os.environ, **{k: str(v) for k, v in names.items()}},
+                )
+            )
+        for process in self._processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it died at once; `run` finds out
+                process.stdin.write(self._job)
+                process.stdin.flush()
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+
+    def run(self, report: Report, stop: threading.Event) -> dict[str, Any]:
+        """Hands events on until all ranks have ended; returns the final one."""
+        final: dict[str, Any] | None = None
+        steps, seconds = 0, 0.0
+        told, kill_at = False, float("inf")
+        failed: dict[int, int] = {}  # exit codes of ranks that failed by themselves
+        while True:
+            ended = all(process.poll() is not None for process in self._processes)
+            if ended:
+                self._reader.join(GRACE_SECONDS)  # the last lines; a process of its own may hold the pipe open
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    event = json.loads(self._lines.get(timeout=0 if ended else POLL_SECONDS))
+                    if event["event"] in FINAL:
+                        final = event
+                    else:
+                        steps, seconds = event.get("steps", steps), event.get("elapsed_seconds", seconds)
+                        report(event)
+            if stop.is_set() and not told:
+                told = True
+                for process in self._processes:
+                    process.terminate()
+            if kill_at == float("inf"):
+                codes = {rank: process.poll() for rank, process in enumerate(self._processes)}
+                failed = {rank: code for rank, code in codes.items() if code not in (None, 0, 130)}
+                if failed:
+                    kill_at = time.monotonic() + GRACE_SECONDS
+            elif time.monotonic() > kill_at:
+                for process in self._processes:
+                    process.kill()
+            if ended:
+                break
+        lost = final is not None and final.get("reason") == LostProcessError.reason
+        if final is not None and not lost:
+            return final
+        # Whoever was killed came first; the others failed because of it.
+        rank, code = min(failed.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
+        how = f"was killed by {signal.Signals(-code).name} (out of memory?)" if code < 0 else f"ended with code {code}"
+        return _failure(
+            LostProcessError.reason, f"process {rank} of {self._size} {how}: start the run again", steps, seconds
+        )
+
+    def _read(self) -> None:
+        stream = self._processes[0].stdout
+        assert stream is not None
+        for line in stream:
+            self._lines.put(line)
+
+
+def _failure(reason: str, message: str, steps: int = 0, seconds: float = 0.0) -> dict[str, Any]:
+    return {"event": "failed", "reason": reason, "message": message, "steps": steps, "elapsed_seconds": seconds}
+
+
+def _rank() -> int:
+    """Runs one rank; returns its exit code."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # see trainer/__main__.py
+    job = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    from trainer.distributed import connect
+    from trainer.run import run
+
+    def path(key: str) -> Path | None:
+        return None if job[key] is None else Path(job[key])
+
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
+        os.dup2(2, 1)
+        try:
+            result = run(
+                RunConfig.from_dict(job["config"]),
+                directory=path("directory"),
+                report=JsonLines(stream),
+                stop=stop,
+                resume=path("resume"),
+                started=job["started"],
+                world=connect(Path(job["store"])),
+            )
+        except TrainerError as error:
+            return error.exit_code  # rank 0 has reported it
+    return 130 if result.interrupted else 0
+
+
+def _end_with_parent() -> None:
+    """Waits for the end of stdin, which is the parent's, and ends this process."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(_rank())
