@@ -75,13 +75,44 @@ def test_output_and_gradients_are_those_of_the_network(sizes: tuple[int, ...], b
             np.testing.assert_allclose(a.numpy(), b.grad.numpy(), rtol=1e-4, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize(
+    ("shape", "outputs"), [((1, 1), 1), ((3, 40, 16), 33), ((5, 60, 17), 64), ((200, 130), 300), ((193, 8), 128)]
+)
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_layer_and_its_gradients_equal_torch_in_double(shape: tuple[int, ...], outputs: int, relu: bool) -> None:
+    ((weight, bias),) = network(shape[-1], outputs)
+    given = [tensor.requires_grad_() for tensor in (normal(*shape, seed=1), weight, bias)]
+    exact = [tensor.detach().double().requires_grad_() for tensor in given]
+    result = kernels.linear(*given, relu=relu)
+    expected = torch.nn.functional.linear(*exact)
+    expected = expected.relu() if relu else expected
+    np.testing.assert_allclose(result.detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-5)
+    by_result = normal(*result.shape, seed=2)
+    ours = torch.autograd.grad(result, given, by_result)
+    for a, b in zip(ours, torch.autograd.grad(expected, exact, by_result.double()), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-4, atol=1e-5 * (float(b.abs().max()) + 1e-3))
+    with torch.no_grad():
+        assert torch.equal(kernels.linear(*given, relu=relu), result)
+        assert kernels.linear(*exact, relu=relu).dtype == torch.float64
+    constant = kernels.linear(given[0].detach(), weight, bias, relu=relu)  # nothing by the inputs
+    assert torch.equal(torch.autograd.grad(constant, weight, by_result)[0], ours[1])
+
+
 def test_threads_change_nothing() -> None:
     layers, observations, by_output = network(8, 64, 64, 4), normal(5000, 8, seed=1), normal(4, 5000, seed=2)
     output, gradients = run(layers, observations, by_output)
+    weight = layers[1][0].requires_grad_()
+    hidden = normal(5000, 64, seed=3)
+
+    def of_layer() -> torch.Tensor:
+        return torch.autograd.grad(kernels.linear(hidden, weight, layers[1][1]).square().sum(), weight)[0]
+
+    alone = of_layer()
     before = kernels.get_threads()
     try:
         for threads in (2, 3, 4):
             kernels.set_threads(threads)
+            assert torch.equal(of_layer(), alone)
             again, parallel = run(layers, observations, by_output)
             assert torch.equal(again, output)
             assert all(torch.equal(a[i], b[i]) for a, b in zip(gradients, parallel, strict=True) for i in (0, 1))

@@ -24,7 +24,7 @@ from envs_c import EnvSpec
 from trainer.config import PolicyConfig
 from trainer.distribution import Gaussian, distribution_of
 from trainer.errors import ConfigError
-from trainer.kernels import FusedMLP
+from trainer.kernels import FusedMLP, linear
 from trainer.recurrence import LSTM, MinGRU
 from trainer.value import CategoricalValue, ScalarValue, ValueHead
 
@@ -47,7 +47,7 @@ class MLP(nn.Module):
         """Maps `B x D` to `B x hidden_size`."""
         hidden = observations
         for layer in self.linears:
-            hidden = torch.relu_(layer(hidden))
+            hidden = linear(hidden, layer.weight, layer.bias, relu=True)
         return hidden
 
 

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import nn
 
-from trainer.kernels import lstm_sequence, mingru_sequence
+from trainer.kernels import linear, lstm_sequence, mingru_sequence
 
 LONGEST_MEMORY = 256.0  # steps after which the slowest unit of a minGRU has forgotten 1 - 1/e, before training
 
@@ -47,7 +47,7 @@ class LSTM(nn.Module):
         if resets is None:
             resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
         hidden, cell = state[:, : self._hidden_size].contiguous(), state[:, self._hidden_size :].contiguous()
-        gates = self.input(inputs).float()
+        gates = linear(inputs, self.input.weight, self.input.bias).float()
         outputs, hidden, cell = lstm_sequence(gates, self.weight_hh, hidden, cell, resets)
         return outputs, torch.cat([hidden, cell], dim=1)
 
@@ -77,6 +77,6 @@ class MinGRU(nn.Module):
             state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
         if resets is None:
             resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
-        gates, candidates = self.input(inputs).float().chunk(2, dim=-1)
+        gates, candidates = linear(inputs, self.input.weight, self.input.bias).float().chunk(2, dim=-1)
         outputs, state = mingru_sequence(gates, candidates, state, resets)
         return inputs.float() + outputs, state

@@ -103,6 +103,21 @@ def mingru_backward(
     agents: int,
     units: int,
 ) -> None: ...
+def linear_forward(
+    x: int, weight: int, bias: int, y: int, batch: int, inputs: int, outputs: int, relu: bool
+) -> None: ...
+def linear_backward(
+    x: int,
+    weight: int,
+    y: int,
+    by_y: int,
+    by_x: int,
+    by_weight: int,
+    by_bias: int,
+    batch: int,
+    inputs: int,
+    outputs: int,
+) -> None: ...
 
 class Mlp:
     def __init__(self, layers: list[tuple[int, int, int, int]]) -> None: ...

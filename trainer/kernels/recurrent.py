@@ -7,7 +7,7 @@ that step. What does not depend on the state (products with the inputs, biases) 
     minGRU    z = s(gate logits);   h = (1 - z) h' + z G(candidates);   G(x) = x + 0.5 for x >= 0, else s(x)
 
 The compiled LSTM needs no product per step from torch: a few agents at a time go through all steps, against weights
-that stay in a core's cache. The gradient of W_hh is one product over all steps and agents, torch's.
+that stay in a core's cache. The gradient of W_hh is one product over all steps and agents.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory" (with the forget gate of Gers et al. 2000); Feng et
 al. 2024, "Were RNNs all we needed?", section 3.2 and appendix B.
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from trainer.kernels import _native
+from trainer.kernels.linear import weight_gradient
 from trainer.kernels.tensors import address, is_native, strided
 
 State = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -137,7 +138,7 @@ class _LSTM(torch.autograd.Function):
         )
         by_weight = None
         if ctx.needs_input_grad[1]:
-            by_weight = by_gates.flatten(0, 1).t() @ previous.flatten(0, 1)
+            by_weight = weight_gradient(by_gates.flatten(0, 1), previous.flatten(0, 1))
         return by_gates, by_weight, None, None, None
 
 

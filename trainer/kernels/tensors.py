@@ -4,8 +4,13 @@ import torch
 
 
 def is_native(*tensors: torch.Tensor | None) -> bool:
-    """Returns whether the compiled kernels take these: all in float32 on the CPU, apart from absent ones."""
-    return all(t is None or (t.device.type == "cpu" and t.dtype == torch.float32) for t in tensors)
+    """Returns whether the compiled kernels take these: all in float32 on the CPU, apart from absent ones.
+
+    While torch.compile traces there are no addresses: then they do not.
+    """
+    return not torch.compiler.is_compiling() and all(
+        t is None or (t.device.type == "cpu" and t.dtype == torch.float32) for t in tensors
+    )
 
 
 def address(name: str, tensor: torch.Tensor | None, *shape: int, dtype: torch.dtype = torch.float32) -> int:

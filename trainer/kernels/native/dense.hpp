@@ -19,10 +19,11 @@ constexpr size_t lanes = 4, panel_vectors = 2;
 typedef float Vector __attribute__((vector_size(lanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
 constexpr size_t panel = panel_vectors * lanes;
+constexpr size_t deepest = 128;
 constexpr size_t tile_rows = 6;  // with a panel's vectors as many accumulators as the registers hold
 
 // Columns with which a row is whole vectors.
-static inline size_t padded(size_t columns) { return (columns + lanes - 1) / lanes * lanes; }
+static size_t padded(size_t columns) { return (columns + lanes - 1) / lanes * lanes; }
 
 // A(i, k) = at[i * row + k * column].
 struct Left {
@@ -92,32 +93,46 @@ static void panel_product(Left a, size_t rows, const float *b, size_t b_stride, 
     if (rows) tile<1, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
 }
 
-// C (rows x padded(columns)) = start + A (rows x depth) B. `b_stride` 0: B was packed.
+// C (rows x padded(columns)) = start + A (rows x depth) B. `b_stride` 0: B was packed. Deep products go in steps, so
+// that a panel's part of B stays in the first cache while all rows pass it.
 static void product(Left a, size_t rows, const float *b, size_t b_stride, size_t depth, size_t columns, Start start,
                     bool relu, float *c, size_t c_stride) {
     const size_t end = padded(columns);
     for (size_t j = 0; j < end; j += panel) {
         const size_t width = end - j < panel ? end - j : panel;
-        const float *right = b_stride ? b + j : b + j * depth;
         const size_t stride = b_stride ? b_stride : width;
-        const Start from = {start.at ? start.at + j : nullptr, start.stride};
-        const size_t vectors = width / lanes;
-        if (vectors == 1) panel_product<1>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
-        if (vectors == 2) panel_product<2>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
-        if constexpr (panel_vectors == 4) {
-            if (vectors == 3) panel_product<3>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
-            if (vectors == 4) panel_product<4>(a, rows, right, stride, depth, from, relu, c + j, c_stride);
+        const float *right = b_stride ? b + j : b + j * depth;
+        Start from = {start.at ? start.at + j : nullptr, start.stride};
+        for (size_t k = 0; k < depth; k += deepest) {
+            const size_t step = depth - k < deepest ? depth - k : deepest;
+            const Left left = {a.at + k * a.column, a.row, a.column};
+            const bool cut = relu && k + step == depth;
+            const float *part = right + k * stride;
+            const size_t vectors = width / lanes;
+            if (vectors == 1) panel_product<1>(left, rows, part, stride, step, from, cut, c + j, c_stride);
+            if (vectors == 2) panel_product<2>(left, rows, part, stride, step, from, cut, c + j, c_stride);
+            if constexpr (panel_vectors == 4) {
+                if (vectors == 3) panel_product<3>(left, rows, part, stride, step, from, cut, c + j, c_stride);
+                if (vectors == 4) panel_product<4>(left, rows, part, stride, step, from, cut, c + j, c_stride);
+            }
+            from = {c + j, c_stride};
         }
     }
 }
 
-// Packs B(k, j) = at[k * row + j * column], padded with zeros, into depth * padded(columns) floats.
+static size_t packed_floats(size_t depth, size_t columns) { return depth * padded(columns); }
+
+// Packs B(k, j) = at[k * row + j * column], padded with zeros.
 static void pack(Left b, size_t depth, size_t columns, float *out) {
     for (size_t j = 0; j < padded(columns); j += panel) {
         const size_t width = padded(columns) - j < panel ? padded(columns) - j : panel;
         for (size_t k = 0; k < depth; ++k)
             for (size_t i = 0; i < width; ++i) *out++ = j + i < columns ? b.at[k * b.row + (j + i) * b.column] : 0.f;
     }
+}
+
+static void pack_matrix(const float *at, size_t row, size_t column, size_t depth, size_t columns, float *out) {
+    pack({at, row, column}, depth, columns, out);
 }
 
 }  // namespace PROTEIN_ISA

@@ -4,6 +4,7 @@
 
 #include "advantages.hpp"
 #include "categorical.hpp"
+#include "linear.hpp"
 #include "mlp.hpp"
 #include "recurrent.hpp"
 #include "vector_math.hpp"
@@ -25,14 +26,28 @@ static void elementwise(int function, const float *x, float *y, size_t begin, si
 namespace protein {
 
 const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
-    PROTEIN_NAME(PROTEIN_ISA),       PROTEIN_ISA::lanes,
-    PROTEIN_ISA::advantages,         PROTEIN_ISA::sample,
-    PROTEIN_ISA::ppo_gradient,       PROTEIN_ISA::lstm_packed_floats,
-    PROTEIN_ISA::lstm_pack,          PROTEIN_ISA::lstm_scratch_floats,
-    PROTEIN_ISA::lstm_forward,       PROTEIN_ISA::lstm_backward,
-    PROTEIN_ISA::mingru_forward,     PROTEIN_ISA::mingru_backward,
-    PROTEIN_ISA::mlp_scratch_floats, PROTEIN_ISA::mlp_pack,
-    PROTEIN_ISA::mlp_forward,        PROTEIN_ISA::mlp_backward,
+    PROTEIN_NAME(PROTEIN_ISA),
+    PROTEIN_ISA::lanes,
+    PROTEIN_ISA::advantages,
+    PROTEIN_ISA::sample,
+    PROTEIN_ISA::ppo_gradient,
+    PROTEIN_ISA::padded,
+    PROTEIN_ISA::packed_floats,
+    PROTEIN_ISA::pack_matrix,
+    PROTEIN_ISA::linear_scratch_floats,
+    PROTEIN_ISA::linear_forward,
+    PROTEIN_ISA::linear_backward,
+    PROTEIN_ISA::lstm_packed_floats,
+    PROTEIN_ISA::lstm_pack,
+    PROTEIN_ISA::lstm_scratch_floats,
+    PROTEIN_ISA::lstm_forward,
+    PROTEIN_ISA::lstm_backward,
+    PROTEIN_ISA::mingru_forward,
+    PROTEIN_ISA::mingru_backward,
+    PROTEIN_ISA::mlp_scratch_floats,
+    PROTEIN_ISA::mlp_pack,
+    PROTEIN_ISA::mlp_forward,
+    PROTEIN_ISA::mlp_backward,
     PROTEIN_ISA::elementwise,
 };
 

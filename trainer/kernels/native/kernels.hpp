@@ -69,6 +69,17 @@ struct MinGruArguments {
     size_t steps, agents, units;
 };
 
+// linear.hpp; x and by_x `batch x inputs`, y and by_y `batch x outputs`; weights and bias packed for the direction.
+struct LinearArguments {
+    const float *x;
+    float *y;
+    const float *by_y;
+    float *by_x;
+    const float *weights, *bias;
+    size_t inputs, outputs;
+    bool relu;
+};
+
 // mlp.hpp; one a layer. `forward` and `backward` are its weights (and, behind the former, its bias) as mlp_pack leaves
 // them; `hidden` is its output, `batch x padded(outputs)`, null where nobody needs it later; `partial` is where in the
 // sums of gradients its own begin.
@@ -94,6 +105,13 @@ struct Kernels {
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
     void (*sample)(const SampleArguments, size_t begin, size_t end);
     void (*ppo_gradient)(const PpoArguments, size_t begin, size_t end);
+    size_t (*padded)(size_t columns);
+    size_t (*packed_floats)(size_t depth, size_t columns);
+    // B(k, j) = at[k * row + j * column].
+    void (*pack)(const float *at, size_t row, size_t column, size_t depth, size_t columns, float *out);
+    size_t (*linear_scratch_floats)(size_t inputs, size_t outputs);
+    void (*linear_forward)(LinearArguments, size_t begin, size_t end, float *scratch);
+    void (*linear_backward)(LinearArguments, size_t begin, size_t end, float *scratch, float *partial);
     size_t (*lstm_packed_floats)(size_t units, bool backward);
     void (*lstm_pack)(const float *w_hh, size_t units, bool backward, float *packed);
     size_t (*lstm_scratch_floats)(size_t units);

@@ -1,0 +1,100 @@
+"""A fully connected layer, differentiable, on the kernels' threads: y = x W^T + b, perhaps through a ReLU."""
+
+from typing import Any
+
+import torch
+
+from trainer.kernels import _native
+from trainer.kernels.tensors import address, is_native
+
+
+def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:
+    """Returns `... x outputs`. Under autocast it is torch's own.
+
+    Args:
+        inputs: `... x inputs`, contiguous.
+        weight: `outputs x inputs`.
+        bias: `outputs`.
+        relu: whether what is below 0 becomes 0.
+
+    Raises:
+        ValueError: a tensor is not as said.
+    """
+    if not is_native(inputs, weight, bias) or torch.is_autocast_enabled("cpu"):
+        return linear_by_torch(inputs, weight, bias, relu=relu)
+    if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):
+        result: torch.Tensor = _Linear.apply(inputs, weight, bias, relu)  # type: ignore[no-untyped-call]
+        return result
+    return _forward(inputs, weight, bias, relu)
+
+
+def linear_by_torch(
+    inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False
+) -> torch.Tensor:
+    """Computes what `linear` does, on any device and in any precision."""
+    result = torch.nn.functional.linear(inputs, weight, bias)
+    return torch.relu_(result) if relu else result
+
+
+def weight_gradient(by_output: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """Returns the sum over rows of by_output^T inputs, `outputs x inputs`, of contiguous float32 CPU tensors."""
+    gradient = by_output.new_empty(by_output.shape[1], inputs.shape[1])
+    _backward(inputs, None, None, by_output, None, gradient, None)
+    return gradient
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:
+        output = _forward(inputs, weight, bias, relu)
+        ctx.save_for_backward(inputs, weight, output if relu else None)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        inputs, weight, output = ctx.saved_tensors
+        by_output = by_outputs[0].contiguous()
+        by_inputs = torch.empty_like(inputs) if ctx.needs_input_grad[0] else None
+        by_weight, by_bias = torch.empty_like(weight), weight.new_empty(len(weight))
+        _backward(inputs, weight, output, by_output, by_inputs, by_weight, by_bias)
+        return by_inputs, by_weight, by_bias, None
+
+
+def _forward(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:
+    outputs, features = weight.shape
+    result = inputs.new_empty(*inputs.shape[:-1], outputs)
+    _native.linear_forward(
+        address("inputs", inputs, *inputs.shape[:-1], features),
+        address("weight", weight, outputs, features),
+        address("bias", bias, outputs),
+        result.data_ptr(),
+        result.numel() // outputs,
+        features,
+        outputs,
+        relu,
+    )
+    return result
+
+
+def _backward(
+    inputs: torch.Tensor,
+    weight: torch.Tensor | None,
+    output: torch.Tensor | None,
+    by_output: torch.Tensor,
+    by_inputs: torch.Tensor | None,
+    by_weight: torch.Tensor,
+    by_bias: torch.Tensor | None,
+) -> None:
+    outputs, features = by_weight.shape
+    _native.linear_backward(
+        address("inputs", inputs, *inputs.shape),
+        address("weight", weight, outputs, features),
+        address("output", output, *by_output.shape),
+        address("by_output", by_output, *inputs.shape[:-1], outputs),
+        address("by_inputs", by_inputs, *inputs.shape),
+        address("by_weight", by_weight, outputs, features),
+        address("by_bias", by_bias, outputs),
+        by_output.numel() // outputs,
+        features,
+        outputs,
+    )

@@ -1,0 +1,146 @@
+// Layers and networks over a whole batch: packing, memory, threads and the order of sums around the kernels' blocks.
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernels.hpp"
+#include "threads.hpp"
+
+namespace protein {
+
+using Address = std::uintptr_t;
+
+template <typename T>
+T *at(Address address) {
+    return reinterpret_cast<T *>(address);
+}
+
+// y (`batch x outputs`) = x W^T + b, cut off below 0 where `relu`.
+inline void linear_forward(Address x, Address weight, Address bias, Address y, size_t batch, size_t inputs,
+                           size_t outputs, bool relu) {
+    const size_t packed = kernels->packed_floats(inputs + 1, outputs),
+                 scratch = kernels->linear_scratch_floats(inputs, outputs);
+    const Floats memory(new float[packed + scratch * chunks]);
+    float *weights = memory.get(), *biases = weights + kernels->packed_floats(inputs, outputs);
+    kernels->pack(at<float>(weight), 1, inputs, inputs, outputs, weights);
+    kernels->pack(at<float>(bias), 0, 1, 1, outputs, biases);
+    const LinearArguments a{at<float>(x), at<float>(y), nullptr, nullptr, weights, biases, inputs, outputs, relu};
+    parts(batch, [&](size_t b, size_t e, size_t chunk) {
+        kernels->linear_forward(a, b, e, weights + packed + scratch * chunk);
+    });
+}
+
+// The gradients by x (unless null), weight and bias (unless null); `y` is the output of a layer with ReLU, else null.
+inline void linear_backward(Address x, Address weight, Address y, Address by_y, Address by_x, Address by_weight,
+                            Address by_bias, size_t batch, size_t inputs, size_t outputs) {
+    const size_t width = kernels->padded(inputs), sums = outputs * width + kernels->padded(outputs);
+    const size_t packed = by_x ? kernels->packed_floats(outputs, inputs) : 0;
+    const size_t scratch = kernels->linear_scratch_floats(inputs, outputs);
+    const Floats memory(new float[packed + (scratch + sums) * chunks]);
+    float *weights = memory.get(), *partials = weights + packed, *scratches = partials + sums * chunks;
+    if (by_x) kernels->pack(at<float>(weight), inputs, 1, outputs, inputs, weights);
+    const LinearArguments a{at<float>(x), at<float>(y), at<float>(by_y), at<float>(by_x), weights, nullptr, inputs,
+                            outputs,      false};
+    const size_t used = parts(batch, [&](size_t b, size_t e, size_t chunk) {
+        std::fill_n(partials + sums * chunk, sums, 0.f);
+        kernels->linear_backward(a, b, e, scratches + scratch * chunk, partials + sums * chunk);
+    });
+    sum_parts(partials, used, sums);
+    for (size_t j = 0; j < outputs; ++j) std::copy_n(partials + j * width, inputs, at<float>(by_weight) + j * inputs);
+    if (by_bias) std::copy_n(partials + outputs * width, outputs, at<float>(by_bias));
+}
+
+// The network of mlp.hpp: borrows its parameters, which the caller keeps alive and in place, and owns what passes
+// between forward and backward.
+class Mlp {
+   public:
+    // Each layer: addresses of weight and bias, numbers of inputs and outputs.
+    explicit Mlp(const std::vector<std::tuple<Address, Address, size_t, size_t>> &layers) {
+        for (const auto &[weight, bias, inputs, outputs] : layers) {
+            layers_.push_back({inputs, outputs, nullptr, nullptr, nullptr, 0});
+            parameters_.emplace_back(at<float>(weight), at<float>(bias));
+        }
+    }
+
+    // `keep`: a backward pass over the same observations will follow.
+    void forward(Address observations, size_t batch, Address output, size_t stride, bool keep) {
+        const size_t lanes = kernels->lanes;
+        const auto padded = [&](size_t n) { return (n + lanes - 1) / lanes * lanes; };
+        size_t weights = 0, hidden = 0, partial = 0;
+        for (auto &layer : layers_) {
+            layer.partial = partial;
+            partial += layer.outputs * padded(layer.inputs) + padded(layer.outputs);
+            weights += (layer.inputs + 1) * padded(layer.outputs) + layer.outputs * padded(layer.inputs);
+            hidden += batch * padded(layer.outputs);
+        }
+        partial_ = partial;
+        reserve(weights_, weights);
+        if (keep) reserve(hidden_, hidden);
+        float *w = weights_.data.get(), *h = hidden_.data.get();
+        for (size_t l = 0; l < layers_.size(); ++l) {
+            MlpLayer &layer = layers_[l];
+            layer.forward = w;
+            w += (layer.inputs + 1) * padded(layer.outputs);
+            layer.backward = w;
+            kernels->mlp_pack(layer, parameters_[l].first, parameters_[l].second, const_cast<float *>(layer.forward),
+                              keep ? w : nullptr);
+            w += layer.outputs * padded(layer.inputs);
+            layer.hidden = keep && l + 1 < layers_.size() ? h : nullptr;
+            h += keep ? batch * padded(layer.outputs) : 0;
+        }
+        kept_ = keep ? batch : 0;
+        const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
+        reserve(scratch_, floats * chunks);
+        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(output), stride};
+        parts(batch, [&](size_t b, size_t e, size_t chunk) {
+            kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * chunk);
+        });
+    }
+
+    // Writes the gradients of each layer's weight and bias.
+    void backward(Address observations, size_t batch, Address by_output, size_t stride,
+                  const std::vector<std::pair<Address, Address>> &gradients) {
+        if (kept_ != batch || batch == 0) throw std::logic_error("backward needs a forward pass of the same batch");
+        const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
+        reserve(partials_, partial_ * chunks);
+        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(by_output), stride};
+        float *sums = partials_.data.get();
+        const size_t used = parts(batch, [&](size_t b, size_t e, size_t chunk) {
+            std::fill_n(sums + partial_ * chunk, partial_, 0.f);
+            kernels->mlp_backward(a, b, e, scratch_.data.get() + floats * chunk, sums + partial_ * chunk);
+        });
+        sum_parts(sums, used, partial_);
+        for (size_t l = 0; l < layers_.size(); ++l) {
+            const MlpLayer &layer = layers_[l];
+            const size_t width = (layer.inputs + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+            const float *from = sums + layer.partial;
+            float *by_weight = at<float>(gradients[l].first);
+            for (size_t j = 0; j < layer.outputs; ++j)
+                std::copy_n(from + j * width, layer.inputs, by_weight + j * layer.inputs);
+            std::copy_n(from + layer.outputs * width, layer.outputs, at<float>(gradients[l].second));
+        }
+    }
+
+   private:
+    struct Memory {
+        Floats data;
+        size_t size = 0;
+    };
+
+    static void reserve(Memory &memory, size_t floats) {
+        if (memory.size >= floats) return;
+        memory.data.reset(new float[floats]);
+        memory.size = floats;
+    }
+
+    std::vector<MlpLayer> layers_;
+    std::vector<std::pair<const float *, const float *>> parameters_;
+    Memory weights_, hidden_, scratch_, partials_;
+    size_t partial_ = 0, kept_ = 0;
+};
+
+}  // namespace protein

@@ -1,0 +1,94 @@
+// The instruction set that is used, and the threads that share a kernel's work.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "kernels.hpp"
+#include "thread_pool.hpp"
+
+namespace protein {
+
+inline std::vector<const Kernels *> usable() {
+    std::vector<const Kernels *> found{&baseline_kernels};
+#ifdef PROTEIN_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back(&avx2_kernels);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
+        found.push_back(&avx512_kernels);
+#endif
+    return found;
+}
+
+inline const Kernels *kernels = usable().back();
+
+// Chunks of a call. More than threads, so that a thread which is held up does not hold up all; and always as many, so
+// that sums over chunks do not depend on the number of threads.
+constexpr size_t chunks = 16;
+
+inline std::mutex mutex;  // of everything below: one call at a time uses the threads
+inline size_t num_threads = 1;
+inline envs_c::ThreadPool *pool = nullptr;  // leaked at exit and in a forked child: see thread_pool.hpp
+
+inline void set_threads(size_t threads) {
+    if (threads < 1) throw std::invalid_argument("threads must be at least 1");
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (threads == num_threads) return;
+    if (pool && !pool->forked()) delete pool;
+    pool = nullptr;
+    num_threads = 1;
+    if (threads > 1) pool = new envs_c::ThreadPool(threads, chunks);
+    num_threads = threads;
+}
+
+// Calls work(begin, end, chunk) on parts of 0 .. size, whole multiples of 16 but for the last; on one thread where
+// `size` is less than `grain`, below which waking the others does not pay.
+template <typename Work>
+void split(size_t size, size_t grain, const Work &work) {
+    if (size < grain || num_threads == 1) {
+        work(size_t{0}, size, size_t{0});
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    const size_t part = ((size + chunks - 1) / chunks + 15) / 16 * 16;
+    pool->run([&](size_t chunk) {
+        const size_t begin = std::min(size, chunk * part), end = std::min(size, begin + part);
+        if (begin < end) work(begin, end, chunk);
+    });
+}
+
+using Floats = std::unique_ptr<float[]>;  // not zeroed
+
+// As `split`, but the parts depend on the size alone, so that a sum over them is the same for any number of threads.
+// Returns how many there were.
+template <typename Work>
+size_t parts(size_t size, const Work &work) {
+    constexpr size_t least = 96;
+    const size_t part = std::max(least, (size + chunks - 1) / chunks), used = (size + part - 1) / part;
+    const auto each = [&](size_t chunk) {
+        if (chunk < used) work(chunk * part, std::min(size, chunk * part + part), chunk);
+    };
+    if (num_threads > 1 && used > 1) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        pool->run(each);
+    } else {
+        for (size_t chunk = 0; chunk < used; ++chunk) each(chunk);
+    }
+    return used;
+}
+
+// Sums `used` parts of `size` floats each, which follow each other, into the first.
+inline void sum_parts(float *sums, size_t used, size_t size) {
+    split(size, 65536, [&](size_t begin, size_t end, size_t) {
+        for (size_t part = 1; part < used; ++part) {
+            const float *more = sums + part * size;
+            for (size_t i = begin; i < end; ++i) sums[i] += more[i];
+        }
+    });
+}
+
+}  // namespace protein
