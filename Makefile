@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/* trainer/kernels/native/*)
-C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE))
+C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE)) $(wildcard envs_c/template/*.h)
 PACKAGES := protein storage trainer envs_c
 MAX_COST ?= 5m
 
