@@ -97,19 +97,31 @@ def test_results_do_not_depend_on_threads_or_batch_size(
 
 
 @every_env
-def test_two_halves_with_a_first_index_are_one_whole(name: str) -> None:
-    first, second = num_envs_of(name, 70), num_envs_of(name, 80)
-    whole, low = Stepper(name, first + second, seed=4, frame_skip=4), Stepper(name, first, seed=4, frame_skip=4)
-    high = Stepper(name, second, seed=4, frame_skip=4, threads=2, first_index=first)
-    split = low.vec.num_agents
-    for step in range(60):
-        actions = scripted_actions(step, whole.vec.num_agents, whole.vec.spec)
-        halves = low.step(actions[:split]), high.step(actions[split:])
-        for array, *parts in zip(whole.step(actions).arrays(), *(half.arrays() for half in halves), strict=True):
-            assert np.array_equal(array, np.concatenate(parts))
-    high.vec.reset(4, high.out.observations)
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    first=st.integers(0, 2**31),
+    parts=st.lists(st.tuples(st.integers(1, 120), st.integers(1, 3)), min_size=2, max_size=4),
+    frame_skip=st.integers(1, 9),
+)
+def test_parts_with_a_first_index_each_are_one_whole(
+    name: str, seed: int, first: int, parts: list[tuple[int, int]], frame_skip: int
+) -> None:
+    sizes = [num_envs_of(name, size) for size, _ in parts]
+    whole = Stepper(name, sum(sizes), seed=seed, frame_skip=frame_skip, first_index=first)
+    steppers = [
+        Stepper(name, size, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first + sum(sizes[:i]))
+        for i, (size, (_, threads)) in enumerate(zip(sizes, parts, strict=True))
+    ]
+    cuts = np.cumsum([stepper.vec.num_agents for stepper in steppers])[:-1]
+    for step in range(40):
+        actions = np.split(scripted_actions(step, whole.vec.num_agents, whole.vec.spec), cuts)
+        outs = [stepper.step(part).arrays() for stepper, part in zip(steppers, actions, strict=True)]
+        for array, *pieces in zip(whole.step(np.concatenate(actions)).arrays(), *outs, strict=True):
+            assert np.array_equal(array, np.concatenate(pieces))
+    steppers[-1].vec.reset(4, steppers[-1].out.observations)
     whole.vec.reset(4, whole.out.observations)
-    assert np.array_equal(high.out.observations, whole.out.observations[split:])
+    assert np.array_equal(steppers[-1].out.observations, whole.out.observations[cuts[-1] :])
 
 
 @every_env
@@ -189,22 +201,26 @@ def test_a_new_episode_differs_from_the_one_before(name: str) -> None:
 
 
 @every_env
-def test_the_state_brings_everything_back(name: str) -> None:
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 2**64 - 1), at=st.floats(0, 1), frame_skip=st.integers(1, 9), threads=st.integers(1, 3))
+def test_the_state_of_any_moment_brings_everything_back(
+    name: str, seed: int, at: float, frame_skip: int, threads: int
+) -> None:
     num_envs = num_envs_of(name, 100)
-    original = Stepper(name, num_envs, seed=3, frame_skip=4, threads=2)
-    for _ in range(steps_of(name)):
+    original = Stepper(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads)
+    for _ in range(round(at * steps_of(name) / 4)):
         original.step()
     state = original.vec.get_state()
-    copy = Stepper(name, num_envs, seed=99, frame_skip=4)
+    copy = Stepper(name, num_envs, seed=99, frame_skip=frame_skip)
     copy.vec.set_state(state)
     copy.steps = original.steps
     assert copy.vec.get_state() == state
-    for _ in range(100):
+    for _ in range(60):
         assert original.step().bytes() == copy.step().bytes()
+    assert original.vec.get_state() == copy.vec.get_state()  # the finished episodes included
     a, b = original.vec.drain_episodes(), copy.vec.drain_episodes()
-    assert len(a) > 0
-    assert np.array_equal(a.score, b.score)
-    assert np.array_equal(a.length, b.length)
+    for field in ("env", "agent", "score", "return_", "length"):
+        assert np.array_equal(getattr(a, field), getattr(b, field)), field
 
 
 def test_wrong_states_are_refused_and_change_nothing() -> None:
