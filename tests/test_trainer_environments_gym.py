@@ -1,14 +1,15 @@
 """Gymnasium environments behind our interface, with ends, seeds and spaces whose numbers are known."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gym_worlds import DEADLY, ECHOES, LIMIT
 
@@ -243,10 +244,8 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
         for name in ("observations", "rewards", "terminals", "truncations", "finals"):
             np.testing.assert_array_equal(getattr(alone, name), getattr(apart, name))
     processes = apart.envs._vector.processes  # type: ignore[attr-defined]
-    for process in processes:  # as Ctrl-C does, and a sweep that stops a trial: the trainer alone ends in order
-        os.kill(process.pid, signal.SIGINT)
-        os.kill(process.pid, signal.SIGTERM)
-    apart.step(0)
+    # Ctrl-C, and a sweep that stops a trial, signal the trainer's whole group: it alone is to end in order.
+    assert os.getpgrp() not in {os.getpgid(process.pid) for process in processes}
     processes[0].kill()
     with pytest.raises(TrainerError, match="has died"):
         for _ in range(100):
@@ -254,6 +253,29 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
     apart.envs.close()
     apart.envs.close()
     assert not any(process.is_alive() for process in processes)
+
+
+def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
+    """Neither in a program of its own nor in a sweep's trial, which is a process of multiprocessing's."""
+    code = (
+        "import multiprocessing, numpy as np\n"
+        "from trainer.environments import make\n"
+        "def run():\n"
+        f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2)\n"
+        "    envs.reset(0, np.zeros((2, 2), np.float32))\n"
+        "    print(*(process.pid for process in envs._vector.processes), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    trial = multiprocessing.get_context('fork').Process(target=run)\n"
+        "    trial.start()\n"
+        "    trial.join()\n"
+        "    run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent
+    )
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 4
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) -> None:

@@ -47,6 +47,7 @@ def run(command: Command) -> int:
         _package(),
         *_torch(),
         _envs(),
+        _gym(),
         _threads(),
         _memory(),
         _compiler(),
@@ -101,6 +102,14 @@ def _envs() -> Check:
     except ImportError as error:
         return Check(name="envs", state="broken", detail=f"{error}; build them with make build or pip install .")
     return Check(name="envs", state="ok", detail=", ".join(envs_c.names()))
+
+
+def _gym() -> Check:
+    try:
+        return Check(name="gym", state="ok", detail=f"gymnasium {importlib.metadata.version('gymnasium')}")
+    except importlib.metadata.PackageNotFoundError:
+        detail = "gymnasium is not installed; only environments gym:... need it: pip install 'protein-sweep[gymnasium]'"
+        return Check(name="gym", state="note", detail=detail)
 
 
 def _threads() -> Check:

@@ -18,13 +18,11 @@ The frame skip is inside each instance, so that it stops where the episode ends.
 Gymnasium environments cannot be saved: a resumed run begins new episodes (see `trainer.environments.resume`).
 """
 
-import atexit
 import contextlib
 import functools
 import json
 import math
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -100,8 +98,6 @@ class GymnasiumEnv:
             self._read = _Observations(self._vector.single_observation_space)
             self._act, _, _ = _actions(self._vector.single_action_space)
         self._observations_shape = (num_envs, self.spec.observation_size)
-        if asynchronous:  # processes that nobody has closed would keep the interpreter from ending
-            atexit.register(self.close)
 
     def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
         """Seeds every instance anew and writes its first observation."""
@@ -176,7 +172,6 @@ class GymnasiumEnv:
 
     def close(self) -> None:
         """Ends the instances, and their processes if they have any."""
-        atexit.unregister(self.close)
         if self._vector.closed:
             return
         processes = getattr(self._vector, "processes", ())
@@ -251,11 +246,10 @@ class _Instance(gymnasium.Wrapper[Any, Any, Any, Any]):
             if not isinstance(flat, spaces.Box):
                 raise ConfigError(f"its observations have no fixed size: {self._space}; wrap it so that they do")
             self.observation_space = flat
-        if os.getpid() != owner:
-            # A process of its own. Ctrl-C and a sweep's SIGTERM go to the whole group, but only the trainer can end in
-            # order; this one ends when it closes the pipe.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.getpid() != owner and hasattr(os, "setsid"):
+            # A process of its own. Ctrl-C and a sweep's SIGTERM go to the trainer's whole group, but only the trainer
+            # can end in order, and it needs this process for that. When it is gone, however, its pipe ends this one.
+            os.setsid()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, _ = self.env.reset(seed=seed, options=options)
