@@ -26,7 +26,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
@@ -183,27 +183,49 @@ class PPO:
         self._optimizer.set_state(group("optimizer."))
         self._scaler.set_state(group("scaler."))
 
-    def compile(self, features: int, steps: int) -> float:
+    def compile(self, features: int, segments: int, horizons: Iterable[int]) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
 
-        Where that fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
+        Every shape that the run will need is tried here: a new one would compile again, on the run's clock. Where it
+        fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
+
+        Args:
+            features: of an observation.
+            segments: of this process's batches.
+            horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
         eager = self._gradients.forward
+        context = autocast(self._device, self._precision)
         try:
-            self._gradients.forward = torch.compile(eager)
-            segments = max(1, self._config.minibatch_size // steps // self._config.accumulation_steps)
-            example = torch.zeros(steps, segments, features, device=self._device)
-            state = torch.zeros(segments, self._policy.state_size, device=self._device)
-            resets = torch.zeros(steps, segments, dtype=torch.bool, device=self._device)
-            context = autocast(self._device, self._precision)
-            self._gradients.by_autograd(example, state, resets, torch.zeros_like, context)
+            self._gradients.forward = torch.compile(eager, dynamic=True)
+            for steps, count in sorted(self._shapes(segments, horizons)):
+                example = torch.zeros(steps, count, features, device=self._device)
+                state = torch.zeros(count, self._policy.state_size, device=self._device)
+                resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
+                self._gradients.by_autograd(
+                    example, state if self._policy.state_size else None, resets, torch.zeros_like, context
+                )
             self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
             self._gradients.forward = eager
         self._stopwatch.reset()
         return time.perf_counter() - began
+
+    def _shapes(self, segments: int, horizons: Iterable[int]) -> set[tuple[int, int]]:
+        """Returns steps and segments of everything that a forward pass of an update will be given."""
+        shapes = set()
+        for steps in horizons:
+            size = self._minibatch_segments(segments, steps)
+            for whole in {size, segments % size} - {0}:
+                parts = torch.empty(whole).tensor_split(self._config.accumulation_steps)
+                shapes |= {(steps, len(part)) for part in parts if len(part)}
+        return shapes
+
+    def _minibatch_segments(self, segments: int, steps: int) -> int:
+        """Returns how many of this process's segments make a minibatch."""
+        return min(segments, max(1, self._config.minibatch_size // steps // self._world.size))
 
     @property
     def learning_rate(self) -> float:
@@ -220,7 +242,7 @@ class PPO:
         """
         config, switch = self._config, self._stopwatch.switch
         self._optimizer.set_progress(progress)
-        size = min(batch.segments, max(1, config.minibatch_size // batch.steps // self._world.size))
+        size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
         ratios = torch.ones_like(batch.logprobs)

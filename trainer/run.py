@@ -227,7 +227,9 @@ class _Training:
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
-            timings["compile"] = self._ppo.compile(self._spec.observation_size, self._config.train.horizon)
+            timings["compile"] = self._ppo.compile(
+                self._spec.observation_size, self._agents // self._world.size, self._horizons()
+            )
         self._report(
             {
                 "event": "start",
@@ -303,10 +305,8 @@ class _Training:
                 break
             began = time.perf_counter()
             stopwatch.switch("other")
-            # The last iteration is as short as it takes, so that a run costs what its steps say.
-            horizon = min(train.horizon, -(-(train.total_timesteps - self.steps) // agents))
             self._prepare(agents // world.size)
-            batch = self._rollout.collect(horizon)
+            batch = self._rollout.collect(self._horizon(self.steps))
             progress = self.steps / train.total_timesteps
             self.steps += len(batch) * world.size
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
@@ -339,6 +339,20 @@ class _Training:
         self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
         if self._interrupted:
             self._stop.set()
+
+    def _horizon(self, steps: int) -> int:
+        """Returns the length of the iteration after `steps`; the last is as short as it takes, so that a run costs what
+        its steps say.
+        """
+        train = self._config.train
+        return min(train.horizon, -(-(train.total_timesteps - steps) // self._agents))
+
+    def _horizons(self) -> set[int]:
+        """Returns the lengths of all iterations that are to come."""
+        left = max(self._config.train.total_timesteps - self.steps, 0)
+        whole, rest = divmod(left, self._config.train.horizon * self._agents)
+        full = {self._config.train.horizon} if whole else set()
+        return full | ({-(-rest // self._agents)} if rest else set())
 
     def _prepare(self, rows: int) -> None:
         self._arithmetic.prepare(rows, self._policy.largest_layer)
