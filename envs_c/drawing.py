@@ -259,6 +259,28 @@ def _snake(envs: envs_c.VecEnv) -> Pixels:
     return _grid(picture[top : top + _SNAKE_VIEW, left : left + _SNAKE_VIEW], 10)
 
 
+def _entities(seen: Observation) -> Pixels:
+    """The field as the first agent sees it, which is all of it. That agent is green; whoever has just acted is pale."""
+    here = seen[:2]
+    allies, creatures, crystals = seen[8:57].reshape(7, 7), seen[57:201].reshape(24, 6), seen[201:].reshape(24, 2)
+    canvas = _Canvas(1.1, 1.1, 170)
+    canvas.box(0, 0, 1.06, 1.06, FAINT)
+    canvas.box(0, 0, 1.05, 1.05, BACKGROUND)
+    for dx, dy in crystals:
+        canvas.box(here[0] + 2 * dx, here[1] + 2 * dy, 0.013, 0.013, VIOLET)
+    for dx, dy, health, *_ in creatures:
+        canvas.disc(here[0] + 2 * dx, here[1] + 2 * dy, 0.014 + 0.014 * health, RED)
+    # As an ally's: dx, dy, health, charges, wait, whether it stands.
+    own = np.array([0, 0, *seen[2:6]], np.float32)
+    for number, (dx, dy, health, _, wait, stands) in enumerate([*allies[:, :6], own]):
+        x, y = here[0] + 2 * dx, here[1] + 2 * dy
+        colour = GREEN if number == len(allies) else BLUE
+        canvas.disc(x, y, 0.04, (LIGHT if wait > 0.7 else colour) if stands else FAINT)
+        canvas.box(x, y + 0.06, 0.05, 0.008, FAINT)
+        canvas.box(x - 0.05 * (1 - health), y + 0.06, 0.05 * health, 0.008, colour)
+    return canvas.pixels()
+
+
 def _bars(seen: Observation) -> Pixels:
     """Any observation: a bar for each number, upwards where it is positive; at most 96 of them."""
     values = seen[:96]
@@ -287,6 +309,7 @@ def _struct(envs: envs_c.VecEnv, kind: np.dtype[np.void]) -> np.void:
 _FROM_OBSERVATION: dict[str, Callable[[Observation], Pixels]] = {
     "breakout": _breakout,
     "cartpole": _cartpole,
+    "entities": _entities,
     "g2048": _g2048,
     "memory": _memory,
     "pendulum": _pendulum,

@@ -133,6 +133,33 @@ def test_the_snake_in_the_middle_is_the_first() -> None:
     assert compared > 20
 
 
+def test_entities_are_where_the_first_agent_sees_them() -> None:
+    game = Game("entities")
+    for _ in range(30):
+        game.step(0)
+    seen = game.observations[0]
+    picture = game.picture()
+
+    def at(x: float, y: float) -> np.ndarray:
+        size = len(picture)
+        return picture[int((1 - y / 1.1) / 2 * size), int((1 + x / 1.1) / 2 * size)]
+
+    x, y = seen[:2]
+    assert (at(x, y) == GREEN).all()
+    assert sum((at(x + 2 * dx, y + 2 * dy) == BLUE).all() for dx, dy, *_ in seen[8:57].reshape(7, 7)) >= 6
+    assert sum((at(x + 2 * dx, y + 2 * dy) == RED).all() for dx, dy, *_ in seen[57:201].reshape(24, 6)) >= 20
+    assert sum((at(x + 2 * dx, y + 2 * dy) == drawing.VIOLET).all() for dx, dy in seen[201:].reshape(24, 2)) >= 18
+
+
+def test_what_has_no_drawing_of_its_own_is_drawn_as_bars() -> None:
+    picture = drawing._bars(np.array([1, -1, 0.5], np.float32))
+    columns = [(picture[:, x] == BLUE).all(axis=1) for x in (50, 150, 250)]
+    middle = len(picture) // 2
+    assert [column[:middle].sum() > 0 for column in columns] == [True, False, True]
+    assert columns[0].sum() == pytest.approx(2 * columns[2].sum(), abs=4)
+    drawing._bars(np.zeros(1000, np.float32))
+
+
 def test_a_struct_that_has_changed_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "_MAZE", np.dtype("u8"))
     with pytest.raises(ValueError, match=r"maze: its struct has [0-9]+ bytes, its drawing expects 8"):
