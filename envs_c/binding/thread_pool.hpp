@@ -1,7 +1,9 @@
 // A pool that splits one call into numbered chunks. Every thread has a lane of chunks, the same in every call, so that
-// its part of the data stays in its cache; when its lane is done it takes chunks from the others'. The caller is one of
-// the threads, so a call never waits for another to wake up. Which thread runs a chunk is open; what a chunk does must
-// not depend on it.
+// its part of the data stays in its cache. A thread that has done its lane takes chunks from the others', but only
+// after it has waited for as long as its own took: to move a chunk's data from one cache to another and, in the next
+// call, back costs more than to wait for a thread that is a little late, and less than to wait for one that does not
+// run. The caller is one of the threads, so a call never waits for another to wake up. Which thread runs a chunk is
+// open; what a chunk does must not depend on it.
 //
 // Workers spin for a moment after a call and then sleep, so that a tight loop of calls pays no wake-up and an idle pool
 // uses no processor. A forked child has no workers: there run() does every chunk itself, and the pool must be leaked
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -78,12 +81,7 @@ class ThreadPool {
             wake_.notify_all();
         }
         take_chunks(0);
-        for (int spin = 0; done_.load(std::memory_order_acquire) != chunks_; ++spin) {
-            if (spin < spins)
-                pause_briefly();
-            else
-                std::this_thread::yield();  // more threads than free cores: let the one that holds a chunk run
-        }
+        for (int spin = 0; !all_done(); ++spin) wait_briefly(spin);
     }
 
    private:
@@ -105,18 +103,36 @@ class ThreadPool {
         for (auto &worker : workers_) worker.join();
     }
 
+    using Clock = std::chrono::steady_clock;
+
+    bool all_done() const { return done_.load(std::memory_order_acquire) == chunks_; }
+
+    // Once in a while lets another thread run: there may be more threads than free cores.
+    static void wait_briefly(int spin) {
+        if (spin % spins != spins - 1)
+            pause_briefly();
+        else
+            std::this_thread::yield();
+    }
+
     void take_chunks(std::size_t own) {
-        for (std::size_t k = 0; k < lanes_.size(); ++k) {
-            Lane &lane = lanes_[(own + k) % lanes_.size()];
-            std::size_t taken = 0;
-            while (lane.next.load(std::memory_order_relaxed) < lane.end) {
-                const std::size_t chunk = lane.next.fetch_add(1, std::memory_order_acq_rel);
-                if (chunk >= lane.end) break;
-                (*work_)(chunk);
-                ++taken;
-            }
-            if (taken != 0) done_.fetch_add(taken, std::memory_order_release);
+        const Clock::time_point start = Clock::now();
+        take_chunks_of(lanes_[own]);
+        const Clock::time_point end = Clock::now();
+        for (int spin = 0; !all_done() && Clock::now() - end < end - start; ++spin) wait_briefly(spin);
+        for (std::size_t k = 1; k < lanes_.size() && !all_done(); ++k)
+            take_chunks_of(lanes_[(own + k) % lanes_.size()]);
+    }
+
+    void take_chunks_of(Lane &lane) {
+        std::size_t taken = 0;
+        while (lane.next.load(std::memory_order_relaxed) < lane.end) {
+            const std::size_t chunk = lane.next.fetch_add(1, std::memory_order_acq_rel);
+            if (chunk >= lane.end) break;
+            (*work_)(chunk);
+            ++taken;
         }
+        if (taken != 0) done_.fetch_add(taken, std::memory_order_release);
     }
 
     void loop(std::size_t own) {
