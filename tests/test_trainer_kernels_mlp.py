@@ -50,7 +50,7 @@ def run(layers: Layers, observations: torch.Tensor, by_output: torch.Tensor) -> 
     [
         ((8, 64, 64, 4), 300),
         ((3, 16, 2), 1),
-        ((5, 4), 97),
+        ((5, 7, 4), 97),
         ((130, 33, 100, 17, 19), 95),
         ((1, 1, 1), 193),
         ((16, 128, 65), 1000),
@@ -142,8 +142,8 @@ def test_nan_does_not_hide_behind_a_relu() -> None:
 
 def test_misuse_is_refused() -> None:
     layers = network(8, 16, 2)
-    with pytest.raises(ValueError, match="at least the linear output"):
-        FusedMLP([])
+    with pytest.raises(ValueError, match="a hidden layer or more and the linear output, got 1"):
+        FusedMLP(layers[1:])
     with pytest.raises(ValueError, match=r"weight 1 must be a contiguous torch.float32 CPU tensor of shape \(2, 16\)"):
         FusedMLP([layers[0], (torch.zeros(2, 15), torch.zeros(2))])
     fused = FusedMLP(layers)

@@ -27,8 +27,8 @@ class FusedMLP:
         Raises:
             ValueError: a tensor is not contiguous float32 on the CPU, or layers do not fit each other.
         """
-        if not layers:
-            raise ValueError("layers must hold at least the linear output, got none")
+        if len(layers) < 2:
+            raise ValueError(f"layers must be a hidden layer or more and the linear output, got {len(layers)}")
         self._layers = [(weight.detach(), bias.detach()) for weight, bias in layers]
         self._inputs = inputs = self._layers[0][0].shape[1]
         described = []

@@ -18,6 +18,9 @@ constexpr size_t lanes = 4, panel_vectors = 2;
 #endif
 typedef float Vector __attribute__((vector_size(lanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
+static inline Vector load(const float *x) { return *reinterpret_cast<const Vector *>(x); }
+static inline void store(float *x, Vector v) { *reinterpret_cast<Vector *>(x) = v; }
+
 constexpr size_t panel = panel_vectors * lanes;
 constexpr size_t deepest = 128;
 constexpr size_t tile_rows = 6;  // with a panel's vectors as many accumulators as the registers hold
@@ -46,8 +49,7 @@ static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, S
 #pragma GCC unroll 8
         for (size_t i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-            for (size_t v = 0; v < vectors; ++v)
-                sum[i][v] = *reinterpret_cast<const Vector *>(start.at + i * start.stride + v * lanes);
+            for (size_t v = 0; v < vectors; ++v) sum[i][v] = load(start.at + i * start.stride + v * lanes);
     } else {
 #pragma GCC unroll 8
         for (size_t i = 0; i < rows; ++i)
@@ -57,7 +59,7 @@ static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, S
     for (size_t k = 0; k < depth; ++k) {
         Vector row[vectors];
 #pragma GCC unroll 4
-        for (size_t v = 0; v < vectors; ++v) row[v] = *reinterpret_cast<const Vector *>(b + k * b_stride + v * lanes);
+        for (size_t v = 0; v < vectors; ++v) row[v] = load(b + k * b_stride + v * lanes);
 #pragma GCC unroll 8
         for (size_t i = 0; i < rows; ++i) {
             const float factor = a.at[i * a.row + k * a.column];
@@ -74,7 +76,7 @@ static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, S
 #pragma GCC unroll 8
     for (size_t i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-        for (size_t v = 0; v < vectors; ++v) *reinterpret_cast<Vector *>(c + i * c_stride + v * lanes) = sum[i][v];
+        for (size_t v = 0; v < vectors; ++v) store(c + i * c_stride + v * lanes, sum[i][v]);
 }
 
 template <size_t vectors>

@@ -27,7 +27,6 @@ namespace protein {
 
 const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
     PROTEIN_NAME(PROTEIN_ISA),
-    PROTEIN_ISA::lanes,
     PROTEIN_ISA::advantages,
     PROTEIN_ISA::sample,
     PROTEIN_ISA::ppo_gradient,

@@ -101,7 +101,6 @@ struct MlpArguments {
 
 struct Kernels {
     const char *name;
-    size_t lanes;  // rows of matrices are padded to whole vectors of so many
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
     void (*sample)(const SampleArguments, size_t begin, size_t end);
     void (*ppo_gradient)(const PpoArguments, size_t begin, size_t end);

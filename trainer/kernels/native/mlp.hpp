@@ -18,7 +18,7 @@ static size_t mlp_scratch_floats(const protein::MlpLayer *layers, size_t count) 
         widest = padded(layers[l].inputs) > widest ? padded(layers[l].inputs) : widest;
         widest = padded(layers[l].outputs) > widest ? padded(layers[l].outputs) : widest;
     }
-    return 3 * block_rows * widest;
+    return 2 * block_rows * widest;
 }
 
 static void mlp_pack(const protein::MlpLayer layer, const float *weight, const float *bias, float *forward,
@@ -29,7 +29,7 @@ static void mlp_pack(const protein::MlpLayer layer, const float *weight, const f
 }
 
 static void mlp_forward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch) {
-    const size_t part = mlp_scratch_floats(a.layers, a.count) / 3;
+    const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
     for (size_t i = begin; i < end; i += block_rows) {
         const size_t rows = end - i < block_rows ? end - i : block_rows;
         Left x = {a.observations + i * a.layers[0].inputs, a.layers[0].inputs, 1};
@@ -46,46 +46,54 @@ static void mlp_forward(const protein::MlpArguments a, size_t begin, size_t end,
     }
 }
 
-// Adds to `partial` what these rows contribute to each layer's by_W (`outputs x padded(inputs)`) and, behind it, by_b.
+// Cuts by_x off where x is, and adds its columns' sums to `sums`: the derivative by the bias of the layer that made x.
+static void through_relu(const float *x, size_t rows, size_t width, float *by_x, float *sums) {
+    for (size_t j = 0; j < width; j += lanes) {
+        Vector sum = load(sums + j);
+        for (size_t r = 0; r < rows; ++r) {
+            const Vector by = load(x + r * width + j) <= 0.f ? Vector{} : load(by_x + r * width + j);
+            store(by_x + r * width + j, by);
+            sum += by;
+        }
+        store(sums + j, sum);
+    }
+}
+
+// Adds to `partial` what these rows contribute to each layer's by_W and, behind it, by_b (padded). by_W is `outputs x
+// padded(inputs)`; the first layer's, which has few inputs, is the other way round: `inputs x padded(outputs)`.
 static void mlp_backward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch, float *partial) {
-    const size_t part = mlp_scratch_floats(a.layers, a.count) / 3;
-    const size_t features = a.layers[0].inputs, features_width = padded(features);
+    const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
+    const auto biases = [&](size_t l) {
+        const protein::MlpLayer &layer = a.layers[l];
+        return partial + layer.partial +
+               (l ? layer.outputs * padded(layer.inputs) : layer.inputs * padded(layer.outputs));
+    };
     for (size_t i = begin; i < end; i += block_rows) {
         const size_t rows = end - i < block_rows ? end - i : block_rows;
-        float *observations = scratch + 2 * part;
-        for (size_t r = 0; r < rows; ++r)
-            for (size_t j = 0; j < features_width; ++j)
-                observations[r * features_width + j] = j < features ? a.observations[(i + r) * features + j] : 0.f;
-        // by_y as a matrix whose rows are outputs; the output's own is already.
-        Left by_y = {a.output + i, a.stride, 1};
-        for (size_t l = a.count; l-- > 0;) {
+        const protein::MlpLayer &head = a.layers[a.count - 1];
+        for (size_t j = 0; j < head.outputs; ++j) {
+            const float *of_output = a.output + j * a.stride + i;
+            float sum = 0.f;
+#pragma omp simd reduction(+ : sum)
+            for (size_t r = 0; r < rows; ++r) sum += of_output[r];
+            biases(a.count - 1)[j] += sum;
+        }
+        Left by_y = {a.output + i, a.stride, 1};  // its rows are outputs
+        for (size_t l = a.count - 1; l > 0; --l) {
             const protein::MlpLayer &layer = a.layers[l];
             const size_t width = padded(layer.inputs);
-            const float *x = l ? a.layers[l - 1].hidden + i * width : observations;
-            float *by_w = partial + layer.partial, *by_b = by_w + layer.outputs * width;
+            const float *x = a.layers[l - 1].hidden + i * width;
+            float *by_w = partial + layer.partial, *by_x = scratch + (l % 2) * part;
             product(by_y, layer.outputs, x, width, rows, layer.inputs, {by_w, width}, false, by_w, width);
-            if (by_y.column == 1)
-                for (size_t j = 0; j < layer.outputs; ++j) {
-                    const float *of_output = by_y.at + j * by_y.row;
-                    float sum = 0.f;
-#pragma omp simd reduction(+ : sum)
-                    for (size_t r = 0; r < rows; ++r) sum += of_output[r];
-                    by_b[j] += sum;
-                }
-            else
-                for (size_t r = 0; r < rows; ++r) {
-                    const float *of_row = by_y.at + r * by_y.column;
-#pragma omp simd
-                    for (size_t j = 0; j < layer.outputs; ++j) by_b[j] += of_row[j];
-                }
-            if (l == 0) break;
-            float *by_x = scratch + (l % 2) * part;
             product({by_y.at, by_y.column, by_y.row}, rows, layer.backward, 0, layer.outputs, layer.inputs,
                     {nullptr, 0}, false, by_x, width);
-#pragma omp simd
-            for (size_t k = 0; k < rows * width; ++k) by_x[k] = x[k] <= 0.f ? 0.f : by_x[k];
+            through_relu(x, rows, width, by_x, biases(l - 1));
             by_y = {by_x, 1, width};
         }
+        const protein::MlpLayer &first = a.layers[0];
+        float *by_w = partial + first.partial;
+        product({a.observations + i * first.inputs, 1, first.inputs}, first.inputs, by_y.at, by_y.column, rows,
+                first.outputs, {by_w, by_y.column}, false, by_w, by_y.column);
     }
 }
 

@@ -64,7 +64,7 @@ void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t b
                          clip_value,
                          value,
                          entropy};
-    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
+    split(batch, 16384 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
 }
 
 Floats packed(const float *w_hh, size_t units, bool backward) {

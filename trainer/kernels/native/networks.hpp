@@ -68,12 +68,13 @@ class Mlp {
 
     // `keep`: a backward pass over the same observations will follow.
     void forward(Address observations, size_t batch, Address output, size_t stride, bool keep) {
-        const size_t lanes = kernels->lanes;
-        const auto padded = [&](size_t n) { return (n + lanes - 1) / lanes * lanes; };
+        const auto padded = kernels->padded;
         size_t weights = 0, hidden = 0, partial = 0;
         for (auto &layer : layers_) {
             layer.partial = partial;
-            partial += layer.outputs * padded(layer.inputs) + padded(layer.outputs);
+            const bool first = partial == 0;  // the other way round: see mlp.hpp
+            partial += first ? layer.inputs * padded(layer.outputs) : layer.outputs * padded(layer.inputs);
+            partial += padded(layer.outputs);
             weights += (layer.inputs + 1) * padded(layer.outputs) + layer.outputs * padded(layer.inputs);
             hidden += batch * padded(layer.outputs);
         }
@@ -116,12 +117,14 @@ class Mlp {
         sum_parts(sums, used, partial_);
         for (size_t l = 0; l < layers_.size(); ++l) {
             const MlpLayer &layer = layers_[l];
-            const size_t width = (layer.inputs + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+            const size_t inputs = layer.inputs, outputs = layer.outputs;
             const float *from = sums + layer.partial;
+            const size_t row = l ? kernels->padded(inputs) : 1, column = l ? 1 : kernels->padded(outputs);
             float *by_weight = at<float>(gradients[l].first);
-            for (size_t j = 0; j < layer.outputs; ++j)
-                std::copy_n(from + j * width, layer.inputs, by_weight + j * layer.inputs);
-            std::copy_n(from + layer.outputs * width, layer.outputs, at<float>(gradients[l].second));
+            for (size_t j = 0; j < outputs; ++j)
+                for (size_t k = 0; k < inputs; ++k) by_weight[j * inputs + k] = from[j * row + k * column];
+            from += l ? outputs * row : inputs * column;
+            std::copy_n(from, outputs, at<float>(gradients[l].second));
         }
     }
 
