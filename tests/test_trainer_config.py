@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainer.config import RunConfig, check_batch, load, strip_ranges
+from trainer.environments import spec
 from trainer.errors import ConfigError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -40,6 +41,31 @@ def test_the_dictionary_form_round_trips_exactly() -> None:
         ({"train": {"learning_rate": 0.0}}, "train.learning_rate must be above 0, got 0"),
         ({"train": {"learning_rate": float("inf")}}, "train.learning_rate must be finite, got inf"),
         ({"train": {"beta2": 1.0}}, "train.beta2 must be below 1, got 1"),
+        ({"train": {"beta1": 1.0}}, "train.beta1 must be below 1, got 1"),
+        ({"train": {"rho_clip": 0.0}}, "train.rho_clip must be above 0, got 0"),
+        ({"train": {"rho_clip": -1.0}}, "train.rho_clip must be at least 0 and finite, got -1.0"),
+        ({"train": {"c_clip": -0.5}}, "train.c_clip must be at least 0 and finite, got -0.5"),
+        ({"train": {"prio_alpha": 1.5}}, "train.prio_alpha must be between 0 and 1, got 1.5"),
+        ({"train": {"prio_beta": -0.1}}, "train.prio_beta must be between 0 and 1, got -0.1"),
+        ({"train": {"warmup_fraction": 1.5}}, "train.warmup_fraction must be between 0 and 1, got 1.5"),
+        ({"train": {"weight_decay": -1}}, "train.weight_decay must be at least 0 and finite, got -1.0"),
+        ({"train": {"accumulation_steps": 0}}, "train.accumulation_steps must be between 1 and 65536, got 0"),
+        ({"train": {"optimizer": "moun"}}, "train.optimizer cannot be 'moun'; did you mean 'muon'?"),
+        ({"train": {"advantage": "vtrac"}}, "train.advantage cannot be 'vtrac'; did you mean 'vtrace'?"),
+        ({"train": {"lr_schedule": "cos"}}, "train.lr_schedule cannot be 'cos'"),
+        ({"policy": {"encoder": "cn"}}, "policy.encoder cannot be 'cn'; did you mean 'cnn'?"),
+        ({"policy": {"recurrence": "gru"}}, "policy.recurrence cannot be 'gru'; did you mean 'mingru'?"),
+        ({"policy": {"value_bins": 1}}, "policy.value_bins must be at least 2, got 1"),
+        ({"policy": {"value_bins": -1}}, "policy.value_bins must be between 0 and 4096, got -1"),
+        ({"policy": {"value_limit": 0}}, "policy.value_limit must be between 0.001 and 1000000000.0, got 0.0"),
+        (
+            {"policy": {"value_bins": 5}, "train": {"vf_clip_coef": 0.1}},
+            "policy.value_bins must be 0 while train.vf_clip_coef clips the value, got 5",
+        ),
+        (
+            {"env": {"num_envs": 7, "double_buffer": True}},
+            "env.num_envs must be even with env.double_buffer, got 7",
+        ),
         ({"train": {"ent_coef": -0.1}}, "train.ent_coef must be at least 0 and finite, got -0.1"),
         ({"env": {"num_envs": 0}}, "env.num_envs must be between 1 and 1048576, got 0"),
         ({"eval": {"episodes": 10, "num_envs": 4}}, "eval.episodes (10) must be a multiple of eval.num_envs (4)"),
@@ -62,6 +88,14 @@ def test_a_minibatch_larger_than_the_batch_is_refused_and_agents_count() -> None
     check_batch(config, agents_per_env=2)
     with pytest.raises(ConfigError, match=r"train.minibatch_size \(64\) is larger than the batch .* = 32\)"):
         check_batch(config, agents_per_env=1)
+
+
+def test_a_minibatch_holds_a_segment_for_each_part() -> None:
+    nested = {"env": {"num_envs": 4}, "train": {"horizon": 8, "minibatch_size": 16, "accumulation_steps": 2}}
+    check_batch(RunConfig.from_dict(nested), agents_per_env=1)
+    nested["train"]["accumulation_steps"] = 3
+    with pytest.raises(ConfigError, match=r"\(16\) is smaller than train.accumulation_steps \(3\) segments .* \(8\)"):
+        check_batch(RunConfig.from_dict(nested), agents_per_env=1)
 
 
 def test_every_field_has_a_help_text_in_the_source() -> None:
@@ -128,11 +162,12 @@ def test_the_default_file_says_what_the_dataclasses_say() -> None:
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> None:
-    check_batch(load(file), agents_per_env=1)
+    config = load(file)
+    check_batch(config, spec(config.env.name).agents_per_env)
     lines = file.read_text().splitlines()
     for section, values in tomllib.loads(file.read_text()).items():
         for key, value in values.items():
-            if section == "sweep" or not isinstance(value, dict):
+            if section == "sweep" or not isinstance(value, dict) or value.keys() == {"value"}:
                 continue
             above = lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key} = {{")) - 1]
             assert above.startswith("# "), f"{file.name}: the range of {section}.{key} has no reason above it"

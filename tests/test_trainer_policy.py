@@ -83,7 +83,7 @@ def test_outputs_are_feature_major_and_time_major(kind: str, actions: str) -> No
         assert output.shape == (policy.rows, 15)
         assert policy.values(output).shape == (15,)
         for agent in range(5):
-            own, own_state = policy(observations[:, agent : agent + 1])
+            own, own_state = policy(observations[:, agent : agent + 1].contiguous())
             torch.testing.assert_close(own, output[:, agent::5])
             if state is not None:
                 torch.testing.assert_close(own_state, state[agent : agent + 1])

@@ -172,7 +172,8 @@ def autograd_gradient(policy: Policy, batch: Batch, gains: torch.Tensor, returns
     for m in range(batch.segments):
         column = slice(m, m + 1)
         state = None if batch.state is None else batch.state[column]
-        output, _ = policy(batch.observations[:, column], state, batch.resets[:, column].contiguous())
+        observations, resets = batch.observations[:, column].contiguous(), batch.resets[:, column].contiguous()
+        output, _ = policy(observations, state, resets)
         minibatch = Minibatch(
             actions=batch.actions[:, :, m],
             logprobs=batch.logprobs[:, m],

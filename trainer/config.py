@@ -313,7 +313,7 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "minibatch_size": _COUNT,
         "update_epochs": (1, 1000),
         "accumulation_steps": (1, 2**16),
-        "prio_alpha": _POSITIVE,
+        "prio_alpha": _UNIT,
         "prio_beta": _UNIT,
         "warmup_fraction": _UNIT,
         "weight_decay": _POSITIVE,

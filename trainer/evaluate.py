@@ -148,4 +148,6 @@ class Actor:
             distribution.fill_noise_(self._noise, self._generator)
             distribution.sample(output, self._noise, self._chosen, self._logprobs)
             self.actions.copy_(self._chosen)
+        if self.actions.dtype.is_floating_point:
+            self.actions.nan_to_num_()  # weights that have just diverged play badly; an environment would refuse them
         self._envs.step(self.actions.numpy(), self.observations, self.rewards, self.terminals, self.truncations)

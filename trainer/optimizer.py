@@ -76,14 +76,22 @@ class Optimizer:
         }
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken."""
-        for index, part in enumerate(self.parts):
-            values: dict[int, dict[str, torch.Tensor]] = {}
-            for key, tensor in state.items():
-                of, parameter, name = key.split(".", 2)
-                if int(of) == index:
-                    values.setdefault(int(parameter), {})[name] = tensor
-            part.load_state_dict({"state": values, "param_groups": part.state_dict()["param_groups"]})
+        """Goes on where `state` was taken. Raises ValueError where that was another optimiser or network."""
+        values: list[dict[int, dict[str, torch.Tensor]]] = [{} for _ in self.parts]
+        for key, tensor in state.items():
+            index, number, name = key.split(".", 2)
+            if int(index) < len(values):
+                values[int(index)].setdefault(int(number), {})[name] = tensor
+        for part, own in zip(self.parts, values, strict=True):
+            shapes = [parameter.shape for parameter in part.param_groups[0]["params"]]
+            fits = all(
+                number < len(shapes) and (not tensor.ndim or tensor.shape == shapes[number])
+                for number, tensors in own.items()
+                for tensor in tensors.values()
+            )
+            if state and (not fits or len(own) != len(shapes)):
+                raise ValueError("it comes from another optimiser: use the same train.optimizer")
+            part.load_state_dict({"state": own, "param_groups": part.state_dict()["param_groups"]})
 
 
 def scheduled_rate(config: TrainConfig, progress: float) -> float:

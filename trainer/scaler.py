@@ -57,8 +57,8 @@ class Scaler:
         return {name: torch.tensor(value) for name, value in self._scaler.state_dict().items()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken."""
-        if self._scaler.is_enabled():
+        """Goes on where `state` was taken; begins anew where that was without scaling."""
+        if self._scaler.is_enabled() and state:
             self._scaler.load_state_dict({name: tensor.item() for name, tensor in state.items()})
 
 
