@@ -54,7 +54,8 @@
 #define G2048_MAX_FRAMES 20000
 
 #define G2048_PLANES 16
-#define G2048_REWARD_SCALE 0.00390625f /* 1 / 256 */
+#define G2048_EACH UINT32_C(0x01010101) /* a one in each of the four bytes of a word */
+#define G2048_REWARD_SCALE 0.00390625f  /* 1 / 256 */
 
 typedef struct g2048_t {
     uint64_t rng;
@@ -79,19 +80,18 @@ static inline void g2048_pull(uint32_t *near, uint32_t *far) {
 }
 
 /* Merges `far` into `near` where they are equal tiles, and returns the sum of the values of the new ones. */
-static inline int32_t g2048_merge(uint32_t *near, uint32_t *far) {
-    uint32_t equal = g2048_zeros(*near ^ *far) & ~g2048_zeros(*near) & UINT32_C(0x01010101);
-    int32_t points = 0;
+static inline uint32_t g2048_merge(uint32_t *near, uint32_t *far) {
+    const uint32_t equal = g2048_zeros(*near ^ *far) & ~g2048_zeros(*near) & G2048_EACH;
+    uint32_t points = 0;
     *near += equal;
-    *far &= ~(equal * UINT32_C(0xff));
-    for (uint32_t cells = *near; equal != 0; equal >>= 8, cells >>= 8)
-        points += (int32_t)((equal & 1u) << (cells & 31u));
+    *far &= ~(equal * 0xffu);
+    for (int shift = 0; shift < 32; shift += 8) points += ((equal >> shift) & 1u) << ((*near >> shift) & 31u);
     return points;
 }
 
 /* Slides the four lines that cross the words, byte k of each word being line k, towards word 0. Returns the points. */
-static inline int32_t g2048_slide(uint32_t words[4]) {
-    int32_t points;
+static inline uint32_t g2048_slide(uint32_t words[4]) {
+    uint32_t points;
     g2048_pull(&words[2], &words[3]);
     g2048_pull(&words[1], &words[2]);
     g2048_pull(&words[0], &words[1]);
@@ -128,22 +128,23 @@ static inline int g2048_can_move(const uint32_t rows[4]) {
     return found != 0;
 }
 
+/* Puts a new tile on an empty cell, of which there must be one. */
 static inline void g2048_add_tile(g2048_t *env) {
+    uint32_t until[4]; /* byte c: empty cells in the row up to column c, that one included; its sum in the top byte */
     uint32_t num_empty = 0;
-    uint32_t empty[4];
     for (int r = 0; r < 4; ++r) {
-        empty[r] = g2048_zeros(env->rows[r]) & UINT32_C(0x01010101);
-        num_empty += (empty[r] * UINT32_C(0x01010101)) >> 24; /* the sum of its bytes */
+        until[r] = (g2048_zeros(env->rows[r]) & G2048_EACH) * G2048_EACH;
+        num_empty += until[r] >> 24;
     }
     /* Uniform over (empty cell, one of ten chances), to 2^-24. */
     const uint32_t draw = (uint32_t)(((uint64_t)pcg32_next(&env->rng) * (10 * num_empty)) >> 32);
     const uint32_t exponent = draw % 10 == 0 ? 2 : 1;
-    uint32_t before = draw / 10; /* empty cells before the chosen one */
-    int r = 0;
-    for (uint32_t count; before >= (count = (empty[r] * UINT32_C(0x01010101)) >> 24); ++r) before -= count;
-    uint32_t shift = 0;
-    while (!((empty[r] >> shift) & 1u) || before-- != 0) shift += 8;
-    env->rows[r] |= exponent << shift;
+    uint32_t chosen = draw / 10 + 1; /* which of the empty cells, counted from 1 on through the rows that are left */
+    for (int r = 0; r < 4; ++r) {
+        const uint32_t here = g2048_zeros(until[r] ^ ((chosen & 0x7fu) * G2048_EACH)) & g2048_zeros(env->rows[r]);
+        env->rows[r] |= here & (exponent * G2048_EACH);
+        chosen -= until[r] >> 24; /* once below 1, its lowest seven bits are no empty cell's count */
+    }
 }
 
 static inline void g2048_observe(const g2048_t *env, float *observation) {
@@ -154,22 +155,25 @@ static inline void g2048_observe(const g2048_t *env, float *observation) {
     }
 }
 
-/* Slides the board if that changes it. Returns whether it does; then `points` is what the merges scored. */
+/* Slides the board if that changes it. Returns whether it does; then `points` is what the merges scored. Directions are
+ * hard to foretell, so they select by masks: a branch that the processor guesses wrong costs as much as half a move. */
 static inline int g2048_move(uint32_t rows[4], int32_t action, int32_t *points) {
-    const int sideways = action & 1, backwards = action == 1 || action == 2;
-    uint32_t words[4], lines[4], changed = 0;
-    memcpy(words, rows, sizeof words);
-    g2048_transpose(words);
-    for (int i = 0; i < 4; ++i) words[i] = sideways ? words[i] : rows[i];
-    for (int i = 0; i < 4; ++i) lines[i] = backwards ? words[3 - i] : words[i];
-    *points = g2048_slide(lines);
+    const uint32_t sideways = 0u - ((uint32_t)action & 1u);               /* right and left: all ones */
+    const uint32_t backwards = 0u - (((uint32_t)(action + 1) >> 1) & 1u); /* right and down: all ones */
+    uint32_t turned[4], words[4], lines[4], changed = 0;
+    memcpy(turned, rows, sizeof turned);
+    g2048_transpose(turned);
+    for (int i = 0; i < 4; ++i) words[i] = rows[i] ^ ((rows[i] ^ turned[i]) & sideways);
+    for (int i = 0; i < 4; ++i) lines[i] = words[i] ^ ((words[i] ^ words[3 - i]) & backwards);
+    *points = (int32_t)g2048_slide(lines);
     for (int i = 0; i < 4; ++i) {
-        const uint32_t word = backwards ? lines[3 - i] : lines[i];
+        const uint32_t word = lines[i] ^ ((lines[i] ^ lines[3 - i]) & backwards);
         changed |= word ^ words[i];
         words[i] = word;
     }
-    if (sideways) g2048_transpose(words);
-    memcpy(rows, words, sizeof words);
+    memcpy(turned, words, sizeof turned);
+    g2048_transpose(turned);
+    for (int i = 0; i < 4; ++i) rows[i] = words[i] ^ ((words[i] ^ turned[i]) & sideways);
     return changed != 0;
 }
 
