@@ -108,6 +108,8 @@ class VecEnv(_native.VecEnv):
         ValueError: if a number is outside its range.
     """
 
+    resumable = True  # `set_state` restores the very episodes
+
     def __init__(
         self,
         name: str,
@@ -130,6 +132,9 @@ class VecEnv(_native.VecEnv):
         """Seeds every instance anew, writes its first observation and forgets the episodes that were not drained."""
         _check("seed", seed, 0, 2**64 - 1)
         super().reset(seed, observations)
+
+    def close(self) -> None:
+        """Does nothing: memory is all that these environments hold. Others in their place may hold more."""
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call. They are kept until then: call it now and then."""

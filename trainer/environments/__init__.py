@@ -17,7 +17,7 @@ import envs_c
 from envs_c import EnvSpec, Episodes
 from trainer.errors import ConfigError, nearest
 
-__all__ = ["EnvSpec", "Episodes", "NativeEnv", "VectorEnv", "kind_of", "make", "resume", "spec"]
+__all__ = ["EnvSpec", "Episodes", "VectorEnv", "kind_of", "make", "resume", "spec"]
 
 
 GYMNASIUM = ("gym", "gym-async")
@@ -74,15 +74,6 @@ class VectorEnv(Protocol):
         """Ends what the environments hold: processes, windows, files. Calling it again does nothing."""
 
 
-class NativeEnv(envs_c.VecEnv):
-    """One of the C environments."""
-
-    resumable = True
-
-    def close(self) -> None:
-        """Does nothing: memory is all that these environments hold."""
-
-
 def spec(name: str) -> EnvSpec:
     """Returns the description of an environment, without keeping one.
 
@@ -130,7 +121,7 @@ def make(
 
         return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
     try:
-        return NativeEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
+        return envs_c.VecEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
     except envs_c.UnknownEnvError as error:
         raise ConfigError(str(error)) from error
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from trainer.environments import GYMNASIUM, PYTHON, NativeEnv, VectorEnv, kind_of, make
+from envs_c import VecEnv
+from trainer.environments import GYMNASIUM, PYTHON, VectorEnv, kind_of, make
 from trainer.errors import ConfigError
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
@@ -58,7 +59,7 @@ def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
         from envs_c import drawing
 
         envs = make(name, 1, seed=seed, frame_skip=frame_skip)
-        native = cast(NativeEnv, envs)
+        native = cast(VecEnv, envs)
         frames_per_second = drawing.FRAMES_PER_SECOND.get(name, frames_per_second)
 
         def draw(observations: npt.NDArray[np.float32]) -> Pixels:
