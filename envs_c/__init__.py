@@ -51,18 +51,17 @@ class EnvSpec:
 class Episodes:
     """Finished episodes, one array element each, in order of (step, agent). `length` is in decisions.
 
-    `agent` is the row of the agent, `env` the environment that it is in. Every agent has its own record, also where all
-    agents of an environment end together.
+    `agent` is the agent's row: the k-th of environment i has `i * agents_per_env + k`. Every agent has its own record,
+    also where all agents of an environment end together.
     """
 
-    env: npt.NDArray[np.int32]
     agent: npt.NDArray[np.int32]
     score: npt.NDArray[np.float32]
     return_: npt.NDArray[np.float32]
     length: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self.env)
+        return len(self.agent)
 
 
 def names() -> list[str]:
@@ -139,8 +138,7 @@ class VecEnv(_native.VecEnv):
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call. They are kept until then: call it now and then."""
         agent, score, return_, length = self._drain_episodes()
-        env = agent // np.int32(self.spec.agents_per_env)
-        return Episodes(env=env, agent=agent, score=score, return_=return_, length=length)
+        return Episodes(agent=agent, score=score, return_=return_, length=length)
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

@@ -146,7 +146,7 @@ def test_games_follow_the_rules_and_new_tiles_the_odds() -> None:
             # Among the empty cells, which one: as good as uniform where they are counted from the first on.
             where[int(np.count_nonzero(slid.flat[:cell] == 0) * 16 / np.count_nonzero(slid == 0))] += 1
     episodes = stepper.vec.drain_episodes()
-    assert list(zip(episodes.env, episodes.score, episodes.length, strict=True)) == seen
+    assert list(zip(episodes.agent, episodes.score, episodes.length, strict=True)) == seen
     assert len(seen) > 100
     assert replaced > 1000
     total = new.sum()

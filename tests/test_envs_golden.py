@@ -31,7 +31,7 @@ def trajectory(name: str) -> dict[str, Any]:
         if step % EVERY == 0:
             samples.append({"step": step, "observation": out.observations[1].tolist(), "sha256": digest.hexdigest()})
     episodes = stepper.vec.drain_episodes()
-    columns = (episodes.env, episodes.score, episodes.return_, episodes.length)
+    columns = (episodes.agent // stepper.vec.spec.agents_per_env, episodes.score, episodes.return_, episodes.length)
     return {
         "samples": samples,
         "num_episodes": len(episodes),

@@ -231,7 +231,6 @@ def test_chance_eats_a_little_and_dies() -> None:
     assert 1 < episodes.score.mean() < 4
     assert np.array_equal(episodes.score - 1, episodes.return_)
     assert set(episodes.agent) == set(range(4 * AGENTS))
-    assert np.array_equal(episodes.env, episodes.agent // AGENTS)
 
 
 def test_who_circles_is_truncated_and_not_punished() -> None:

@@ -133,7 +133,7 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
         "    def close(self): self.closed = True\n"
         "    def drain_episodes(self):\n"
         "        one = np.ones(1, np.int32)\n"
-        "        return Episodes(env=one, agent=one, length=one, score=np.full(1, 7, np.float32), return_=one)\n"
+        "        return Episodes(agent=one, length=one, score=np.full(1, 7, np.float32), return_=one)\n"
     )
     envs = make("python:saving_example:Saving", 2)
     observations = np.zeros((2, 1), np.float32)

@@ -45,7 +45,6 @@ class UnevenEnvs:
         env, score = zip(*self.finished, strict=True) if self.finished else ((), ())
         self.finished = []
         return Episodes(
-            env=np.array(env, np.int32),
             agent=np.array(env, np.int32),
             score=np.array(score, np.float32),
             return_=np.array(score, np.float32),

@@ -14,8 +14,7 @@ class EpisodeCounter:
     Sums are float64: at 16,000 frames a float32 sum would have lost the last digits of a score.
     """
 
-    def __init__(self, num_agents: int, agents_per_env: int) -> None:
-        self._agents_per_env = agents_per_env
+    def __init__(self, num_agents: int) -> None:
         self._returns = np.zeros(num_agents)
         self._lengths = np.zeros(num_agents, np.int32)
         self._finished: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int32]]] = []
@@ -42,9 +41,7 @@ class EpisodeCounter:
         returns = np.concatenate([np.zeros(0), *(sums for _, sums, _ in self._finished)]).astype(np.float32)
         lengths = np.concatenate([np.zeros(0, np.int32), *(steps for _, _, steps in self._finished)])
         self._finished.clear()
-        return Episodes(
-            env=agents // np.int32(self._agents_per_env), agent=agents, score=returns, return_=returns, length=lengths
-        )
+        return Episodes(agent=agents, score=returns, return_=returns, length=lengths)
 
 
 def require(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], dtype: type[np.generic]) -> None:

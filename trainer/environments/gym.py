@@ -77,7 +77,7 @@ class GymnasiumEnv:
         self._seed = seed
         self._steps = 0
         self._calling = False  # the vector environment has begun a call and not returned from it
-        self._counter = EpisodeCounter(num_envs, 1)
+        self._counter = EpisodeCounter(num_envs)
         kwargs = {} if render_mode is None else {"render_mode": render_mode}
         asynchronous = name.startswith(ASYNC + ":")
         vector_kwargs: dict[str, Any] = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP, "copy": False}

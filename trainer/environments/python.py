@@ -50,7 +50,7 @@ class PythonEnv:
         self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
         self._seed, self._steps = seed, 0
         counts = hasattr(self._envs, "drain_episodes")
-        self._counter = None if counts else EpisodeCounter(self.num_agents, self.spec.agents_per_env)
+        self._counter = None if counts else EpisodeCounter(self.num_agents)
         self._shape = (self.num_agents, self.spec.observation_size)
 
     def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
