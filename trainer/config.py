@@ -74,7 +74,8 @@ class TrainConfig:
     cpu_inference: bool = False
     """Acts with a copy of the network on the CPU while another device trains; spares small copies every step."""
     overlap: bool = False
-    """Collects the next batch during the update, with weights one iteration old; V-trace corrects for it."""
+    """Collects the next batch during the update, with weights one update old; V-trace corrects for it, whatever
+    `advantage` says. Pays where one of the two waits for a device or for slow environments."""
     compile: bool = False
     """Compiles the network with torch.compile; its seconds are reported apart. Falls back to eager execution."""
     horizon: int = 64

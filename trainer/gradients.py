@@ -27,16 +27,11 @@ class FlatGradients:
         self._policy = policy
         self._switch = stopwatch.switch
         self.forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = policy  # or a compiled one
-        parameters = list(policy.parameters())
-        self.weights = nn.Parameter(nn.utils.parameters_to_vector(parameters).detach())
+        self.weights = nn.Parameter(flatten_(policy))
         self.gradients = torch.zeros_like(self.weights)
         self.weights.grad = self.gradients
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.data = self.weights.data[start:end].view_as(parameter)
-            parameter.grad = self.gradients[start:end].view_as(parameter)
-            start = end
+        for parameter, gradient in zip(policy.parameters(), _views(self.gradients, policy), strict=True):
+            parameter.grad = gradient
         self._mlp = fused(policy)
         self._layer_gradients = [_gradients_of(layer) for layer in policy.linears] if self._mlp is not None else []
 
@@ -44,6 +39,24 @@ class FlatGradients:
     def has_kernel(self) -> bool:
         """Whether `by_kernel` can be used."""
         return self._mlp is not None
+
+    def output(
+        self,
+        observations: torch.Tensor,
+        state: torch.Tensor | None,
+        resets: torch.Tensor | None,
+        autocast: contextlib.AbstractContextManager[object] | None,
+    ) -> torch.Tensor:
+        """Returns the network's output, `rows x B`, without gradients; `autocast` None: by the kernel."""
+        if autocast is None:
+            assert self._mlp is not None
+            flat = observations.flatten(0, 1).contiguous()
+            output = flat.new_empty(self._policy.rows, len(flat))
+            self._mlp.forward(flat, output)
+            return output
+        with torch.no_grad(), autocast:  # never the compiled one, which would be compiled again for this
+            output, _ = self._policy.forward(observations, state, resets)
+        return output.float()
 
     def by_autograd(
         self,
@@ -78,6 +91,21 @@ class FlatGradients:
         by_output = gradient_of(output)
         self._switch("update_backward")
         self._mlp.backward(observations, by_output, self._layer_gradients)
+
+
+def flatten_(policy: Policy) -> torch.Tensor:
+    """Moves a policy's parameters into one vector, and returns it; the policy must be on its final device."""
+    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
+    for parameter, view in zip(policy.parameters(), _views(weights, policy), strict=True):
+        parameter.data = view
+    return weights
+
+
+def _views(vector: torch.Tensor, policy: Policy) -> list[torch.Tensor]:
+    """Returns the parts of a vector that belong to each parameter, in their shapes."""
+    parameters = list(policy.parameters())
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 def _gradients_of(layer: nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,9 @@ Of several processes each takes its share of every minibatch: of its own segment
 over processes make the gradient, the advantages' scale and the figures those of the whole.
 
 With V-trace, advantages are computed anew before each epoch with the ratios r that the last one has left, so that they
-are those of the policy as it is now.
+are those of the policy as it is now. Of a batch that was collected during the last update (`train.overlap`) the first
+epoch's ratios are computed beforehand, by one more forward pass, and its advantages are V-trace's whatever
+`train.advantage` says; `gae` then only means that later epochs keep them.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; Espeholt et al. 2018, "IMPALA",
 section 4.1, for V-trace; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
@@ -228,6 +230,11 @@ class PPO:
         return min(segments, max(1, self._config.minibatch_size // steps // self._world.size))
 
     @property
+    def weights(self) -> torch.Tensor:
+        """The vector of all the policy's parameters, as it changes."""
+        return self._gradients.weights.detach()
+
+    @property
     def learning_rate(self) -> float:
         """The step size of the last update."""
         return self._optimizer.learning_rate
@@ -245,7 +252,7 @@ class PPO:
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = torch.ones_like(batch.logprobs)
+        ratios = self._ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
         for epoch in range(config.update_epochs):
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
@@ -267,10 +274,30 @@ class PPO:
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
 
+    @property
+    def _by_kernel(self) -> bool:
+        return self._gradients.has_kernel and self._precision in FULL and not self.compiled
+
+    @torch.no_grad()
+    def _ratios(self, batch: Batch, size: int) -> torch.Tensor:
+        """Returns each action's probability under the policy now by that under the one that took it, `T x N`."""
+        self._stopwatch.switch("update_forward")
+        ratios = torch.empty_like(batch.logprobs)
+        policy, context = self._policy, None if self._by_kernel else autocast(self._device, self._precision)
+        for first in range(0, batch.segments, size):  # no more at a time than an update holds
+            columns = slice(first, first + size)
+            state = None if batch.state is None else batch.state[columns]
+            observations, resets = (rows[:, columns].contiguous() for rows in (batch.observations, batch.resets))
+            output = self._gradients.output(observations, state, resets, context)
+            actions = batch.actions[:, :, columns].flatten(1)
+            logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
+            ratios[:, columns] = logp.view(batch.steps, -1)
+        return ratios.sub_(batch.logprobs).exp_()
+
     def _advantages(self, batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`."""
         config = self._config
-        corrected = config.advantage == "vtrace"
+        corrected = config.advantage == "vtrace" or config.overlap
         advantages = compute_advantages(
             batch.rewards,
             batch.values,
@@ -373,7 +400,7 @@ class PPO:
                     ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
             return self._scaler.scale(gradient)
 
-        if self._gradients.has_kernel and self._precision in FULL and not self.compiled:
+        if self._by_kernel:
             self._gradients.by_kernel(observations.flatten(0, 1), gradient_of)
             return
         state = None if batch.state is None else of(batch.state, 0)

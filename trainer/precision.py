@@ -99,8 +99,8 @@ class Arithmetic:
 
     def __enter__(self) -> "Arithmetic":
         self._found = torch.get_num_threads(), torch.get_float32_matmul_precision(), get_threads()
+        set_threads(self._threads)
         if self._on_host:
-            set_threads(self._threads)
             torch.set_num_threads(1)
             torch.set_float32_matmul_precision("medium")
             self.allowed = _probe_error() <= FP32_TOLERANCE
@@ -114,12 +114,17 @@ class Arithmetic:
         torch.set_float32_matmul_precision(self._found[1])
         set_threads(self._found[2])
 
+    def prepare_threads(self, samples: int, weights: int) -> None:
+        """Sets the number of threads as `prepare` does, which is the calling thread's own matter."""
+        flops = 2.0 * samples * weights
+        torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
+
     def prepare(self, samples: int, weights: int) -> None:
         """Sets threads and kernels for a network whose largest layer has `weights` weights, on `samples` samples."""
         if not self._on_host:
             return
+        self.prepare_threads(samples, weights)
         flops = 2.0 * samples * weights
-        torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
         fast = self.allowed and flops >= ONEDNN_FLOPS
         torch.set_float32_matmul_precision("medium" if fast else "highest")
 

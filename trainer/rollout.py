@@ -9,6 +9,9 @@ all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
 of all agents and takes its own columns, so that an agent acts as it would in one process.
 
+Where batches overlap with updates (`trainer.collector`) there are two sets of buffers, and a batch stays as it is until
+the next but one is collected.
+
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
 the other. Which half steps when does not change a single number: halves share neither state nor randomness. Where the
 network is one fused kernel, which computes each row alone, the numbers are also those of undivided environments; other
@@ -16,7 +19,8 @@ networks round differently for another number of rows.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -24,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from envs_c import Episodes
+from envs_c import EnvSpec, Episodes
 from trainer.distributed import ALONE, World
 from trainer.environments import VectorEnv
 from trainer.policy import Policy, fused
@@ -56,6 +60,16 @@ class Batch:
     def __len__(self) -> int:
         return self.rewards.numel()
 
+    def to(self, device: torch.device) -> "Batch":
+        """Returns the batch on another device; itself where it is there."""
+        if self.rewards.device == device:
+            return self
+        moved: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            tensor = getattr(self, field.name)
+            moved[field.name] = None if tensor is None else tensor.to(device)
+        return Batch(**moved)
+
 
 class _Row(NamedTuple):
     """What one call of the environment reads and writes."""
@@ -67,14 +81,52 @@ class _Row(NamedTuple):
     truncations: npt.NDArray[np.bool_]
 
 
+class _Buffers:
+    """What one rollout writes: `horizon` steps of all agents."""
+
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, horizon: int, columns: Sequence[slice], device: torch.device
+    ) -> None:
+        agents, distribution = columns[-1].stop, policy.distribution
+        on_host, pin = device.type == "cpu", device.type == "cuda"
+        # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
+        self.observations = torch.zeros(horizon + 1, agents, spec.observation_size, pin_memory=pin)
+        self.actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
+        self.rewards = torch.zeros(horizon, agents, pin_memory=pin)
+        self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
+        self.truncations = torch.zeros(horizon, agents, dtype=torch.bool)
+        # On the network's device. On a CPU the observations are the host's own buffer.
+        self.device_observations = self.observations if on_host else self.observations.to(device)
+        self.outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device)
+        self.logprobs = torch.zeros(horizon, agents, device=device)
+        # Actions as the network writes them; on a CPU, in the environment's own buffer.
+        self.device_actions = self.actions if on_host else self.actions.to(device)
+        # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
+        self.resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
+        # Views of each group's columns, made once: slicing in the loop would cost as much as the small kernels do.
+        self.rows = [
+            [
+                _Row(
+                    self.actions[t, of_group].numpy(),
+                    self.observations[t + 1, of_group].numpy(),
+                    self.rewards[t, of_group].numpy(),
+                    self.terminals[t, of_group].numpy(),
+                    self.truncations[t, of_group].numpy(),
+                )
+                for t in range(horizon)
+            ]
+            for of_group in columns
+        ]
+
+
 class _Group:
     """The environments that step together, all or one half: columns `first` to `last` of the buffers."""
 
-    def __init__(self, envs: VectorEnv, columns: slice, rows: list[_Row], threaded: bool) -> None:
+    def __init__(self, envs: VectorEnv, columns: slice, threaded: bool) -> None:
         self.envs = envs
         self.columns = columns
-        self.rows = rows
-        self.final_observations = np.zeros_like(rows[0].observations)
+        self.rows: list[_Row] = []  # of the buffers that are being filled
+        self.final_observations = np.zeros((envs.num_agents, envs.spec.observation_size), np.float32)
         self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []  # step, agents, rows
         self._pool = ThreadPoolExecutor(1) if threaded else None
         self._pending: Future[None] | None = None
@@ -116,53 +168,30 @@ class Rollout:
         stopwatch: Stopwatch,
         precision: str = "fp32",
         world: World = ALONE,
+        keep: int = 1,
     ) -> None:
-        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share."""
+        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share.
+
+        `keep`: how many batches stay as they are; `collect` overwrites the oldest.
+        """
         self._policy = policy
         self._gamma = gamma
-        self._device = device
+        self.device = device
         self._generator = generator
         self._stopwatch = stopwatch
         self._precision = precision
-        agents, spec = sum(env.num_agents for env in envs), envs[0].spec
-        features, distribution = spec.observation_size, policy.distribution
-        pin = device.type == "cuda"
-        # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
-        self._observations = torch.zeros(horizon + 1, agents, features, pin_memory=pin)
-        self._actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
-        self._rewards = torch.zeros(horizon, agents, pin_memory=pin)
-        self._terminals = torch.zeros(horizon, agents, dtype=torch.bool)
-        self._truncations = torch.zeros(horizon, agents, dtype=torch.bool)
-        # On the network's device. On a CPU the observations are the host's own buffer.
-        on_host = device.type == "cpu"
-        self._device_observations = self._observations if on_host else self._observations.to(device)
-        self._outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device)
-        self._logprobs = torch.zeros(horizon, agents, device=device)
-        # Actions as the network writes them; on a CPU, in the environment's own buffer.
-        self._device_actions = self._actions if on_host else self._actions.to(device)
-        self._all_noise = torch.zeros(horizon, distribution.noise_rows, agents * world.size, device=device)
+        ends = list(itertools.accumulate(env.num_agents for env in envs))
+        columns = [slice(end - env.num_agents, end) for env, end in zip(envs, ends, strict=True)]
+        agents, spec = ends[-1], envs[0].spec
+        self._buffers = [_Buffers(policy, spec, horizon, columns, device) for _ in range(keep)]
+        self._now = self._buffers[-1]  # those of the last rollout
+        noise_rows = policy.distribution.noise_rows
+        self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
         self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
-        # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
-        self._resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
         self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
-        self._groups: list[_Group] = []
-        self._infer: list[Callable[[torch.Tensor, torch.Tensor], object]] = []
-        first = 0
-        for env in envs:
-            columns = slice(first, first + env.num_agents)
-            first = columns.stop
-            # Views made once: slicing in the loop would cost as much as the small kernels do.
-            rows = [
-                _Row(
-                    self._actions[t, columns].numpy(),
-                    self._observations[t + 1, columns].numpy(),
-                    self._rewards[t, columns].numpy(),
-                    self._terminals[t, columns].numpy(),
-                    self._truncations[t, columns].numpy(),
-                )
-                for t in range(horizon)
-            ]
-            self._groups.append(_Group(env, columns, rows, threaded=len(envs) > 1))
+        self._groups = [
+            _Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
+        ]
         self._mlp = fused(policy) if precision in FULL else None
         self._horizon = self._start = horizon
 
@@ -170,8 +199,8 @@ class Rollout:
         """Starts every environment anew; the next `collect` goes on from there."""
         self._start = self._horizon
         for group in self._groups:
-            group.envs.reset(seed, self._observations[self._start, group.columns].numpy())
-        self._resets[self._start] = True
+            group.envs.reset(seed, self._now.observations[self._start, group.columns].numpy())
+        self._now.resets[self._start] = True
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `collect` depends on, apart from the policy."""
@@ -179,8 +208,8 @@ class Rollout:
             f"environments.{index}": torch.frombuffer(bytearray(group.envs.get_state()), dtype=torch.uint8)
             for index, group in enumerate(self._groups)
         }
-        state["observations"] = self._observations[self._start].clone()
-        state["resets"] = self._resets[self._start].clone()
+        state["observations"] = self._now.observations[self._start].clone()
+        state["resets"] = self._now.resets[self._start].clone()
         state["actions_generator"] = self._generator.get_state()
         if self._state is not None:
             state["recurrent"] = self._state.clone()
@@ -191,8 +220,8 @@ class Rollout:
         for index, group in enumerate(self._groups):
             group.envs.set_state(state[f"environments.{index}"].numpy().tobytes())
         self._start = self._horizon
-        self._observations[self._start].copy_(state["observations"])
-        self._resets[self._start].copy_(state["resets"])
+        self._now.observations[self._start].copy_(state["observations"])
+        self._now.resets[self._start].copy_(state["resets"])
         self._generator.set_state(state["actions_generator"])
         if self._state is not None:
             self._state.copy_(state["recurrent"])
@@ -200,14 +229,19 @@ class Rollout:
     def collect(self, steps: int) -> Batch:
         """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`."""
         # Not in inference mode: the update differentiates through what reads these tensors.
-        with torch.no_grad(), autocast(self._device, self._precision):
+        with torch.no_grad(), autocast(self.device, self._precision):
             return self._collect(steps)
 
     def _collect(self, steps: int) -> Batch:
         switch, groups = self._stopwatch.switch, self._groups
         switch("copy")
-        self._observations[0].copy_(self._observations[self._start])
-        self._resets[0].copy_(self._resets[self._start])
+        before = self._now
+        self._buffers.append(self._buffers.pop(0))
+        self._now = now = self._buffers[-1]
+        now.observations[0].copy_(before.observations[self._start])
+        now.resets[0].copy_(before.resets[self._start])
+        for group, rows in zip(groups, now.rows, strict=True):
+            group.rows = rows
         initial = None if self._state is None else self._state.clone()
         switch("rollout_forward")
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
@@ -236,33 +270,33 @@ class Rollout:
         """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
         distribution, columns = self._policy.distribution, group.columns
         self._forward(group, t, advance=True)
-        actions = self._device_actions[t, columns]
+        actions = self._now.device_actions[t, columns]
         distribution.sample(
-            self._outputs[: distribution.rows, t, columns],
+            self._now.outputs[: distribution.rows, t, columns],
             self._noise[t, :, columns],
             actions,
-            self._logprobs[t, columns],
+            self._now.logprobs[t, columns],
         )
         if actions.dtype.is_floating_point:
             actions.nan_to_num_()  # an environment would refuse it; the update finds it too, and says why
-        if self._device_actions is not self._actions:
-            self._actions[t, columns].copy_(actions)
+        if self._now.device_actions is not self._now.actions:
+            self._now.actions[t, columns].copy_(actions)
 
     def _forward(self, group: _Group, t: int, *, advance: bool) -> None:
         """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
         columns = group.columns
-        observations = self._device_observations[t, columns]
-        if self._device_observations is not self._observations:
-            observations.copy_(self._observations[t, columns], non_blocking=True)
-        output = self._outputs[:, t, columns]
+        observations = self._now.device_observations[t, columns]
+        if self._now.device_observations is not self._now.observations:
+            observations.copy_(self._now.observations[t, columns], non_blocking=True)
+        output = self._now.outputs[:, t, columns]
         if t:
-            ended = self._terminals[t - 1, columns] | self._truncations[t - 1, columns]
-            self._resets[t, columns].copy_(ended)
+            ended = self._now.terminals[t - 1, columns] | self._now.truncations[t - 1, columns]
+            self._now.resets[t, columns].copy_(ended)
         if self._mlp is not None:
             self._mlp.forward(observations, output)
             return
         before = None if self._state is None else self._state[columns]
-        resets = self._resets[t : t + 1, columns]
+        resets = self._now.resets[t : t + 1, columns]
         result, after = self._policy(observations.unsqueeze(0), before, resets)
         output.copy_(result)
         if advance and self._state is not None:
@@ -271,8 +305,8 @@ class Rollout:
     def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
-            agents = torch.from_numpy(cut).to(self._device) + group.columns.start
-            observations = torch.from_numpy(rows).to(self._device)
+            agents = torch.from_numpy(cut).to(self.device) + group.columns.start
+            observations = torch.from_numpy(rows).to(self.device)
             if self._mlp is not None:
                 output = observations.new_empty(self._policy.rows, len(rows))
                 self._mlp.forward(observations, output)
@@ -285,11 +319,11 @@ class Rollout:
     def _batch(
         self, steps: int, initial: torch.Tensor | None, finals: list[tuple[int, torch.Tensor, torch.Tensor]]
     ) -> Batch:
-        outputs = self._outputs[:, : steps + 1]
+        outputs = self._now.outputs[:, : steps + 1]
         switch = self._stopwatch.switch
         switch("copy")
-        actions = self._device_actions[:steps].permute(2, 0, 1).contiguous()
-        rewards = self._rewards[:steps].to(self._device)
+        actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
+        rewards = self._now.rewards[:steps].to(self.device)
         switch("rollout_forward")
         values = self._policy.values(outputs)
         if finals:
@@ -300,13 +334,13 @@ class Rollout:
             ):
                 rewards[t].index_add_(0, agents, of_step, alpha=self._gamma)
         return Batch(
-            observations=self._device_observations[:steps],
+            observations=self._now.device_observations[:steps],
             actions=actions,
-            logprobs=self._logprobs[:steps],
+            logprobs=self._now.logprobs[:steps],
             values=values,
             rewards=rewards,
-            ends=self._resets[1 : steps + 1],
-            resets=self._resets[:steps],
+            ends=self._now.resets[1 : steps + 1],
+            resets=self._now.resets[:steps],
             state=initial,
         )
 

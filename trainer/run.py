@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from trainer import checkpoint as checkpoints
+from trainer.collector import Collector, Snapshot
 from trainer.config import RunConfig, check_batch, check_processes
 from trainer.distributed import ALONE, World
 from trainer.environments import VectorEnv, make
@@ -166,7 +167,11 @@ class _Training:
             vf_clip_coef=train.vf_clip_coef,
             generator=torch.Generator().manual_seed(weights),
         ).to(device)
-        self._action_generator = torch.Generator(device).manual_seed(actions)
+        host = torch.device("cpu")
+        acting = host if train.cpu_inference else device
+        snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None
+        self._snapshot = snapshot
+        self._action_generator = torch.Generator(acting).manual_seed(actions)
         self._shuffle_generator = torch.Generator().manual_seed(shuffle)
         self._ppo = PPO(
             self._policy,
@@ -178,14 +183,25 @@ class _Training:
         )
         self._rollout = Rollout(
             self._envs,
-            self._policy,
+            self._policy if snapshot is None else snapshot.policy,
             horizon=train.horizon,
             gamma=train.gamma,
-            device=device,
+            device=acting,
             generator=self._action_generator,
-            stopwatch=self._stopwatch,
+            stopwatch=Stopwatch(acting) if train.overlap else self._stopwatch,
             precision=train.precision,
             world=world,
+            keep=2 if train.overlap else 1,
+        )
+        own_agents, layer = self._agents // world.size, self._policy.largest_layer
+        self._collector = Collector(
+            self._rollout,
+            snapshot,
+            self._ppo.weights,
+            overlap=train.overlap,
+            device=device,
+            stopwatch=self._stopwatch,
+            prepare=lambda: arithmetic.prepare_threads(own_agents, layer),
         )
         self._rollout.reset(envs)
         # Scores of this process's episodes, each with the steps of the run at its end; and how many there were.
@@ -215,6 +231,10 @@ class _Training:
         try:
             self._ppo.set_state(saved.group("optimizer"))
             self._rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
+            if self._snapshot is not None:
+                # The next batch is that of the weights before the last update; in turn, it takes the newest.
+                stale = saved.group("snapshot").get("weights")
+                self._snapshot.take(self._ppo.weights if stale is None else stale)
             if world.is_first:  # it counts for all until they have finished more
                 run = saved.group("run")
                 self._scores.extend((saved.steps, score) for score in run["scores"].tolist())
@@ -242,7 +262,10 @@ class _Training:
                 "compiled": self._ppo.compiled,
             }
         )
-        stopped = self._train()
+        try:
+            stopped = self._train()
+        finally:
+            self._collector.close()
         self._write_checkpoint()
         scores, episodes = self._finished()
         self._world.close()  # from here on each is on its own
@@ -295,27 +318,36 @@ class _Training:
         reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
         stopped = "steps"
         self._agree()
+        if train.overlap:  # both threads' kernels: nothing may change them while one of the two computes
+            self._prepare(train.minibatch_size // world.size)
         while self.steps < train.total_timesteps:
-            # Between iterations only: there the state is whole, and a resumed run repeats the uninterrupted one.
-            if self._interrupted:
-                stopped = "signal"
-                break
-            if train.max_seconds and self.elapsed >= train.max_seconds:
-                stopped = "max_seconds"
-                break
+            timed_out = bool(train.max_seconds) and self.elapsed >= train.max_seconds
+            save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= train.checkpoint_seconds
+            # Between batches only: there the state is whole, and a resumed run repeats the uninterrupted one.
+            if not self._collector.in_flight:
+                if save:
+                    saved_seconds, save = self.elapsed, False
+                    self._write_checkpoint()
+                if self._interrupted or timed_out:
+                    stopped = "signal" if self._interrupted else "max_seconds"
+                    break
             began = time.perf_counter()
             stopwatch.switch("other")
-            self._prepare(agents // world.size)
-            batch = self._rollout.collect(self._horizon(self.steps))
+            if not train.overlap:
+                self._prepare(agents // world.size)
+            batch, finished = self._collector.take(self._horizon(self.steps))
             progress = self.steps / train.total_timesteps
             self.steps += len(batch) * world.size
+            # What is due is done when this batch is, with nothing begun.
+            ahead = train.overlap and not (save or timed_out or self._interrupted)
+            if ahead and self.steps < train.total_timesteps:
+                self._collector.begin(self._horizon(self.steps))
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures = self._ppo.update(batch, progress)
             except DivergedError as error:
                 self.elapsed += time.perf_counter() - began
                 raise DivergedError(f"diverged at step {self.steps}: {error}") from error
-            finished = self._rollout.drain_episodes()
             stopwatch.switch("logging")
             self._episodes += len(finished)
             self._scores.extend((self.steps, score) for score in finished.score.tolist())
@@ -327,9 +359,6 @@ class _Training:
             if due and since >= REPORT_SECONDS:
                 reported_seconds, reported_steps = self.elapsed, self.steps
                 self._measure()
-            if train.checkpoint_seconds and self.elapsed - saved_seconds >= train.checkpoint_seconds:
-                saved_seconds = self.elapsed
-                self._write_checkpoint()
         if self.steps > reported_steps:
             self._measure()
         return stopped
@@ -398,6 +427,8 @@ class _Training:
             **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
             "run": {"scores": torch.tensor(scores, dtype=torch.float64), "episodes": torch.tensor(episodes)},
         }
+        if self._snapshot is not None and self._config.train.overlap:
+            groups["snapshot"] = {"weights": self._snapshot.weights}
         checkpoints.write(
             self._path,
             checkpoints.Checkpoint(
