@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
-from PIL import Image
+from PIL import Image, ImageSequence
 from viewing import fill_store
 
 from protein.cli import main
@@ -82,10 +82,8 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
     seen = json.loads(capsys.readouterr().out)
     assert (seen["env"], seen["episodes"], seen["gif"]) == ("pendulum", 2, "new/seen.gif")
     with Image.open("new/seen.gif") as image:
-        assert (getattr(image, "n_frames", 0), image.info["duration"]) == (
-            400,
-            50,
-        )  # episodes of 200 frames, 20 a second
+        # Two episodes of 200 frames, 20 a second; what looks the same is one picture that is shown for longer.
+        assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 2 * 200 * 50
     line = "eval --checkpoint swing/best.safetensors --render"
     assert main(shlex.split(line)) == 2
     assert "--render draws in a terminal, and here is none; give --gif FILE" in capsys.readouterr().err
@@ -110,7 +108,7 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
     assert "\N{UPPER HALF BLOCK}".encode() in shown and b"38;2;255;107;107" in shown  # the rod is red
     assert b"no episode was played to its end" in shown
     with Image.open("swing/pendulum.gif") as image:
-        assert 5 <= getattr(image, "n_frames", 0) < 200
+        assert 2 <= getattr(image, "n_frames", 0) < 200
 
 
 def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
