@@ -161,7 +161,7 @@ def test_threads_change_nothing() -> None:
         results = []
         for function, inputs in (
             (kernels.lstm_sequence, lstm_inputs(8, 150, 64)),
-            (kernels.mingru_sequence, mingru_inputs(8, 150, 64)),
+            (kernels.mingru_sequence, mingru_inputs(8, 1100, 64)),
         ):
             given = [*(tensor.detach().requires_grad_() for tensor in inputs[:2]), *inputs[2:]]
             hidden = function(*given)[0]

@@ -64,7 +64,7 @@ void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t b
                          clip_value,
                          value,
                          entropy};
-    split(batch, 16384 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
+    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
 }
 
 Floats packed(const float *w_hh, size_t units, bool backward) {
@@ -74,7 +74,7 @@ Floats packed(const float *w_hh, size_t units, bool backward) {
 }
 
 // Agents of a call from which threads are worth waking, given the multiply-adds of one.
-size_t recurrent_grain(size_t work) { return 500000 / std::max<size_t>(work, 1) + 2; }
+size_t recurrent_grain(size_t products) { return 16'000'000 / std::max<size_t>(products, 1) + 2; }
 
 void lstm_forward(Address gates_x, Address w_hh, Address h0, Address c0, Address resets, Address hidden, Address h,
                   Address c, Address gates, Address cells, Address previous, size_t steps, size_t agents,
@@ -98,7 +98,7 @@ void lstm_forward(Address gates_x, Address w_hh, Address h0, Address c0, Address
                           steps,
                           agents,
                           units};
-    split(agents, recurrent_grain(steps * units * units),
+    split(agents, recurrent_grain(4 * steps * units * units),
           [&](size_t b, size_t e, size_t chunk) { kernels->lstm_forward(a, b, e, scratch.get() + floats * chunk); });
 }
 
@@ -123,7 +123,7 @@ void lstm_backward(Address w_hh, Address c0, Address resets, Address gates, Addr
                           steps,
                           agents,
                           units};
-    split(agents, recurrent_grain(steps * units * units),
+    split(agents, recurrent_grain(4 * steps * units * units),
           [&](size_t b, size_t e, size_t chunk) { kernels->lstm_backward(a, b, e, scratch.get() + floats * chunk); });
 }
 
@@ -141,7 +141,7 @@ void mingru_forward(Address gates, Address candidates, size_t stride, Address h0
                             steps,
                             agents,
                             units};
-    split(agents, recurrent_grain(steps * units * 8),
+    split(agents, recurrent_grain(32 * steps * units),
           [&](size_t b, size_t e, size_t) { kernels->mingru_forward(a, b, e); });
 }
 
@@ -161,7 +161,7 @@ void mingru_backward(Address gates, Address candidates, size_t stride, Address h
                             steps,
                             agents,
                             units};
-    split(agents, recurrent_grain(steps * units * 8),
+    split(agents, recurrent_grain(32 * steps * units),
           [&](size_t b, size_t e, size_t chunk) { kernels->mingru_backward(a, b, e, scratch.get() + units * chunk); });
 }
 

@@ -29,7 +29,7 @@ inline void linear_forward(Address x, Address weight, Address bias, Address y, s
     kernels->pack(at<float>(weight), 1, inputs, inputs, outputs, weights);
     kernels->pack(at<float>(bias), 0, 1, 1, outputs, biases);
     const LinearArguments a{at<float>(x), at<float>(y), nullptr, nullptr, weights, biases, inputs, outputs, relu};
-    parts(batch, [&](size_t b, size_t e, size_t chunk) {
+    parts(batch, worth_threads(batch * inputs * outputs), [&](size_t b, size_t e, size_t chunk) {
         kernels->linear_forward(a, b, e, weights + packed + scratch * chunk);
     });
 }
@@ -45,10 +45,11 @@ inline void linear_backward(Address x, Address weight, Address y, Address by_y, 
     if (by_x) kernels->pack(at<float>(weight), inputs, 1, outputs, inputs, weights);
     const LinearArguments a{at<float>(x), at<float>(y), at<float>(by_y), at<float>(by_x), weights, nullptr, inputs,
                             outputs,      false};
-    const size_t used = parts(batch, [&](size_t b, size_t e, size_t chunk) {
-        std::fill_n(partials + sums * chunk, sums, 0.f);
-        kernels->linear_backward(a, b, e, scratches + scratch * chunk, partials + sums * chunk);
-    });
+    const size_t used =
+        parts(batch, worth_threads(2 * batch * inputs * outputs), [&](size_t b, size_t e, size_t chunk) {
+            std::fill_n(partials + sums * chunk, sums, 0.f);
+            kernels->linear_backward(a, b, e, scratches + scratch * chunk, partials + sums * chunk);
+        });
     sum_parts(partials, used, sums);
     for (size_t j = 0; j < outputs; ++j) std::copy_n(partials + j * width, inputs, at<float>(by_weight) + j * inputs);
     if (by_bias) std::copy_n(partials + outputs * width, outputs, at<float>(by_bias));
@@ -61,6 +62,7 @@ class Mlp {
     // Each layer: addresses of weight and bias, numbers of inputs and outputs.
     explicit Mlp(const std::vector<std::tuple<Address, Address, size_t, size_t>> &layers) {
         for (const auto &[weight, bias, inputs, outputs] : layers) {
+            products_ += inputs * outputs;
             layers_.push_back({inputs, outputs, nullptr, nullptr, nullptr, 0});
             parameters_.emplace_back(at<float>(weight), at<float>(bias));
         }
@@ -97,7 +99,7 @@ class Mlp {
         const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
         reserve(scratch_, floats * chunks);
         const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(output), stride};
-        parts(batch, [&](size_t b, size_t e, size_t chunk) {
+        parts(batch, worth_threads(batch * products_), [&](size_t b, size_t e, size_t chunk) {
             kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * chunk);
         });
     }
@@ -110,7 +112,7 @@ class Mlp {
         reserve(partials_, partial_ * chunks);
         const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(by_output), stride};
         float *sums = partials_.data.get();
-        const size_t used = parts(batch, [&](size_t b, size_t e, size_t chunk) {
+        const size_t used = parts(batch, worth_threads(2 * batch * products_), [&](size_t b, size_t e, size_t chunk) {
             std::fill_n(sums + partial_ * chunk, partial_, 0.f);
             kernels->mlp_backward(a, b, e, scratch_.data.get() + floats * chunk, sums + partial_ * chunk);
         });
@@ -143,7 +145,7 @@ class Mlp {
     std::vector<MlpLayer> layers_;
     std::vector<std::pair<const float *, const float *>> parameters_;
     Memory weights_, hidden_, scratch_, partials_;
-    size_t partial_ = 0, kept_ = 0;
+    size_t products_ = 0, partial_ = 0, kept_ = 0;  // multiply-adds a row; floats of a part's sums; rows
 };
 
 }  // namespace protein

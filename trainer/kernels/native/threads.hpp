@@ -45,20 +45,34 @@ inline void set_threads(size_t threads) {
     num_threads = threads;
 }
 
-// Calls work(begin, end, chunk) on parts of 0 .. size, whole multiples of 16 but for the last; on one thread where
-// `size` is less than `grain`, below which waking the others does not pay.
+// Multiply-adds from which threads are worth waking: some 0.2 ms of one thread. Where the processors are shared, a call
+// lasts until the last thread has had its turn, so small ones are better done alone.
+inline bool worth_threads(size_t products) { return products >= 16'000'000; }
+
+// Calls work(chunk) for 0 .. used - 1, at most `chunks`; `threaded` says that waking the other threads pays.
+template <typename Work>
+void run(size_t used, bool threaded, const Work &work) {
+    if (used < 2 || !threaded || num_threads == 1) {
+        for (size_t chunk = 0; chunk < used; ++chunk) work(chunk);
+        return;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    pool->run([&](size_t chunk) {
+        if (chunk < used) work(chunk);
+    });
+}
+
+// Calls work(begin, end, chunk) on parts of 0 .. size, whole multiples of 16 but for the last; in one where `size` is
+// less than `grain`, below which waking the others does not pay.
 template <typename Work>
 void split(size_t size, size_t grain, const Work &work) {
     if (size < grain || num_threads == 1) {
         work(size_t{0}, size, size_t{0});
         return;
     }
-    const std::lock_guard<std::mutex> lock(mutex);
     const size_t part = ((size + chunks - 1) / chunks + 15) / 16 * 16;
-    pool->run([&](size_t chunk) {
-        const size_t begin = std::min(size, chunk * part), end = std::min(size, begin + part);
-        if (begin < end) work(begin, end, chunk);
-    });
+    run((size + part - 1) / part, true,
+        [&](size_t chunk) { work(chunk * part, std::min(size, chunk * part + part), chunk); });
 }
 
 using Floats = std::unique_ptr<float[]>;  // not zeroed
@@ -66,18 +80,10 @@ using Floats = std::unique_ptr<float[]>;  // not zeroed
 // As `split`, but the parts depend on the size alone, so that a sum over them is the same for any number of threads.
 // Returns how many there were.
 template <typename Work>
-size_t parts(size_t size, const Work &work) {
+size_t parts(size_t size, bool threaded, const Work &work) {
     constexpr size_t least = 96;
     const size_t part = std::max(least, (size + chunks - 1) / chunks), used = (size + part - 1) / part;
-    const auto each = [&](size_t chunk) {
-        if (chunk < used) work(chunk * part, std::min(size, chunk * part + part), chunk);
-    };
-    if (num_threads > 1 && used > 1) {
-        const std::lock_guard<std::mutex> lock(mutex);
-        pool->run(each);
-    } else {
-        for (size_t chunk = 0; chunk < used; ++chunk) each(chunk);
-    }
+    run(used, threaded, [&](size_t chunk) { work(chunk * part, std::min(size, chunk * part + part), chunk); });
     return used;
 }
 
