@@ -11,10 +11,13 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT
+from training import make_policy, make_rollout
 
 from trainer.environments import VectorEnv, make, resume, spec
 from trainer.errors import ConfigError, TrainerError
+from trainer.rollout import Rollout
 
 COUNTER = "gym:gym_worlds:Counter-v0"
 
@@ -285,3 +288,28 @@ def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) ->
         assert isinstance(instance, gymnasium.Wrapper)
         instance.unwrapped.now[:] = -1
     np.testing.assert_array_equal(counter.observations, before)
+
+
+@pytest.mark.parametrize("halves", [1, 2])
+def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(halves: int) -> None:
+    def begin() -> Rollout:
+        envs = [make(COUNTER, 4 // halves, first_index=4 // halves * half) for half in range(halves)]
+        policy = make_policy(envs[0].spec, recurrence="mingru")
+        rollout = make_rollout(envs, policy, LIMIT - 4)
+        rollout.reset(1)
+        return rollout
+
+    rollout = begin()
+    rollout.collect(LIMIT - 4)
+    saved = rollout.state()
+    first = []
+    for _ in range(2):
+        resumed = begin()
+        resumed.set_state(saved)
+        batch = resumed.collect(1)
+        first.append(batch.observations.reshape(4, 2).clone())
+        assert (first[-1][:, 1] == 0).all(), "no step of the new episode has been taken"
+        assert batch.resets.all(), "what was remembered of the old ones is forgotten"
+    assert torch.equal(first[0], first[1])
+    assert len(first[0][:, 0].unique()) == 4
+    assert not torch.isin(first[0][:, 0], saved["observations"][:, 0]).any()

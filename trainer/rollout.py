@@ -30,7 +30,7 @@ import torch
 
 from envs_c import EnvSpec, Episodes
 from trainer.distributed import ALONE, World
-from trainer.environments import VectorEnv
+from trainer.environments import VectorEnv, resume
 from trainer.policy import Policy, fused
 from trainer.precision import FULL, autocast
 from trainer.stopwatch import Stopwatch
@@ -216,12 +216,18 @@ class Rollout:
         return state
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken; raises KeyError or ValueError where it comes from other environments."""
-        for index, group in enumerate(self._groups):
-            group.envs.set_state(state[f"environments.{index}"].numpy().tobytes())
+        """Goes on where `state` was taken, or with new episodes where the environments cannot be saved.
+
+        Raises:
+            KeyError, ValueError: it comes from other environments.
+        """
         self._start = self._horizon
         self._now.observations[self._start].copy_(state["observations"])
         self._now.resets[self._start].copy_(state["resets"])
+        for index, group in enumerate(self._groups):
+            saved = state[f"environments.{index}"].numpy().tobytes()
+            if not resume(group.envs, saved, self._now.observations[self._start, group.columns].numpy()):
+                self._now.resets[self._start, group.columns] = True
         self._generator.set_state(state["actions_generator"])
         if self._state is not None:
             self._state.copy_(state["recurrent"])
