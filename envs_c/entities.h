@@ -34,11 +34,12 @@
  *   after either an agent cannot act for ENTITIES_ACT_FRAMES frames. An act that is out of reach, has no charge or
  *   mends nothing costs nothing.
  * A frame: the agents by index each move, take a crystal and act; then the creatures by index each walk and bite.
- * Reward: +1 for each creature that the squad has felled, the same to all agents, summed over the frames of a step.
+ * Reward: +1 for each creature that the agent's own strike has felled and +0.1 for each that another's has, summed
+ *   over the frames of a step.
  * Ends: all agents together. Terminal when all are down; truncated after ENTITIES_MAX_FRAMES frames that did not end
- * it. A step stops at the frame that ends the episode. Score of an episode: creatures felled, in [0, 533], the same for
- *   all agents. Chance fells 4, a squad that only fights 10, one that fetches crystals too 30. Solved is what one
- *   reaches that also keeps its distance and mends: ENTITIES_SOLVED_SCORE.
+ *   it. A step stops at the frame that ends the episode. Score of an episode: creatures felled by the squad, in
+ *   [0, 533], the same for all agents. Chance fells 4, a squad that only fights 10, one that fetches crystals too 30.
+ *   Solved is what one reaches that also keeps its distance and mends: ENTITIES_SOLVED_SCORE.
  * Call order: entities_seed once, entities_reset, then entities_step until it ends, entities_episode if wanted,
  *   entities_reset, entities_step ...
  * RNG draws (state in the struct): one for each agent, creature and crystal that is placed, in this order at a reset.
@@ -104,7 +105,8 @@ typedef struct entities_t {
     float crystal_y[ENTITIES_CRYSTALS];
     int32_t slots[ENTITIES_AGENTS][ENTITIES_SLOTS]; /* the nearest creatures as each agent saw them */
     int32_t ally[ENTITIES_AGENTS];                  /* the nearest ally as each agent saw it */
-    int32_t felled;                                 /* since the episode began */
+    int32_t felled_by[ENTITIES_AGENTS];             /* since the episode began */
+    int32_t felled;                                 /* by all of them */
     int32_t standing;
     int32_t frames;
     int32_t decisions;
@@ -235,6 +237,7 @@ static inline void entities_strike(entities_t *env, int32_t agent, int32_t creat
     env->wait[agent] = ENTITIES_ACT_FRAMES;
     env->creature_health[creature] -= 1;
     if (env->creature_health[creature] > 0) return;
+    env->felled_by[agent] += 1;
     env->felled += 1;
     entities_arrive(env, creature);
 }
@@ -282,6 +285,9 @@ static inline void entities_frame(entities_t *env, const int32_t *actions) {
     env->frames += 1;
 }
 
+/* What an agent is rewarded with for `own` creatures that it has felled and `all` that the squad has. */
+static inline float entities_reward(int32_t own, int32_t all) { return (float)own + 0.1f * (float)(all - own); }
+
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
 static inline void entities_seed(entities_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
 
@@ -291,6 +297,7 @@ static inline void entities_reset(entities_t *env, float *observations) {
         env->health[i] = ENTITIES_HEALTH;
         env->charges[i] = ENTITIES_CHARGES_START;
         env->wait[i] = 0;
+        env->felled_by[i] = 0;
     }
     for (int32_t i = 0; i < ENTITIES_CREATURES; ++i) entities_arrive(env, i);
     for (int32_t i = 0; i < ENTITIES_CRYSTALS; ++i) entities_place(env, &env->crystal_x[i], &env->crystal_y[i], 1.0f);
@@ -306,13 +313,15 @@ static inline void entities_reset(entities_t *env, float *observations) {
 static inline void entities_step(entities_t *env, const int32_t *actions, int32_t frame_skip, float *observations,
                                  float *rewards, uint8_t *terminals, uint8_t *truncations) {
     const int32_t felled = env->felled;
+    int32_t felled_by[ENTITIES_AGENTS];
     int32_t left = ENTITIES_MAX_FRAMES - env->frames;
+    for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) felled_by[i] = env->felled_by[i];
     for (left = frame_skip < left ? frame_skip : left; left > 0 && env->standing > 0; --left)
         entities_frame(env, actions);
     env->decisions += 1;
     for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) {
         entities_observe(env, i, observations + i * ENTITIES_OBSERVATION_SIZE);
-        rewards[i] = (float)(env->felled - felled);
+        rewards[i] = entities_reward(env->felled_by[i] - felled_by[i], env->felled - felled);
         terminals[i] = env->standing == 0;
         truncations[i] = env->standing > 0 && env->frames >= ENTITIES_MAX_FRAMES;
     }
@@ -322,7 +331,7 @@ static inline void entities_step(entities_t *env, const int32_t *actions, int32_
 static inline void entities_episode(const entities_t *env, float *scores, float *returns, int32_t *lengths) {
     for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) {
         scores[i] = (float)env->felled;
-        returns[i] = (float)env->felled;
+        returns[i] = entities_reward(env->felled_by[i], env->felled);
         lengths[i] = env->decisions;
     }
 }

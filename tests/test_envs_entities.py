@@ -27,6 +27,7 @@ FIELDS = [
     ("crystal", np.float32, (2, CRYSTALS)),
     ("slots", np.int32, (AGENTS, SLOTS)),
     ("ally", np.int32, AGENTS),
+    ("felled_by", np.int32, AGENTS),
     ("felled", np.int32, ()),
     ("standing", np.int32, ()),
     ("frames", np.int32, ()),
@@ -74,6 +75,7 @@ def reference_frame(world: np.void, actions: Actions) -> None:
                 world["creature_health"][i] -= 1
                 if not world["creature_health"][i]:
                     world["felled"] += 1
+                    world["felled_by"][k] += 1
                     bits = pcg32(world)
                     along, side = np.float32((bits >> 8) - 2**23) / np.float32(2**23), 1 if bits & 1 else -1
                     creature[:, i] = (along, side) if bits & 2 else (side, along)
@@ -172,7 +174,9 @@ def test_every_frame_and_view_is_the_references(frame_skip: int) -> None:
         stepper.vec.drain_episodes()
         over = expected["standing"] == 0
         assert np.array_equal(out.terminals, over.repeat(AGENTS))
-        assert out.rewards.tolist() == (expected["felled"] - before["felled"]).repeat(AGENTS).tolist()
+        own = (expected["felled_by"] - before["felled_by"]).ravel()
+        team = (expected["felled"] - before["felled"]).repeat(AGENTS)
+        assert out.rewards == pytest.approx(own + 0.1 * (team - own), abs=1e-6)
         after = worlds(stepper)
         for env in np.flatnonzero(~over):
             for k in range(AGENTS):
@@ -184,7 +188,7 @@ def test_every_frame_and_view_is_the_references(frame_skip: int) -> None:
         bitten += int((after["health"] < before["health"]).sum())
         mended += int((after["health"] > before["health"])[~over].sum())
         taken += int((after["charges"] > before["charges"])[~over].sum())
-        fell += int((out.rewards[::AGENTS]).sum())
+        fell += int(own.sum())
     assert min(bitten, mended, taken, fell) > 10
 
 
@@ -211,14 +215,15 @@ def test_every_skill_is_worth_having_and_all_of_them_solve_it() -> None:
 
     def score(seed: int, **skills: bool) -> float:
         stepper = Stepper("entities", 64, seed=seed, frame_skip=4)
-        totals, done = np.zeros(64), np.zeros(64, bool)
+        scores = np.full(64, np.nan)
         for _ in range(MAX_FRAMES // 4):  # one episode each, however long
             random = rng.integers(0, (3, 3, 6), (64 * AGENTS, 3)).astype(np.int32)
             out = stepper.step(squad(stepper.out.observations, **skills) if skills else random)
-            totals += np.where(done, 0, out.rewards[::AGENTS])
-            done |= (out.terminals | out.truncations)[::AGENTS]
-        assert done.all()
-        return float(totals.mean())
+            ended = (out.terminals | out.truncations)[::AGENTS]
+            episodes = stepper.vec.drain_episodes()
+            assert np.array_equal(episodes.agent[::AGENTS] // AGENTS, np.flatnonzero(ended))
+            scores[ended] = np.where(np.isnan(scores[ended]), episodes.score[::AGENTS], scores[ended])
+        return float(scores.mean())
 
     solved = Stepper("entities", 1).vec.spec.solved_score
     chance, fights = score(4), score(4, crystals=False, care=False)
@@ -245,5 +250,5 @@ def test_all_agents_end_together_and_each_has_its_record() -> None:
     by_env = episodes.agent.reshape(-1, AGENTS)
     assert np.array_equal(by_env, by_env[:, :1] + np.arange(AGENTS))
     assert (episodes.score.reshape(-1, AGENTS) == episodes.score[::AGENTS, None]).all()
-    assert episodes.score.tolist() == episodes.return_.tolist()
+    assert episodes.return_.reshape(-1, AGENTS).sum(axis=1) == pytest.approx(1.7 * episodes.score[::AGENTS], rel=1e-5)
     assert truncated == (episodes.length == MAX_FRAMES // 8).sum() > 0
