@@ -63,8 +63,8 @@ def run_ranks(jobs: list[dict[str, Any]]) -> None:
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs of two ranks: `short`, `half`, `straight` (twice as long), `resumed` (from half on), others."""
     folder = tmp_path_factory.mktemp("ranks")
-    # Many minibatches, priorities, accumulation: what depends on shuffling and on the advantages.
-    busy = small(total_timesteps=6 * ITERATION, minibatch_size=128, prio_alpha=0.8, accumulation_steps=2)
+    # Many minibatches, priorities, accumulation, batches collected during updates: whatever could part the ranks.
+    busy = small(total_timesteps=6 * ITERATION, minibatch_size=128, prio_alpha=0.8, accumulation_steps=2, overlap=True)
     half = small(minibatch_size=128, accumulation_steps=2)
     run_ranks(
         [
@@ -132,7 +132,7 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(done: Path) ->
     assert scores[0] == scores[1] is not None
 
 
-def test_priorities_and_accumulation_run_on_ranks(done: Path) -> None:
+def test_priorities_accumulation_and_overlapping_run_on_ranks(done: Path) -> None:
     assert events_of(done / "busy", 0)[-1]["event"] == "result"
 
 
