@@ -205,7 +205,7 @@ def test_what_cannot_be_run_is_refused_before_training(sections: dict[str, Any],
 def test_compilation_that_fails_is_gone_on_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(_: object, **options: object) -> None:
         raise RuntimeError("no compiler here")
 
     monkeypatch.setattr(torch, "compile", fail)
@@ -231,3 +231,38 @@ def test_it_learns_within_half_a_million_steps() -> None:
     )
     result, _ = go(config)
     assert result.score is not None and result.score > -5
+
+
+def test_every_shape_of_a_compiled_run_is_tried_before_its_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shape that the clock meets first would be compiled on it."""
+    seen: list[tuple[tuple[int, ...], bool]] = []
+    compiled = False
+
+    def watch(forward: Any, **_: object) -> Any:
+        def watched(observations: torch.Tensor, *rest: Any) -> Any:
+            seen.append((tuple(observations.shape), compiled))
+            return forward(observations, *rest)
+
+        return watched
+
+    monkeypatch.setattr(torch, "compile", watch)
+    # 6 agents, minibatches of 4 and 2 segments, accumulated in parts of 2 and 1; the last iteration has 3 steps of 8.
+    train = {
+        "compile": True,
+        "total_timesteps": 6 * (8 + 3),
+        "horizon": 8,
+        "minibatch_size": 32,
+        "accumulation_steps": 2,
+    }
+    events: list[dict[str, Any]] = []
+
+    def note(event: dict[str, Any]) -> None:
+        nonlocal compiled
+        compiled = compiled or event["event"] == "start"
+        events.append(event)
+
+    run(small(env={"num_envs": 6}, train=train), directory=None, report=note)
+    tried = {shape for shape, after in seen if not after}
+    needed = {shape for shape, after in seen if after}
+    assert events[0]["compiled"] is True and len(needed) > 2
+    assert needed <= tried

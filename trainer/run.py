@@ -11,6 +11,7 @@ evaluation has a fifth, so its episodes are new.
 """
 
 import collections
+import contextlib
 import statistics
 import threading
 import time
@@ -87,9 +88,12 @@ def run(
                 stopwatch=stopwatch or Stopwatch(device),
                 world=world,
             )
-            if resume is not None:
-                training.resume(resume)
-            return training.run(started)
+            try:
+                if resume is not None:
+                    training.resume(resume)
+                return training.run(started)
+            finally:
+                training.close()
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             world.leave_word("error", f"{type(error).__name__}: {error}")
@@ -273,14 +277,15 @@ class _Training:
         if self._world.is_first and stopped != "signal":
             (envs,) = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
             self._prepare(envs.num_agents)
-            evaluation = play(
-                self._policy,
-                envs,
-                episodes=self._config.eval.episodes,
-                seed=self._evaluation_seed,
-                greedy=self._config.eval.greedy,
-                stop=self._stop.is_set,
-            )
+            with contextlib.closing(envs):
+                evaluation = play(
+                    self._policy,
+                    envs,
+                    episodes=self._config.eval.episodes,
+                    seed=self._evaluation_seed,
+                    greedy=self._config.eval.greedy,
+                    stop=self._stop.is_set,
+                )
             timings["evaluation"] = evaluation.seconds
         interrupted = self._stop.is_set()
         score = None if evaluation is None or interrupted else evaluation.score
@@ -311,6 +316,11 @@ class _Training:
             }
         )
         return result
+
+    def close(self) -> None:
+        """Ends what the environments hold, processes of Python environments for one."""
+        for envs in self._envs:
+            envs.close()
 
     def _train(self) -> str:
         """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
