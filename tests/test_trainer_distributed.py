@@ -110,6 +110,7 @@ def test_two_ranks_take_the_same_steps_as_one_process(done: Path, tmp_path: Path
 
     first, last = events_of(done / "short", 0), events_of(done / "short", 1)
     assert [event["event"] for event in first] == ["start", "measurement", "result"] and last == []
+    assert (first[0]["processes"], alone[0]["processes"]) == (2, 1)
     ours, theirs = first[1], alone[1]
     assert ours["steps"] == theirs["steps"] == 3 * ITERATION
     assert ours["metrics"]["episodes"] == theirs["metrics"]["episodes"] > 7

@@ -139,7 +139,7 @@ class _Ranks:
         """Hands events on until all ranks have ended; returns the final one."""
         final: dict[str, Any] | None = None
         steps, seconds = 0, 0.0
-        told, kill_at = False, float("inf")
+        begun, told, kill_at = False, False, float("inf")
         failed: dict[int, int] = {}  # exit codes of ranks that failed by themselves
         while True:
             ended = all(process.poll() is not None for process in self._processes)
@@ -151,9 +151,10 @@ class _Ranks:
                     if event["event"] in FINAL:
                         final = event
                     else:
+                        begun = True
                         steps, seconds = event.get("steps", steps), event.get("elapsed_seconds", seconds)
                         report(event)
-            if stop.is_set() and not told:
+            if stop.is_set() and begun and not told:  # not before all ranks listen to signals
                 told = True
                 for process in self._processes:
                     process.terminate()

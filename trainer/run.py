@@ -260,7 +260,8 @@ class _Training:
                 "env": self._config.env.name,
                 "steps": self.steps,  # above 0 where a run is resumed
                 "device": str(self._device),
-                "threads": self._threads,
+                "processes": self._world.size,
+                "threads": self._threads,  # of each process
                 "parameters": sum(p.numel() for p in self._policy.parameters()),
                 "startup_seconds": timings["startup"],
                 "compiled": self._ppo.compiled,
