@@ -10,9 +10,7 @@ All randomness comes from `train.seed` through four independent streams: weights
 evaluation has a fifth, so its episodes are new.
 """
 
-import collections
 import contextlib
-import statistics
 import threading
 import time
 from pathlib import Path
@@ -32,6 +30,7 @@ from trainer.ppo import PPO
 from trainer.precision import Arithmetic, env_threads, keep_freed_memory, resolve_device, resolve_threads
 from trainer.report import Report, RunResult, ignore
 from trainer.rollout import Rollout
+from trainer.scores import Scores
 from trainer.stopwatch import SECTIONS, Stopwatch
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
@@ -208,9 +207,7 @@ class _Training:
             prepare=lambda: arithmetic.prepare_threads(own_agents, layer),
         )
         self._rollout.reset(envs)
-        # Scores of this process's episodes, each with the steps of the run at its end; and how many there were.
-        self._scores: collections.deque[tuple[int, float]] = collections.deque(maxlen=train.score_window)
-        self._episodes = 0
+        self._scores = Scores(train.score_window, world)
         self._figures: dict[str, float] = {}
         self._interrupted = False
         self.steps = 0
@@ -241,8 +238,7 @@ class _Training:
                 self._snapshot.take(self._ppo.weights if stale is None else stale)
             if world.is_first:  # it counts for all until they have finished more
                 run = saved.group("run")
-                self._scores.extend((saved.steps, score) for score in run["scores"].tolist())
-                self._episodes = int(run["episodes"])
+                self._scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
         self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
@@ -272,7 +268,7 @@ class _Training:
         finally:
             self._collector.close()
         self._write_checkpoint()
-        scores, episodes = self._finished()
+        standing = self._scores.standing()
         self._world.close()  # from here on each is on its own
         evaluation = None
         if self._world.is_first and stopped != "signal":
@@ -290,9 +286,9 @@ class _Training:
             timings["evaluation"] = evaluation.seconds
         interrupted = self._stop.is_set()
         score = None if evaluation is None or interrupted else evaluation.score
-        metrics = {"episodes": float(episodes)}
-        if scores:
-            metrics["train_score"] = statistics.fmean(scores)
+        metrics = {"episodes": float(standing.episodes)}
+        if standing.mean is not None:
+            metrics["train_score"] = standing.mean
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
         result = RunResult(
@@ -360,8 +356,7 @@ class _Training:
                 self.elapsed += time.perf_counter() - began
                 raise DivergedError(f"diverged at step {self.steps}: {error}") from error
             stopwatch.switch("logging")
-            self._episodes += len(finished)
-            self._scores.extend((self.steps, score) for score in finished.score.tolist())
+            self._scores.add(self.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
             self.elapsed += time.perf_counter() - began
             self._agree()
@@ -399,36 +394,27 @@ class _Training:
 
     def _measure(self) -> None:
         seconds = self._stopwatch.seconds
-        scores, episodes = self._finished()
+        standing = self._scores.standing()
         self._report(
             {
                 "event": "measurement",
                 "steps": self.steps,
                 "elapsed_seconds": self.elapsed,
-                "score": statistics.fmean(scores) if scores else None,
+                "score": standing.mean,
                 "metrics": {
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
-                    "episodes": episodes,
+                    "episodes": standing.episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
             }
         )
 
-    def _finished(self) -> tuple[list[float], int]:
-        """Returns the last episodes' scores and the number of all, of all processes; nothing but on the first one.
-
-        Each process keeps as many scores as the window holds, so the last ones of all are among them.
-        """
-        gathered = self._world.gather((list(self._scores), self._episodes))
-        scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
-        return [score for _, score in scores[-self._config.train.score_window :]], sum(count for _, count in gathered)
-
     def _write_checkpoint(self) -> None:
         if self._path is None:
             return
-        scores, episodes = self._finished()
+        standing = self._scores.standing()
         rollouts = self._world.gather(self._rollout.state())
         if not self._world.is_first:
             return
@@ -436,7 +422,10 @@ class _Training:
             "policy": self._policy.state_dict(),
             "optimizer": self._ppo.state(),
             **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
-            "run": {"scores": torch.tensor(scores, dtype=torch.float64), "episodes": torch.tensor(episodes)},
+            "run": {
+                "scores": torch.tensor(standing.scores, dtype=torch.float64),
+                "episodes": torch.tensor(standing.episodes),
+            },
         }
         if self._snapshot is not None and self._config.train.overlap:
             groups["snapshot"] = {"weights": self._snapshot.weights}
@@ -449,7 +438,7 @@ class _Training:
                 continuous_actions=self._spec.continuous_actions,
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
-                score=statistics.fmean(scores) if scores else None,
+                score=standing.mean,
                 tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
             ),
         )
