@@ -20,8 +20,9 @@
  *   at the move that ends the episode.
  * Score of an episode: the sum of the values of the tiles that merges made, as players count it, in [0, 3,932,164]
  *   (a 131,072 and one of each tile below it, all built of 2s). Chance makes about 1,100.
- * Solved: G2048_SOLVED_SCORE, at which the average game makes the tile that names it: a 2,048 has taken merges worth
- *   18,432 (built of 4s alone) to 20,480 (of 2s alone, and nine in ten new tiles are 2s).
+ * Solved: G2048_SOLVED_SCORE, at which the average game makes a 1,024 and goes on: that tile has taken merges worth
+ *   8,192 (built of 4s alone) to 9,216 (of 2s alone, and nine in ten new tiles are 2s). The tile that names the game
+ *   has taken twice as much and more, 18,432 to 20,480.
  * Call order: g2048_seed once, g2048_reset, then g2048_step until it ends, g2048_episode if wanted, g2048_reset,
  *   g2048_step ...
  * RNG draws (state in the struct): one for each new tile (cell and value), so two per reset and one per move that
@@ -50,7 +51,7 @@
 #define G2048_AGENTS_PER_ENV 1
 #define G2048_SCORE_LOW 0.0
 #define G2048_SCORE_HIGH 3932164.0
-#define G2048_SOLVED_SCORE 20000.0
+#define G2048_SOLVED_SCORE 10000.0
 #define G2048_MAX_FRAMES 20000
 
 #define G2048_PLANES 16
