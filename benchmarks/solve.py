@@ -41,8 +41,8 @@ def solve(name: str, seed: int) -> dict[str, Any]:
     target = spec(load(path).env.name).solved_score
     # Of every iteration a measurement, so that the moment is known exactly.
     code = (
-        "import runpy, trainer.run as run\n"
-        "run.REPORT_SECONDS = run.REPORT_FRACTION = 0\n"
+        "import runpy, trainer.training as training\n"
+        "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
         "runpy.run_module('trainer', run_name='__main__')\n"
     )
     command = [sys.executable, "-c", code, "--config", str(path), "--train.seed", str(seed)]

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import math
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import psutil
 
 from protein import provenance
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
+from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
 from protein.types import INTERRUPTED, Params, SweepRecord, Trial, TrialRecord, TrialState
 
@@ -34,7 +33,6 @@ STORE_RETRY_SECONDS = 5.0
 CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
-START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
 DISK_FAILURE = "failed, disk: "  # how a trial that could not write its files puts it
 MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
 
@@ -162,31 +160,6 @@ def trial_config(
 def usable_cores() -> int:
     """Returns the number of cores that this process may use, which a scheduler may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def current_owner() -> str:
-    """Returns this process's name as an owner of trials: host, process id and start time, so that ids may be reused."""
-    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
-
-
-def dead_owners(trials: Sequence[TrialRecord]) -> list[str]:
-    """Returns the owners of running trials that were processes of this machine and live no more."""
-    owners = {trial.owner for trial in trials if trial.state is TrialState.RUNNING}
-    return sorted(owner for owner in owners if _is_local(owner) and not _is_alive(owner))
-
-
-def _is_local(owner: str) -> bool:
-    return owner.rsplit(":", 2)[0] == platform.node()
-
-
-def _is_alive(owner: str) -> bool:
-    _, pid, started = owner.rsplit(":", 2)
-    try:
-        process = psutil.Process(int(pid))
-        same = abs(process.create_time() - float(started)) < START_TIME_TOLERANCE_SECONDS
-        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 class _Loop:

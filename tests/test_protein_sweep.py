@@ -16,7 +16,8 @@ import sweeping
 
 import storage
 from protein.errors import TrialFailed, TrialLost, UsageError
-from protein.sweep import LoopSettings, current_owner, dead_owners, trial_config, trial_seed
+from protein.owner import current_owner, dead_owners
+from protein.sweep import LoopSettings, trial_config, trial_seed
 from protein.types import INTERRUPTED, Suggestion, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0

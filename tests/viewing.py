@@ -7,7 +7,8 @@ from pathlib import Path
 
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
-from protein.sweep import SweepStatus, current_owner
+from protein.owner import current_owner
+from protein.sweep import SweepStatus
 from protein.types import (
     INTERRUPTED,
     Artifact,

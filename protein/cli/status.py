@@ -7,7 +7,7 @@ from protein.cli import stores
 from protein.cli.arguments import Status
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.sweep import dead_owners
+from protein.owner import dead_owners
 from protein.types import TrialState
 from protein.view import data, tables, text
 

@@ -1,0 +1,40 @@
+"""Which process owns a running trial, and whether it still lives.
+
+An owner is a text that names host, process and the process's start, so that a number that the system has given to
+another process since is not taken for the owner.
+"""
+
+import os
+import platform
+from collections.abc import Sequence
+
+import psutil
+
+from protein.types import TrialRecord, TrialState
+
+START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
+
+
+def current_owner() -> str:
+    """Returns this process's name as an owner of trials: host, process id and start time, so that ids may be reused."""
+    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+
+
+def dead_owners(trials: Sequence[TrialRecord]) -> list[str]:
+    """Returns the owners of running trials that were processes of this machine and live no more."""
+    owners = {trial.owner for trial in trials if trial.state is TrialState.RUNNING}
+    return sorted(owner for owner in owners if _is_local(owner) and not _is_alive(owner))
+
+
+def _is_local(owner: str) -> bool:
+    return owner.rsplit(":", 2)[0] == platform.node()
+
+
+def _is_alive(owner: str) -> bool:
+    _, pid, started = owner.rsplit(":", 2)
+    try:
+        process = psutil.Process(int(pid))
+        same = abs(process.create_time() - float(started)) < START_TIME_TOLERANCE_SECONDS
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
