@@ -1,1 +1,35 @@
-"""Protein: cost-aware hyperparameter sweeps."""
+"""Protein: cost-aware hyperparameter sweeps.
+
+    from protein import Categorical, Float, Integer, Protein, Space
+
+`Protein` is the engine by ask and tell, the others say what it searches. All are loaded when they are first used, so
+that the command line, which needs none of them for its help, answers at once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protein.engine import Protein
+    from protein.parameters import Categorical, Float, Integer
+    from protein.space import Space
+    from protein.types import Estimate, Observation, Suggestion
+
+__all__ = ["Categorical", "Estimate", "Float", "Integer", "Observation", "Protein", "Space", "Suggestion"]
+
+_HOMES = {
+    "Categorical": "protein.parameters",
+    "Estimate": "protein.types",
+    "Float": "protein.parameters",
+    "Integer": "protein.parameters",
+    "Observation": "protein.types",
+    "Protein": "protein.engine",
+    "Space": "protein.space",
+    "Suggestion": "protein.types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'protein' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

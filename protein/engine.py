@@ -1,0 +1,185 @@
+"""The engine for everyone else: ask for a config, tell how it went. No trainer and no store of ours is needed.
+
+    engine = Protein(space, seed=0, budget_seconds=3600.0)
+    while (suggestion := engine.suggest()) is not None:
+        score, seconds = train(suggestion.params)
+        engine.observe(suggestion.params, score=score, cost_seconds=seconds)
+
+A suggestion is a function of the arguments, the observations so far (in their order), the suggestions that are not
+observed yet, and the seed. So an engine that is given the observations of another goes on as that one would have: keep
+`observations`, and no other state, to resume.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from protein.designer import make_designer
+from protein.errors import UsageError
+from protein.space import Space
+from protein.types import Estimate, Measurement, Observation, Params, Suggestion, TrialState
+
+
+class Protein:
+    """Suggests configs by ask and tell; not for use from several threads at once."""
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        seed: int = 0,
+        budget_seconds: float | None = None,
+        max_trial_seconds: float | None = None,
+        start: Params | None = None,
+        direction: Literal["maximize", "minimize"] = "maximize",
+        method: str = "protein",
+        observations: Iterable[Observation] = (),
+    ) -> None:
+        """Begins a search, or goes on with one.
+
+        Args:
+            space: what to search. Its `cost_parameter` says what makes a trial dear; without it the engine finds out.
+            seed: the only source of randomness.
+            budget_seconds: what all trials together may cost; None: no limit.
+            max_trial_seconds: what one trial may cost; None: no limit.
+            start: the config that you have, tried first; None: none.
+            direction: whether a higher score is better, or a lower one.
+            method: "protein", or "random" for comparison.
+            observations: those of an engine that this one continues.
+
+        Raises:
+            UsageError: a budget that is not above 0, an unknown direction or method.
+            SpaceError: `start` or an observation is not a point of the space.
+        """
+        if direction not in ("maximize", "minimize"):
+            raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
+        for name, seconds in (("budget_seconds", budget_seconds), ("max_trial_seconds", max_trial_seconds)):
+            if seconds is not None and not seconds > 0:
+                raise UsageError(f"{name} must be above 0, or None for no limit, got {seconds}")
+        if start is not None:
+            space.validate(start)
+        self._space = space
+        self._seed = seed
+        self._budget_seconds = budget_seconds
+        self._max_trial_seconds = max_trial_seconds
+        self._sign = 1.0 if direction == "maximize" else -1.0
+        self._designer = make_designer(method, space, start, seed=seed)
+        self._observations: list[Observation] = []
+        self._pending: list[Suggestion] = []
+        for observation in observations:
+            self._add(observation)
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """What has been told, oldest first."""
+        return tuple(self._observations)
+
+    @property
+    def pending(self) -> tuple[Suggestion, ...]:
+        """What has been suggested and not yet observed, oldest first."""
+        return tuple(self._pending)
+
+    @property
+    def spent_seconds(self) -> float:
+        """What the observed trials have cost, failures included."""
+        return sum(observation.cost_seconds for observation in self._observations)
+
+    def suggest(self) -> Suggestion | None:
+        """Returns the next config to try, or None when nothing worth starting fits the budget any more.
+
+        Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
+        to cost is set aside.
+        """
+        remaining = None
+        if self._budget_seconds is not None:
+            expected = sum(s.predicted_cost_seconds.value for s in self._pending if s.predicted_cost_seconds)
+            remaining = self._budget_seconds - self.spent_seconds - expected
+        number = len(self._observations) + len(self._pending)
+        suggestion = self._designer.suggest(
+            [self._inward(observation) for observation in self._observations],
+            [pending.params for pending in self._pending],
+            remaining_seconds=remaining,
+            max_trial_seconds=self._max_trial_seconds,
+            seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]),
+        )
+        if suggestion is None:
+            return None
+        suggestion = Suggestion(
+            params=suggestion.params,
+            origin=suggestion.origin,
+            predicted_score=self._outward(suggestion.predicted_score),
+            predicted_cost_seconds=suggestion.predicted_cost_seconds,
+        )
+        self._pending.append(suggestion)
+        return suggestion
+
+    def observe(
+        self,
+        params: Params,
+        *,
+        cost_seconds: float,
+        score: float | None = None,
+        curve: Sequence[tuple[int, float, float]] = (),
+        failed: str = "",
+    ) -> None:
+        """Tells how a trial went; `params` need not be a suggestion.
+
+        Args:
+            params: the config, one value for each parameter of the space.
+            cost_seconds: what it cost, 0 or more.
+            score: its result; None only with `failed`.
+            curve: points on the way there, each (steps, cost_seconds, score).
+            failed: why it has no result, such as "diverged"; its cost counts all the same.
+
+        Raises:
+            UsageError: neither or both of `score` and `failed`, or a number that is not finite.
+            SpaceError: the params are not a point of the space.
+        """
+        if (score is None) == (not failed):
+            raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
+        try:
+            observation = Observation(
+                params=dict(params),
+                state=TrialState.FAILED if failed else TrialState.COMPLETE,
+                score=score,
+                cost_seconds=cost_seconds,
+                curve=tuple(Measurement(steps=s, elapsed_seconds=c, score=v) for s, c, v in curve),
+                reason=failed,
+            )
+        except ValueError as error:
+            raise UsageError(f"{error}; tell a trial that gave no number with failed='...'") from error
+        self._add(observation)
+
+    def _add(self, observation: Observation) -> None:
+        self._space.validate(observation.params)
+        self._observations.append(observation)
+        for index, pending in enumerate(self._pending):
+            if dict(pending.params) == dict(observation.params):
+                del self._pending[index]
+                break
+
+    def _inward(self, observation: Observation) -> Observation:
+        """Returns an observation whose score is to be maximised: where that flips the sign, of the curve, too."""
+        if self._sign > 0:
+            return observation
+        return Observation(
+            params=observation.params,
+            state=observation.state,
+            score=None if observation.score is None else -observation.score,
+            cost_seconds=observation.cost_seconds,
+            curve=tuple(
+                Measurement(
+                    steps=point.steps,
+                    elapsed_seconds=point.elapsed_seconds,
+                    score=None if point.score is None else -point.score,
+                )
+                for point in observation.curve
+            ),
+            reason=observation.reason,
+        )
+
+    def _outward(self, estimate: Estimate | None) -> Estimate | None:
+        if estimate is None or self._sign > 0:
+            return estimate
+        return Estimate(value=-estimate.value, low=-estimate.high, high=-estimate.low)

@@ -1,0 +1,131 @@
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from protein import Categorical, Float, Integer, Protein, Space, Suggestion
+from protein.errors import SpaceError, UsageError
+
+
+def make_space() -> Space:
+    return Space(
+        [
+            Float("lr", 1e-5, 1e-1, scale="log"),
+            Float("gamma", 0.9, 0.9999, scale="logit"),
+            Integer("steps", 10_000, 10_000_000, scale="log"),
+            Categorical("opt", ("adam", "muon")),
+        ],
+        cost_parameter="steps",
+    )
+
+
+def train(params: Any) -> tuple[float, float]:
+    """A score in [0, 1] that grows with steps and wants a learning rate near 1e-3, and what it costs."""
+    fit = math.exp(-((math.log10(params["lr"]) + 3) ** 2)) * (1.0 if params["opt"] == "muon" else 0.8)
+    return fit * (1 - math.exp(-params["steps"] / 1e6)), params["steps"] / 1e5
+
+
+def play(engine: Protein, trials: int, sign: float = 1.0) -> list[Suggestion]:
+    made = []
+    for _ in range(trials):
+        suggestion = engine.suggest()
+        assert suggestion is not None
+        made.append(suggestion)
+        score, seconds = train(suggestion.params)
+        engine.observe(suggestion.params, score=sign * score, cost_seconds=seconds)
+    return made
+
+
+def test_it_searches_and_predicts() -> None:
+    engine = Protein(make_space(), seed=0, budget_seconds=3600.0)
+    made = play(engine, 20)
+    best = max(observation.score for observation in engine.observations if observation.score is not None)
+    assert best > 0.9, "random search over as many points reaches it in one of twenty"
+    last = made[-1]
+    assert last.origin and last.predicted_score is not None and last.predicted_cost_seconds is not None
+    assert last.predicted_cost_seconds.low <= last.predicted_cost_seconds.high
+    assert engine.spent_seconds == sum(train(suggestion.params)[1] for suggestion in made)
+
+
+def test_minimising_is_maximising_with_the_sign_turned() -> None:
+    up = play(Protein(make_space(), seed=3), 12)
+    down = play(Protein(make_space(), seed=3, direction="minimize"), 12, sign=-1.0)
+    assert [s.params for s in up] == [s.params for s in down]
+    assert up[-1].predicted_score is not None and down[-1].predicted_score is not None
+    assert down[-1].predicted_score.value == -up[-1].predicted_score.value
+    assert down[-1].predicted_score.low == -up[-1].predicted_score.high
+
+
+def test_the_observations_are_all_that_is_needed_to_go_on() -> None:
+    whole = Protein(make_space(), seed=1, budget_seconds=1000.0)
+    play(whole, 12)
+    again = Protein(make_space(), seed=1, budget_seconds=1000.0, observations=whole.observations)
+    assert whole.suggest() == again.suggest()
+
+
+def test_trials_side_by_side_differ_and_their_cost_is_set_aside() -> None:
+    engine = Protein(make_space(), seed=0, budget_seconds=400.0)
+    play(engine, 10)
+    made = [engine.suggest() for _ in range(4)]
+    params = [tuple(s.params.items()) for s in made if s is not None]
+    assert len(set(params)) == 4
+    assert engine.pending == tuple(made)
+    assert made[0] is not None
+    engine.observe(made[0].params, failed="diverged", cost_seconds=1.0)
+    assert engine.pending == tuple(made[1:])
+
+
+def test_the_users_own_config_comes_first() -> None:
+    own = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    suggestion = Protein(make_space(), start=own).suggest()
+    assert suggestion is not None and suggestion.params == own and suggestion.origin == "your own config"
+
+
+def test_it_stops_when_the_budget_is_spent() -> None:
+    engine = Protein(make_space(), seed=0, budget_seconds=20.0)
+    for _ in range(300):
+        suggestion = engine.suggest()
+        if suggestion is None:
+            break
+        score, seconds = train(suggestion.params)
+        engine.observe(suggestion.params, score=score, cost_seconds=seconds)
+    assert suggestion is None
+    assert 0 < engine.spent_seconds <= 20.0 * 1.5
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"cost_seconds": 1.0}, "either a score or a reason"),
+        ({"cost_seconds": 1.0, "score": 1.0, "failed": "diverged"}, "either a score or a reason"),
+        ({"cost_seconds": 1.0, "score": math.nan}, "score must be finite.*failed="),
+        ({"cost_seconds": -1.0, "score": 1.0}, "cost must be finite seconds >= 0, got -1.0"),
+        ({"cost_seconds": 1.0, "score": 1.0, "curve": [(-1, 0.5, 0.1)]}, "steps >= 0"),
+    ],
+)
+def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
+    engine = Protein(make_space())
+    suggestion = engine.suggest()
+    assert suggestion is not None
+    with pytest.raises(UsageError, match=message):
+        engine.observe(suggestion.params, **told)
+    assert engine.observations == () and len(engine.pending) == 1
+
+
+def test_bad_arguments_are_one_line() -> None:
+    with pytest.raises(UsageError, match="budget_seconds must be above 0, or None for no limit, got 0"):
+        Protein(make_space(), budget_seconds=0.0)
+    with pytest.raises(UsageError, match="direction must be"):
+        Protein(make_space(), direction="up")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="unknown method 'protien'"):
+        Protein(make_space(), method="protien")
+    with pytest.raises(SpaceError):
+        Protein(make_space()).observe({"lr": 1.0}, score=1.0, cost_seconds=1.0)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, protein; print(sorted({'numpy', 'torch', 'scipy'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
