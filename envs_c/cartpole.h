@@ -11,8 +11,9 @@
  * Actions: 0 push left, 1 push right, for `frame_skip` frames. Any other value is the caller's error.
  * Reward: +1 for each frame, the last included, summed over the frames of a step.
  * Ends: terminal when position or angle leaves its range; truncated after CARTPOLE_MAX_FRAMES frames that did not end
- * it. A step stops at the frame that ends the episode. Score of an episode: frames that it lasted, in [1, 500]. Call
- * order: cartpole_seed once, cartpole_reset, then cartpole_step until it ends, cartpole_episode if wanted,
+ * it. A step stops at the frame that ends the episode. Score of an episode: frames that it lasted, in [1, 500].
+ * Solved: CARTPOLE_SOLVED_SCORE, the threshold of Gymnasium's CartPole-v1, which is this task.
+ * Call order: cartpole_seed once, cartpole_reset, then cartpole_step until it ends, cartpole_episode if wanted,
  *   cartpole_reset, cartpole_step ...
  * RNG draws (state in the struct): four per reset, one a component in their order, each uniform in [-0.05, 0.05).
  * Buffers are borrowed for the call; every call writes every element of each output that it is given. No allocation,

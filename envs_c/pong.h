@@ -21,6 +21,7 @@
  * Reward: +1 for a point won, -1 for a point lost, summed over the frames of a step.
  * Ends: terminal when one side has 21 points; truncated after PONG_MAX_FRAMES frames that did not end it. A step stops
  *   at the frame that ends the episode. Score of an episode: player's points minus opponent's, in [-21, 21].
+ * Solved: PONG_SOLVED_SCORE, at which the opponent makes a point a game or less.
  * Call order: pong_seed once, pong_reset, then pong_step until it ends, pong_episode if wanted, pong_reset, pong_step
  * ... RNG draws (state in the struct): one per serve (slope from the upper 24 bits, side from bit 0), one per
  * opponent's return (slope). Buffers are borrowed for the call; every call writes every element of each output that it

@@ -130,7 +130,7 @@ class TrainConfig:
     normalize_advantages: bool = True
     """Centres and scales the advantages of each iteration."""
     score_window: int = 100
-    """Finished episodes over which the reported training score is averaged."""
+    """Finished episodes over which the reported training score is averaged; at least one for each agent."""
     checkpoint_seconds: float = 60.0
     """Seconds of training between checkpoints (one is always written at the end); 0: only at the end."""
 
@@ -140,9 +140,9 @@ class EvalConfig:
     """The evaluation after training, on episodes that training has not seen. Its mean score is the run's score."""
 
     episodes: int = 256
-    """Episodes in all; a multiple of `num_envs`, so that each environment contributes equally many."""
+    """Episodes of agents in all; a multiple of `num_envs`, so that each environment contributes equally many."""
     num_envs: int = 256
-    """Environments that play them."""
+    """Environments that play them; fewer where each has several agents."""
     greedy: bool = False
     """Takes the most probable action; otherwise actions are sampled, as in training."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from trainer import checkpoint as checkpoints
-from trainer.environments import VectorEnv, make
+from trainer.environments import VectorEnv, make, spec
 from trainer.errors import ConfigError
 from trainer.policy import Policy
 from trainer.precision import Arithmetic, env_threads, resolve_device, resolve_threads
@@ -66,6 +66,7 @@ def evaluate(
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
     count, where = resolve_threads(threads), resolve_device(device)
     config = saved.config
+    num_envs = envs_for(episodes, num_envs, spec(env).agents_per_env)
     envs = make(env, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=env_threads(num_envs, count))
     checkpoints.require_env(saved, checkpoint_path, envs.spec)
     policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
@@ -76,6 +77,14 @@ def evaluate(
             return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
         finally:
             envs.close()
+
+
+def envs_for(episodes: int, num_envs: int, agents_per_env: int) -> int:
+    """Returns the most environments, at most `num_envs` and at least one, whose agents share the episodes evenly."""
+    fitting = (
+        n for n in range(min(num_envs, episodes // agents_per_env), 0, -1) if episodes % (n * agents_per_env) == 0
+    )
+    return next(fitting, 1)
 
 
 @torch.inference_mode()

@@ -49,8 +49,8 @@ def check_launch(processes: int, *, watched: bool) -> None:
         raise ConfigError(f"--nproc must be between 1 and {MAX_PROCESSES}, got {processes}")
     if processes > 1 and under_torchrun():
         raise ConfigError(f"--nproc {processes} under torchrun would start processes twice: drop it")
-    if processes > 1 and watched:
-        raise ConfigError(f"--profile and --trace watch one process, not {processes}: give them without --nproc")
+    if watched and (processes > 1 or under_torchrun()):
+        raise ConfigError("--profile and --trace watch one process: give them without --nproc and torchrun")
 
 
 def launch(
@@ -198,14 +198,15 @@ def _rank() -> int:
     job = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    from trainer.distributed import connect
-    from trainer.run import run
-
     def path(key: str) -> Path | None:
         return None if job[key] is None else Path(job[key])
 
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
+        os.dup2(2, 1)  # whatever a library prints, when it is imported or later, is no event
+
+        from trainer.distributed import connect
+        from trainer.run import run
+
         try:
             result = run(
                 RunConfig.from_dict(job["config"]),

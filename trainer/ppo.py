@@ -98,7 +98,7 @@ def loss_gradient(
     by_logp = torch.mul(ratio, batch.advantages)
     # Where the clipped surrogate is the smaller one it is a constant. At equality nothing is cut: r is in range.
     uncut = by_logp <= ratio.clamp(1 - c.clip, 1 + c.clip).mul_(batch.advantages)
-    by_logp.mul_(uncut).mul_(-share)
+    by_logp = torch.where(uncut, by_logp, 0.0).mul_(-share)  # not a product: where a ratio overflows, 0 * inf
     by_entropy: torch.Tensor | float = -c.entropy * share
     by_value: torch.Tensor | float = c.value * share
     if batch.weights is not None:

@@ -138,6 +138,11 @@ class _Group:
         else:
             self._pending = self._pool.submit(self._step, t)
 
+    def close(self) -> None:
+        """Waits for the step that was begun, whatever comes of it."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
     def wait(self) -> None:
         """Returns when the step that was begun is done; raises what it raised."""
         if self._pending is not None:
@@ -195,6 +200,11 @@ class Rollout:
         self._mlp = fused(policy) if precision in FULL else None
         self._horizon = self._start = horizon
 
+    def close(self) -> None:
+        """Waits until no environment is stepping; nothing can be collected afterwards."""
+        for group in self._groups:
+            group.close()
+
     def reset(self, seed: int) -> None:
         """Starts every environment anew; the next `collect` goes on from there."""
         self._start = self._horizon
@@ -205,7 +215,7 @@ class Rollout:
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `collect` depends on, apart from the policy."""
         state = {
-            f"environments.{index}": torch.frombuffer(bytearray(group.envs.get_state()), dtype=torch.uint8)
+            f"environments.{index}": torch.from_numpy(np.frombuffer(group.envs.get_state(), np.uint8).copy())
             for index, group in enumerate(self._groups)
         }
         state["observations"] = self._now.observations[self._start].clone()

@@ -75,7 +75,7 @@ def run(
                 training.close()
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            world.leave_word("error", f"{type(error).__name__}: {error}")
+            _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
             raise
         failure: TrainerError = OutOfMemoryError(
             "out of memory: lower env.num_envs, train.horizon, train.minibatch_size or policy.hidden_size"
@@ -90,8 +90,8 @@ def run(
     except TrainerError as error:
         _fail(error, training, report, world)
         raise
-    except Exception as error:
-        world.leave_word("error", f"{type(error).__name__}: {error}")
+    except Exception as error:  # an environment of the user's own may raise anything; its traceback goes to stderr
+        _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
         raise
 
 
@@ -105,6 +105,6 @@ def _fail(error: TrainerError, training: Training | None, report: Report, world:
             "reason": error.reason,
             "message": str(error),
             "steps": training.steps if training else 0,
-            "elapsed_seconds": training.elapsed if training else 0.0,
+            "elapsed_seconds": training.spent_seconds if training else 0.0,
         }
     )

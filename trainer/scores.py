@@ -3,6 +3,9 @@
 Each process keeps as many scores as the window holds, with the moment of each, and they are merged only when somebody
 asks: the last ones of all are among the last ones of each. So nothing is exchanged between reports, and no process's
 episodes count for more than another's.
+
+The window holds at least one episode for each agent, and there is no score before it is full: of episodes that begin
+together the short ones end first, and in most games a short episode is a lost one or a quickly won one.
 """
 
 import collections
@@ -15,15 +18,16 @@ from trainer.distributed import World
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The scores in the window, oldest first, and how many episodes have finished in all."""
+    """The scores in the window, oldest first, how many it holds when full, and the episodes that finished in all."""
 
     scores: list[float]
+    window: int
     episodes: int
 
     @property
     def mean(self) -> float | None:
-        """None before the first episode has finished."""
-        return statistics.fmean(self.scores) if self.scores else None
+        """None before the window is full."""
+        return statistics.fmean(self.scores) if len(self.scores) >= self.window else None
 
 
 class Scores:
@@ -45,5 +49,7 @@ class Scores:
         # A stable sort: those of one moment stay in the order of processes.
         scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
         return Standing(
-            scores=[score for _, score in scores[-self._window :]], episodes=sum(count for _, count in gathered)
+            scores=[score for _, score in scores[-self._window :]],
+            window=self._window,
+            episodes=sum(count for _, count in gathered),
         )

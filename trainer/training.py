@@ -24,7 +24,7 @@ from trainer.config import RunConfig, check_batch
 from trainer.distributed import World
 from trainer.environments import VectorEnv, make
 from trainer.errors import CheckpointError, DivergedError
-from trainer.evaluate import play
+from trainer.evaluate import envs_for, play
 from trainer.policy import Policy
 from trainer.ppo import PPO
 from trainer.precision import Arithmetic, env_threads
@@ -115,9 +115,10 @@ class Training:
             prepare=lambda: arithmetic.prepare_threads(own_agents, layer),
         )
         self._rollout.reset(envs)
-        self._scores = Scores(train.score_window, world)
+        self._scores = Scores(max(train.score_window, self._agents), world)
         self._figures: dict[str, float] = {}
         self._interrupted = False
+        self._began: float | None = None  # when the iteration that is running began
         self.steps = 0
         self.elapsed = 0.0
 
@@ -180,7 +181,10 @@ class Training:
         self._world.close()  # from here on each is on its own
         evaluation = None
         if self._world.is_first and stopped != "signal":
-            (envs,) = _make_envs(self._config, self._config.eval.num_envs, self._evaluation_seed, self._threads)
+            self.close()  # processes of Python environments would only be in the way
+            evaluating = self._config.eval
+            num_envs = envs_for(evaluating.episodes, evaluating.num_envs, self._spec.agents_per_env)
+            (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._threads)
             self._prepare(envs.num_agents)
             with contextlib.closing(envs):
                 evaluation = play(
@@ -222,8 +226,14 @@ class Training:
         )
         return result
 
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds of training so far, those of an iteration that is running or has failed included."""
+        return self.elapsed + (0.0 if self._began is None else time.perf_counter() - self._began)
+
     def close(self) -> None:
-        """Ends what the environments hold, processes of Python environments for one."""
+        """Ends what the environments hold, processes of Python environments for one. It may be called twice."""
+        self._rollout.close()
         for envs in self._envs:
             envs.close()
 
@@ -246,13 +256,15 @@ class Training:
                 if self._interrupted or timed_out:
                     stopped = "signal" if self._interrupted else "max_seconds"
                     break
-            began = time.perf_counter()
+            self._began = began = time.perf_counter()
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
             batch, finished = self._collector.take(self._horizon(self.steps))
-            progress = self.steps / train.total_timesteps
-            self.steps += len(batch) * world.size
+            taken = len(batch) * world.size
+            # Of the batch's middle: a warm-up does not begin with a step of size 0, nor a schedule end with one.
+            progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
+            self.steps += taken
             # What is due is done when this batch is, with nothing begun.
             ahead = train.overlap and not (save or timed_out or self._interrupted)
             if ahead and self.steps < train.total_timesteps:
@@ -261,12 +273,12 @@ class Training:
             try:
                 self._figures = self._ppo.update(batch, progress)
             except DivergedError as error:
-                self.elapsed += time.perf_counter() - began
                 raise DivergedError(f"diverged at step {self.steps}: {error}") from error
             stopwatch.switch("logging")
             self._scores.add(self.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
             self.elapsed += time.perf_counter() - began
+            self._began = None
             self._agree()
             since = self.elapsed - reported_seconds
             due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX

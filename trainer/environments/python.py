@@ -74,6 +74,10 @@ class PythonEnv:
         require("observations", observations, self._shape, np.float32)
         if final_observations is None:
             final_observations = np.empty(self._shape, np.float32)
+        if self.spec.continuous_actions:
+            actions = np.clip(actions, -1.0, 1.0)
+        if self.spec.action_components == 1:
+            actions = actions.reshape(-1)
         self._envs.step(actions, observations, rewards, terminals, truncations, final_observations)
         self._steps += 1
         if self._counter is not None:
