@@ -41,4 +41,4 @@ for extra in "" "--train.overlap" "--train.compile" "--train.cpu-inference --tra
         "$python" -c "import json, sys; e = json.loads(sys.stdin.readlines()[-1])
 print(f'pong, $games games {sys.argv[1]:<40}{e[\"steps\"] / e[\"elapsed_seconds\"] / 1e6:8.2f} M steps/s')" "$extra"
 done
-"$python" benchmarks/solve.py --no-result --configs breakout
+"$python" benchmarks/solve.py --no-result --envs breakout

@@ -3,13 +3,16 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import envs_c
+from trainer.config import RunConfig
 from trainer.environments import VectorEnv, make, resume, spec
 from trainer.errors import ConfigError
+from trainer.run import run
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "environments.md"
 
@@ -149,3 +152,50 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
     assert (kept != observations).all()
     envs.close()
     assert envs._envs.closed  # type: ignore[attr-defined]
+
+
+def training(env: str, **train: Any) -> RunConfig:
+    sections = {
+        "env": {"name": env, "num_envs": 4},
+        "policy": {"hidden_size": 8},
+        "train": {"total_timesteps": 256, "horizon": 16, "minibatch_size": 32, "threads": 1, "device": "cpu", **train},
+        "eval": {"episodes": 4, "num_envs": 4},
+    }
+    return RunConfig.from_dict(sections)
+
+
+def test_the_documented_environment_can_be_trained(walk: str) -> None:
+    result = run(training(walk), directory=None, report=lambda _: None)
+    assert result.steps == 256 and result.score is not None
+
+
+def test_a_python_environment_gets_continuous_actions_within_their_range(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "continuous_example.py").write_text(
+        "import walk_example, numpy as np\n"
+        "class Slide(walk_example.Walk):\n"
+        "    action_sizes = ()\n"
+        "    continuous_actions = 1\n"
+        "    def step(self, actions, *arrays):\n"
+        "        assert actions.shape == (self.num_envs,) and np.abs(actions).max() <= 1.0\n"
+        "        super().step((actions > 0).astype(np.int32), *arrays)\n"
+    )
+    result = run(training("python:continuous_example:Slide"), directory=None, report=lambda _: None)
+    assert result.score is not None
+
+
+def test_an_environment_that_raises_ends_the_run_as_failed_with_what_it_cost(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "raising_example.py").write_text(
+        "import walk_example\n"
+        "class Raising(walk_example.Walk):\n"
+        "    calls = 0\n"
+        "    def step(self, *arrays):\n"
+        "        self.calls += 1\n"
+        "        if self.calls > 40: raise ZeroDivisionError('no ground')\n"
+        "        super().step(*arrays)\n"
+    )
+    events: list[dict[str, Any]] = []
+    with pytest.raises(ZeroDivisionError):
+        run(training("python:raising_example:Raising"), directory=None, report=events.append)
+    last = events[-1]
+    assert (last["event"], last["reason"], last["message"]) == ("failed", "error", "ZeroDivisionError: no ground")
+    assert last["steps"] == 2 * 16 * 4 and last["elapsed_seconds"] > 0

@@ -11,7 +11,7 @@ from envs_c import EnvSpec, Episodes, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.config import PolicyConfig, RunConfig
 from trainer.errors import CheckpointError, ConfigError
-from trainer.evaluate import evaluate, play
+from trainer.evaluate import envs_for, evaluate, play
 from trainer.policy import Policy
 
 PONG = envs_c.spec("pong")
@@ -112,3 +112,13 @@ def test_bad_requests(saved: Path) -> None:
         evaluate(saved, env="pong", episodes=10, num_envs=4)
     with pytest.raises(ConfigError, match="cannot be shared evenly"):
         evaluate(saved, env="pong", episodes=0)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "num_envs", "agents", "expected"),
+    [(256, 256, 1, 256), (256, 64, 1, 64), (256, 256, 8, 32), (256, 256, 256, 1), (100, 100, 256, 1), (96, 64, 1, 48)],
+)
+def test_agents_share_the_episodes_evenly_whatever_an_environment_holds(
+    episodes: int, num_envs: int, agents: int, expected: int
+) -> None:
+    assert envs_for(episodes, num_envs, agents) == expected
