@@ -85,7 +85,8 @@ class ThreadPool {
     }
 
    private:
-    static constexpr int spins = 2000;  // some ten microseconds
+    static constexpr int spins = 2000;          // some ten microseconds, of a caller before it yields
+    static constexpr int worker_spins = 20000;  // a tenth of a millisecond or so: the next call of a tight loop is near
 
     struct alignas(64) Lane {
         std::atomic<std::size_t> next{0};
@@ -138,7 +139,8 @@ class ThreadPool {
     void loop(std::size_t own) {
         std::uint64_t seen = 0;
         for (;;) {
-            for (int spin = 0; spin < spins && epoch_.load(std::memory_order_acquire) == seen; ++spin) pause_briefly();
+            for (int spin = 0; spin < worker_spins && epoch_.load(std::memory_order_acquire) == seen; ++spin)
+                pause_briefly();
             if (epoch_.load() == seen) {
                 std::unique_lock<std::mutex> lock(mutex_);
                 sleepers_.fetch_add(1);
