@@ -22,7 +22,7 @@ import tyro  # noqa: E402
 
 from trainer import config as configs  # noqa: E402
 from trainer.errors import TrainerError  # noqa: E402
-from trainer.launch import check_launch, launch, speaks, under_torchrun  # noqa: E402
+from trainer.launch import check_launch, launch, leave, speaks, under_torchrun  # noqa: E402
 from trainer.report import JsonLines, Report, ignore  # noqa: E402
 
 
@@ -122,4 +122,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if under_torchrun():
+        leave(code)
+    sys.exit(code)

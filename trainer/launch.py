@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from trainer.config import RunConfig, check_processes
 from trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
@@ -229,5 +229,16 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def leave(code: int) -> NoReturn:
+    """Ends a process that was one of several, at once: all is written, and nothing waits for it.
+
+    While the interpreter takes itself apart, threads of the library that connected the ranks may still run; now and
+    then one ends the process with an abort.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(_rank())
+    leave(_rank())
