@@ -19,13 +19,14 @@
  * Reward: +1 for each brick, summed over the frames of a step.
  * Ends: terminal when the last ball is lost or the last brick broken; truncated after BREAKOUT_MAX_FRAMES frames that
  * did not end it. A step stops at the frame that ends the episode. Score of an episode: bricks broken, in [0, 72].
- * Solved: BREAKOUT_SOLVED_SCORE, at which four of the 72 bricks or fewer stand at the end of an average game, which
- * takes hundreds of balls returned to one lost. Chance breaks one or two. Call order: breakout_seed once,
- * breakout_reset, then breakout_step until it ends, breakout_episode if wanted, breakout_reset, breakout_step ... RNG
- * draws (state in the struct): one per serve (slope from the upper 24 bits, x from the lower 8). Buffers are borrowed
- * for the call; every call writes every element of each output that it is given. No allocation, no output, no exit.
- * Arithmetic is +, -, * and comparison on float32, so a trajectory repeats bit for bit on every IEEE machine, given a
- * compiler that does not contract (-ffp-contract=off).
+ * Solved: BREAKOUT_SOLVED_SCORE, at which four of the 72 bricks or fewer stand at the end of an average game. Chance
+ *   breaks one or two.
+ * Call order: breakout_seed once, breakout_reset, then breakout_step until it ends, breakout_episode if wanted,
+ *   breakout_reset, breakout_step ...
+ * RNG draws (state in the struct): one per serve (slope from the upper 24 bits, x from the lower 8).
+ * Buffers are borrowed for the call; every call writes every element of each output that it is given. No allocation,
+ * no output, no exit. Arithmetic is +, -, * and comparison on float32, so a trajectory repeats bit for bit on every
+ * IEEE machine, given a compiler that does not contract (-ffp-contract=off).
  */
 #ifndef PROTEIN_BREAKOUT_H
 #define PROTEIN_BREAKOUT_H

@@ -75,7 +75,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path: Path) -> 
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
-    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_crash_before_the_rename_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import torch
 from training import make_spec
 
 import envs_c
+import trainer.evaluate
 from envs_c import EnvSpec, Episodes, VecEnv
 from trainer import checkpoint as checkpoints
 from trainer.config import PolicyConfig, RunConfig
-from trainer.errors import CheckpointError, ConfigError
+from trainer.errors import CheckpointError, ConfigError, TrainerError
 from trainer.evaluate import envs_for, evaluate, play
 from trainer.policy import Policy
 
@@ -122,3 +124,18 @@ def test_agents_share_the_episodes_evenly_whatever_an_environment_holds(
     episodes: int, num_envs: int, agents: int, expected: int
 ) -> None:
     assert envs_for(episodes, num_envs, agents) == expected
+
+
+def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer.evaluate, "ENDLESS_STEPS", 40)
+    spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
+
+    class Endless(UnevenEnvs):
+        def drain_episodes(self) -> Episodes:
+            none = np.zeros(0, np.int32)
+            return Episodes(agent=none, score=none.astype(np.float32), return_=none.astype(np.float32), length=none)
+
+    envs = Endless(4)
+    envs.spec = spec
+    with pytest.raises(TrainerError, match=r"took 80 steps, and 4 of 4 agents have not ended .* a time limit"):
+        play(make_policy(spec), envs, episodes=8, seed=0, greedy=False)  # type: ignore[arg-type]

@@ -1,8 +1,9 @@
 """One file that holds a run: weights, optimiser, random state and environments, with JSON metadata.
 
 The file is a safetensors file, so reading one runs no code. Tensors are grouped by prefix: `policy/` (the network),
-`optimizer/` (Adam's state per parameter), `run/` (generators, environments, current observations, recent scores). The
-metadata name the environment, the run's configuration, its steps and its score.
+`optimizer/` (the optimisers' state, the scaler's and the shuffling's), `rollout/`, `rollout1/` and so on (each
+process's environments, observations, recurrent state and action noise), `snapshot/` (with overlap, the weights that
+act) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its score.
 
 Writing is atomic: a temporary file beside the target, flushed to the disk, then renamed over it. A crash at any moment
 leaves the old file or the new one.

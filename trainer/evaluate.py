@@ -4,7 +4,9 @@ Every agent contributes equally many episodes, its first ones. Counting whicheve
 short ones, and in most games a short episode is a lost one or a quickly won one.
 """
 
+import contextlib
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -15,10 +17,11 @@ import torch
 
 from trainer import checkpoint as checkpoints
 from trainer.environments import VectorEnv, make, spec
-from trainer.errors import ConfigError
+from trainer.errors import ConfigError, TrainerError
 from trainer.policy import Policy
 from trainer.precision import Arithmetic, env_threads, resolve_device, resolve_threads
 
+ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
 DRAIN_STEPS = 32  # steps between looks at finished episodes: often enough to end soon, rarely enough to cost nothing
 
 
@@ -68,15 +71,12 @@ def evaluate(
     config = saved.config
     num_envs = envs_for(episodes, num_envs, spec(env).agents_per_env)
     envs = make(env, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=env_threads(num_envs, count))
-    checkpoints.require_env(saved, checkpoint_path, envs.spec)
-    policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
-    checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
-    with Arithmetic(where, count, config.train.precision) as arithmetic:
+    with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
+        checkpoints.require_env(saved, checkpoint_path, envs.spec)
+        policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
+        checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)
-        try:
-            return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
-        finally:
-            envs.close()
+        return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
 
 
 def envs_for(episodes: int, num_envs: int, agents_per_env: int) -> int:
@@ -97,14 +97,24 @@ def play(
     greedy: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> EvalResult:
-    """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` cut it short."""
+    """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` cut it short.
+
+    Raises:
+        TrainerError: the environment has no time limit, and an episode did not end.
+    """
     began = time.perf_counter()
     actor = Actor(policy, envs, seed=seed, greedy=greedy)
     quota = -(-episodes // envs.num_agents)
     played: list[list[float]] = [[] for _ in range(envs.num_agents)]
     unfinished = envs.num_agents
     step = 0
+    limit = math.inf if envs.spec.max_episode_steps else quota * ENDLESS_STEPS
     while unfinished and not stop():
+        if step >= limit:
+            raise TrainerError(
+                f"the evaluation took {step:,} steps, and {unfinished} of {envs.num_agents} agents have not ended "
+                f"their episodes: give '{envs.spec.name}' a time limit"
+            )
         actor.step()
         step += 1
         if step % DRAIN_STEPS == 0:

@@ -1,11 +1,11 @@
 """Value heads: one number, or a categorical distribution over returns.
 
 Notation: `rows` of the output that a head reads, feature-major `rows x B`; v the value now, v_old then, R its target,
-d the range of value clipping, w weights of samples (their mean is taken over `size` samples).
+d the range of value clipping. What the caller weighs a sample's loss with is `scale`.
 
-The scalar head's loss is  w / 2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2).
+The scalar head's loss is  1 / 2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2).
 The distributional head's is the cross-entropy of softmax(rows) to the target spread over its two neighbouring bins
-("two-hot"), whose derivative by the rows is  w (softmax - two-hot). Its bins are dense near 0 and far apart at the
+("two-hot"), whose derivative by the rows is  softmax - two-hot. Its bins are dense near 0 and far apart at the
 ends, symexp of an even grid, so that one setting serves small and large returns; the value is the mean of the bins.
 
 Source: value clipping: Huang et al. 2022, "The 37 implementation details of PPO"; categorical values: Bellemare et al.

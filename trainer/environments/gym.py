@@ -4,7 +4,7 @@ ID is what `gymnasium.make` takes, also with a module that registers it: `gym:Ca
 
     Gymnasium's space            ours
     Box observation              flattened; its shape kept where it is an image (last axis of up to 4 channels moved to
-                                 the front); whole numbers from 0 to high, as in images, divided by high
+                                 the front); bytes, as in images, divided by their maximum
     any other observation        gymnasium.spaces.flatten: Discrete one-hot, Dict and Tuple side by side
     Discrete, MultiDiscrete,     one component with so many choices each, `start` added
       MultiBinary action

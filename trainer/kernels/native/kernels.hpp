@@ -21,7 +21,7 @@ struct AdvantagesArguments {
     float gamma, gae_lambda, rho_clip, c_clip;
 };
 
-// categorical.hpp; rows of `stride` numbers, one a logit; `action_stride` in elements.
+// categorical.hpp; rows of `stride` numbers, one a logit; `choice_stride` in elements.
 struct SampleArguments {
     const float *logits;
     size_t stride, actions;
