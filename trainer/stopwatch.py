@@ -81,11 +81,6 @@ class Stopwatch:
         if self._intervals is not None:
             self._intervals.clear()
 
-    @property
-    def total(self) -> float:
-        """Seconds of all sections, without the one that is running."""
-        return sum(self.seconds.values())
-
     def write_trace(self, path: Path) -> None:
         """Writes the kept intervals in the trace event format; `chrome://tracing` and ui.perfetto.dev open the file.
 
