@@ -10,11 +10,17 @@ no engine may see. Nothing better is known; an engine may find better, then its 
 """
 
 import dataclasses
+from typing import Protocol
 
 import numpy as np
-from engine.tasks import Array, Task
+from engine.protocol import Task
+from engine.synthetic import SyntheticTask
+from numpy.typing import NDArray
 
 from protein.pareto import hypervolume
+from protein.space import Space
+
+Array = NDArray[np.float64]
 
 _NUM_RANDOM = 6000
 _NUM_LEVELS = 16
@@ -41,13 +47,27 @@ class Reference:
         return hypervolume(normalised, costs, reference_score=0.0, reference_cost=self.max_cost) / self.ideal_volume
 
 
-def measure(task: Task) -> Reference:
+class Known(Protocol):
+    """A task whose truth is a formula, so that it can be searched."""
+
+    @property
+    def space(self) -> Space: ...
+    def final(self, u: Array) -> tuple[Array, Array, NDArray[np.bool_]]: ...
+    def spent(self, u: Array) -> Array: ...
+
+
+def reference(task: Task) -> Reference:
+    """Returns the scale of a task."""
+    assert isinstance(task, SyntheticTask)
+    return search(task)
+
+
+def search(task: Known) -> Reference:
     """Searches the truth. Deterministic; a fraction of a second."""
     rng = np.random.default_rng(12345)
     x = task.space.sample(_NUM_RANDOM, rng)
     score, cost, ok = task.final(x)
-    fails_at = np.minimum(task.truth(x).fails_at, 1.0)
-    median, mean_cost, max_cost = float(np.median(score[ok])), float(np.mean(cost * fails_at)), float(np.max(cost))
+    median, mean_cost, max_cost = float(np.median(score[ok])), float(np.mean(task.spent(x))), float(np.max(cost))
     levels = np.exp(np.linspace(np.log(np.quantile(cost, 0.01)), np.log(max_cost), _NUM_LEVELS))
     x, score, cost = x[ok], score[ok], cost[ok]
     for level_round in range(_NUM_ROUNDS):

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import machine  # noqa: E402
 import numpy as np  # noqa: E402
 from engine.methods import make_method  # noqa: E402
-from engine.reference import Reference, measure  # noqa: E402
+from engine.reference import Reference, reference  # noqa: E402
 from engine.tasks import FAMILIES, make_task  # noqa: E402
 
 METRICS = ("best", "volume", "area")
@@ -46,10 +46,10 @@ def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> di
     """Runs one method on one task until its budget or the number of trials is spent."""
     task = make_task(family, seed)
     if (family, seed) not in _references:
-        _references[family, seed] = measure(task)
-    reference = _references[family, seed]
+        _references[family, seed] = reference(task)
+    scale = _references[family, seed]
     engine = make_method(method, task.space, task.start, seed)
-    total, spent = budget * reference.mean_cost, 0.0
+    total, spent = budget * scale.mean_cost, 0.0
     history, thinking = [], 0.0
     while len(history) < cap:
         began = time.perf_counter()
@@ -57,7 +57,8 @@ def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> di
         thinking += time.perf_counter() - began
         if params is None:
             break
-        observation = task.run(params, seed)
+        repeat = sum(o.params == params for o in history)
+        observation = task.run(params, seed=seed, repeat=repeat)
         if spent + observation.cost_seconds > total:
             break  # cut off by the end of the budget: the rest is spent for nothing
         spent += observation.cost_seconds
@@ -75,8 +76,7 @@ def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> di
             "fail": 1.0,
             "think": thinking / max(len(history), 1),
         }
-    x = task.space.to_unit_many([o.params for o in scored])
-    truth = reference.normalise(task.final(x)[0])
+    truth = scale.normalise(np.array([task.true_score(o) for o in scored]))
     costs = np.array([o.cost_seconds for o in scored])
     area, incumbent, measured, at = 0.0, 0.0, -np.inf, 0.0
     order = iter(truth.tolist())
@@ -92,7 +92,7 @@ def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> di
     return {
         **result,
         "best": round(best, 5),
-        "volume": round(reference.volume(truth, costs), 5),
+        "volume": round(scale.volume(truth, costs), 5),
         "area": round(area, 5),
         "fail": round(1.0 - len(scored) / len(history), 4),
         "think": round(thinking / len(history), 4),
