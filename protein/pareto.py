@@ -62,18 +62,24 @@ def best_under(records: Sequence[R], seconds: float = math.inf) -> R | None:
 
 
 def knee(records: Sequence[R]) -> R | None:
-    """Returns the front's record of best balance, or None when there is no complete record.
+    """Returns the front's record of best balance, or None when there is no complete record (see `knee_index`)."""
+    done = _complete(records)
+    position = knee_index([_score(record) for record in done], [record.cost_seconds for record in done])
+    return None if position is None else done[position]
 
-    That is the one that lies furthest above the line from the cheapest to the dearest record of the front, both axes
+
+def knee_index(scores: ArrayLike, costs: ArrayLike) -> int | None:
+    """Returns which of n points is the front's one of best balance, or None when n = 0.
+
+    That is the one that lies furthest above the line from the cheapest to the dearest point of the front, both axes
     (score, ln cost) scaled to [0, 1]. On a front of two it is the better one.
     """
-    points = front(records)
-    if len(points) <= 2:
-        return points[-1] if points else None
-    s = np.array([_score(record) for record in points])
-    t = np.log(_clamp([record.cost_seconds for record in points]))
+    index = front_indices(scores, costs)
+    if len(index) <= 2:
+        return int(index[-1]) if len(index) else None
+    s, t = np.asarray(scores, dtype=np.float64)[index], np.log(_clamp(costs)[index])
     above = (s - s[0]) / (s[-1] - s[0]) - (t - t[0]) / (t[-1] - t[0])
-    return points[int(np.argmax(above))]
+    return int(index[np.argmax(above)])
 
 
 def hypervolume(scores: ArrayLike, costs: ArrayLike, *, reference_score: float, reference_cost: float) -> float:

@@ -104,8 +104,8 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
         watcher.log("the store refused a write")
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in file.getvalue().splitlines()] == [
         "trial 1 started: improving the front near 30 s, about 30.0s",
-        "trial 1: score 9.00 (predicted 10.00, 8.00 to 11.50) in 40.0s (predicted 30.0s); improving the front near"
-        " 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
+        "trial 1: score 9.00, predicted 10.00 [8.00, 11.50], off by -1.00 (0.6 sd), in 40.0s, predicted 30.0s, off by"
+        " +33% (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
         "the store refused a write",
     ]
 

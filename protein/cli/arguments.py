@@ -68,7 +68,7 @@ class Train(Stored):
     from_: Annotated[str | None, _arg("SWEEP", "(default: none)", "from")] = None
     """Take the config of this sweep's best trial."""
     under: _Under = None
-    """With --from: the best among trials that cost at most this much training time, as in 30s."""
+    """With --from: the best among configs that are expected to cost at most this much training time, as in 30s."""
     config: _Config = None
     """A TOML file of your own, laid over configs/default.toml and the environment's."""
     checkpoint: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
@@ -129,12 +129,12 @@ class Pareto(Stored):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Best(Stored):
-    """Show a sweep's best config, and the command that trains it."""
+    """Show a sweep's best config and its knee, by their expected true score, and the commands that train them."""
 
     sweep: _SweepName = None
     """Name of the sweep."""
     under: _Under = None
-    """The best among trials that cost at most this much training time, as in 30s."""
+    """Also the best among configs that are expected to cost at most this much training time, as in 30s."""
     toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Also write the config as a TOML file, in the form of configs/."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -143,12 +143,14 @@ class Best(Stored):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Show(Stored):
-    """Show a sweep's trials, or everything about one of them."""
+    """Show a sweep's trials, everything about one of them, or how well the engine's predictions held."""
 
     sweep: _SweepName = None
     """Name of the sweep."""
     trial: Annotated[int | None, value_spec(int, "--trial"), _arg("INT", "(default: all)")] = None
     """Number of a trial."""
+    calibration: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compare predicted with measured scores and costs, and draw a picture into the sweep's folder."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 

@@ -1,7 +1,8 @@
-"""`protein best`: a sweep's best config, as text, JSON or TOML, and the command that trains it."""
+"""`protein best`: what a sweep recommends, as text, JSON or TOML, and the commands that train it."""
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -9,11 +10,12 @@ from protein.cli import stores
 from protein.cli.arguments import Best
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.cli.recommended import Choice, Recommendation, duration_above, recommendation
 from protein.cli.train import stored_values
 from protein.config.layers import unflatten
 from protein.config.write import to_toml
 from protein.space import Space
-from protein.types import SweepRecord, TrialRecord
+from protein.types import SweepRecord
 from protein.view import data, tables, text
 
 
@@ -21,37 +23,76 @@ def run(command: Command) -> int:
     arguments: Best = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        trial = stores.choose(store.trials(sweep.id), sweep.spec.name, arguments.under)
+        found = recommendation(sweep, store.trials(sweep.id), arguments.under)
     if arguments.toml is not None:
-        _write(sweep, trial, arguments.toml)
-    words = ["protein", "train", "--env", sweep.spec.env, "--from", sweep.spec.name]
-    words += [] if arguments.under is None else ["--under", arguments.under]
-    train = shlex.join(words + stores.store_words(arguments.store))
+        _write(sweep, found.chosen, arguments.toml)
+    chosen = found.chosen
+    rows = [choice for choice in (found.best, found.under, found.knee) if choice is not None]
+    commands = {
+        "best at all": _train(sweep, arguments.store, None),
+        "knee": _train(sweep, arguments.store, duration_above(found.knee.contender.expected_cost_seconds)),
+    }
+    if found.under is not None:
+        commands[found.under.name] = _train(sweep, arguments.store, arguments.under)
     if arguments.json:
-        print_json({"sweep": sweep.spec.name, **data.trial(trial, curve=False), "command": train})
+        record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": commands[chosen.name]}
+        answers = [{"params": dict(row.trial.params), **_json(row), "command": commands[row.name]} for row in rows]
+        print_json({"sweep": sweep.spec.name, **record, "answers": answers})
         return 0
     console = tables.make_console()
-    head = f"trial {trial.number} of sweep '{sweep.spec.name}': score {text.score(trial.score)}"
-    console.print(Text(f"{head} in {text.seconds(trial.cost_seconds)}", style="bold"), soft_wrap=True)
-    console.print(f"{trial.origin}{_predicted(trial)}\n", soft_wrap=True)
-    console.print(tables.params(trial.params))
+    head = f"trial {chosen.trial.number} of sweep '{sweep.spec.name}', {chosen.name}: expected {chosen.phrase()}"
+    console.print(Text(head, style="bold"), soft_wrap=True)
+    console.print(f"tried as: {chosen.trial.origin}\n", soft_wrap=True)
+    names = [choice.name for choice in rows]
+    console.print(tables.answers(names, [choice.contender for choice in rows], [c.trials for c in rows], console.width))
+    console.print(f"\nby the {chosen.contender.basis}; intervals hold the true score 8 times in 10", soft_wrap=True)
+    if (note := _luck(found)) is not None:
+        console.print(note, soft_wrap=True)
+    console.print()
+    console.print(tables.params(chosen.trial.params))
     if arguments.toml is not None:
         console.print(f"\nconfig: {arguments.toml}", soft_wrap=True)
-    console.print(f"\ntrain it with\n  {train}", soft_wrap=True)
+    for name in sorted(commands, key=lambda name: name == chosen.name):  # what was asked for stands last
+        console.print(f"\n{name}, train it with\n  {commands[name]}", soft_wrap=True)
     return 0
 
 
-def _predicted(trial: TrialRecord) -> str:
-    if trial.predicted_score is None or trial.predicted_cost_seconds is None:
-        return ""
-    cost = text.seconds(trial.predicted_cost_seconds.value)
-    return f" (predicted: score {text.score(trial.predicted_score.value)} in {cost})"
+def _train(sweep: SweepRecord, store: str | None, under: str | None) -> str:
+    words = ["protein", "train", "--env", sweep.spec.env, "--from", sweep.spec.name]
+    words += [] if under is None else ["--under", under]
+    return shlex.join(words + stores.store_words(store))
 
 
-def _write(sweep: SweepRecord, trial: TrialRecord, path: Path) -> None:
+def _json(choice: Choice) -> dict[str, Any]:
+    """What is expected of a recommended config, and how that is known."""
+    contender = choice.contender
+    return {
+        "answer": choice.name,
+        "expected_score": data.estimate(contender.score),
+        "expected_cost_seconds": contender.expected_cost_seconds,
+        "trials": [trial.number for trial in choice.trials],
+        "measured": list(contender.measured),
+        "basis": contender.basis,
+    }
+
+
+def _luck(found: Recommendation) -> str | None:
+    """Says why the highest measured score is not what is recommended, where that is so."""
+    if found.lucky is None:
+        return None
+    lucky = found.lucky.contender
+    number = found.lucky.trials[lucky.measured.index(max(lucky.measured))].number
+    return (
+        f"trial {number} measured higher ({text.score(max(lucky.measured))}), which looks like luck:"
+        f" {text.score(lucky.score.value)} is expected of it"
+    )
+
+
+def _write(sweep: SweepRecord, choice: Choice, path: Path) -> None:
+    trial = choice.trial
     origin = (
-        f"trial {trial.number} of sweep '{sweep.spec.name}': score {text.score(trial.score)}"
-        f" in {text.seconds(trial.cost_seconds)} on {trial.provenance.machine}"
+        f"trial {trial.number} of sweep '{sweep.spec.name}', {choice.name}: expected {choice.phrase()}"
+        f" on {trial.provenance.machine}"
     )
     content = to_toml(unflatten(stored_values(sweep, trial)), Space.from_dict(sweep.spec.space), origin)
     with writing(path):

@@ -1,18 +1,14 @@
 """Which store is meant, and which sweep in it."""
 
 import contextlib
-import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import storage
-from protein import pareto
-from protein.config.units import format_duration, parse_duration
 from protein.errors import StoreError, UsageError, nearest
 from protein.ports import Store
-from protein.types import SweepRecord, TrialRecord, TrialState
-from protein.view import text
+from protein.types import SweepRecord
 
 DEFAULT_URL = "sqlite:///runs/protein.db"
 VARIABLE = "PROTEIN_STORE"
@@ -70,31 +66,6 @@ def find(store: Store, name: str | None) -> SweepRecord:
     if name not in sweeps:
         raise UsageError(f"there is no sweep '{name}'{nearest(name, sweeps)}")
     return sweeps[name]
-
-
-def choose(trials: Sequence[TrialRecord], sweep: str, under: str | None) -> TrialRecord:
-    """Returns the complete trial of the best score, of equal ones the cheapest, that cost at most `under`.
-
-    Raises:
-        UsageError: there is none, or `under` is not a duration.
-    """
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-    if not complete:
-        raise UsageError(f"sweep '{sweep}' has no complete trial yet; give it more time with protein sweep")
-    if under is None:
-        best = pareto.best_under(complete)
-        assert best is not None
-        return best
-    seconds = parse_duration(under, "--under")
-    found = pareto.best_under(complete, seconds)
-    if found is None:
-        cheapest = min(trial.cost_seconds for trial in complete)
-        up = format_duration(math.ceil(cheapest) if cheapest >= 10 else math.ceil(cheapest * 100) / 100)
-        raise UsageError(
-            f"no trial of sweep '{sweep}' cost {text.seconds(seconds)} or less; the cheapest took"
-            f" {text.seconds(cheapest)}, so give --under {up} or more"
-        )
-    return found
 
 
 def store_words(given: str | None) -> list[str]:

@@ -20,6 +20,7 @@ from protein.cli.arguments import Sweep
 from protein.cli.devices import require_device
 from protein.cli.output import writing
 from protein.cli.parse import Command
+from protein.cli.recommended import recommendation
 from protein.cli.signals import caught
 from protein.config.layers import Layers, display_path, flatten
 from protein.config.resolve import file_name, find_env, load, make_space, start_params
@@ -268,8 +269,8 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     except UsageError as error:  # the results are in the store; a picture is no reason to fail
         console.print(f"\nno plot: {error}", soft_wrap=True)
     train = ["protein", "train", "--env", spec.env, "--from", spec.name, *stores.store_words(arguments.store)]
+    best = recommendation(status.sweep, trials).best
     console.print(
-        f"train the best config (score {text.score(front[-1].score)} in {text.seconds(front[-1].cost_seconds)}):\n"
-        f"  {shlex.join(train)}",
+        f"train the best config (trial {best.trial.number}, expected {best.phrase()}):\n  {shlex.join(train)}",
         soft_wrap=True,
     )

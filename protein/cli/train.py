@@ -16,6 +16,7 @@ from protein.cli.arguments import Train
 from protein.cli.devices import require_device
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
+from protein.cli.recommended import recommendation
 from protein.cli.signals import caught
 from protein.config.layers import flatten
 from protein.config.resolve import file_name, find_env, load
@@ -116,17 +117,16 @@ def _config(arguments: Train, values: Mapping[str, Any], console: Console) -> Ru
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.from_)
-        trial = stores.choose(store.trials(sweep.id), sweep.spec.name, arguments.under)
+        choice = recommendation(sweep, store.trials(sweep.id), arguments.under).chosen
     if arguments.environment not in (None, sweep.spec.env):
         raise UsageError(
             f"--env {arguments.environment} contradicts --from {sweep.spec.name}, a sweep of '{sweep.spec.env}';"
             " drop --env or name another sweep"
         )
     env = find_env(sweep.spec.env, None, known)
+    trial = choice.trial
     console.print(
-        f"trial {trial.number} of sweep '{sweep.spec.name}': score {text.score(trial.score)}"
-        f" in {text.seconds(trial.cost_seconds)}",
-        soft_wrap=True,
+        f"trial {trial.number} of sweep '{sweep.spec.name}', {choice.name}: expected {choice.phrase()}", soft_wrap=True
     )
     source = f"trial {trial.number} of sweep '{sweep.spec.name}'"
     return load(env, stored=stored_values(sweep, trial), stored_source=source, flags=values).run_config()

@@ -74,8 +74,8 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
         "state": str(record.state),
         "reason": record.reason,
         "origin": record.origin,
-        "predicted_score": _estimate(record.predicted_score),
-        "predicted_cost_seconds": _estimate(record.predicted_cost_seconds),
+        "predicted_score": estimate(record.predicted_score),
+        "predicted_cost_seconds": estimate(record.predicted_cost_seconds),
         "suggest_seconds": record.suggest_seconds,
         "timings": dict(record.timings),
         "metrics": dict(record.metrics),
@@ -89,5 +89,5 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
     return values
 
 
-def _estimate(value: Estimate | None) -> dict[str, float] | None:
+def estimate(value: Estimate | None) -> dict[str, float] | None:
     return None if value is None else dataclasses.asdict(value)

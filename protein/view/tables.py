@@ -17,6 +17,7 @@ from protein.view import data, text
 
 if TYPE_CHECKING:
     from envs_c import EnvSpec
+    from protein.recommend import Contender
 
 GAP = 2  # characters between columns
 FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe
@@ -93,6 +94,24 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
     )
 
 
+def answers(
+    names: Sequence[str], contenders: "Sequence[Contender]", runs: Sequence[Sequence[TrialRecord]], width: int
+) -> Table:
+    """What a sweep recommends: for each answer a config, what is expected of it, and what its runs gave."""
+    numbers = [", ".join(str(trial.number) for trial in trials) for trials in runs]
+    measured = [", ".join(text.score(trial.score) for trial in trials) for trials in runs]
+    return _fitted(
+        width,
+        _Column("", names, keep=9),
+        _Column("score", [text.score(c.score.value) for c in contenders], right=True, keep=9),
+        _Column("80 % interval", [text.interval(c.score) for c in contenders], right=True, keep=7),
+        _Column("cost", [text.seconds(c.expected_cost_seconds) for c in contenders], right=True, keep=8),
+        _Column("runs", [str(c.runs) for c in contenders], right=True, keep=4),
+        _Column("trial", numbers, right=True, keep=6),
+        _Column("measured", measured, right=True, keep=5),
+    )
+
+
 def _limit(score: float) -> str:
     return f"{score:g}" if abs(score) < 1e5 else text.count(round(score))
 
@@ -137,8 +156,12 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
     facts.add_row("  predicted", text.estimate(record.predicted_score))
+    if error := text.score_error(record):
+        facts.add_row("  off by", error)
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
     facts.add_row("  predicted", text.estimate_seconds(record.predicted_cost_seconds))
+    if error := text.cost_error(record):
+        facts.add_row("  off by", error)
     facts.add_row("steps", f"{record.steps:,}")
     facts.add_row("suggested in", text.seconds(record.suggest_seconds))
     for name, value in record.timings.items():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from protein.calibration import MAX_Z, Quantity, z_score
 from protein.types import INTERRUPTED, Estimate, Measurement, ParamValue, TrialRecord, TrialState
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -53,7 +54,12 @@ def estimate(value: Estimate | None) -> str:
     """Returns a predicted score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
     if value is None:
         return MISSING
-    return f"{score(value.value)} ({score(value.low)} to {score(value.high)})"
+    return f"{score(value.value)} ({interval(value)})"
+
+
+def interval(value: Estimate) -> str:
+    """Returns the 80 % interval of a score: `16.00 to 19.50`."""
+    return f"{score(value.low)} to {score(value.high)}"
 
 
 def estimate_seconds(value: Estimate | None) -> str:
@@ -61,6 +67,28 @@ def estimate_seconds(value: Estimate | None) -> str:
     if value is None:
         return MISSING
     return f"{seconds(value.value)} ({seconds(value.low)} to {seconds(value.high)})"
+
+
+def score_error(trial: TrialRecord) -> str:
+    """Returns by how much a trial's score missed its prediction, `-1.20 (0.4 sd)`; "" where that cannot be said."""
+    if trial.state is not TrialState.COMPLETE or trial.score is None or trial.predicted_score is None:
+        return ""  # a trial that was stopped early was predicted as if it were not
+    gap = trial.score - trial.predicted_score.value
+    return f"{'-' if gap < 0 else '+'}{score(abs(gap))} ({_deviations(trial.predicted_score, trial.score, 'score')})"
+
+
+def cost_error(trial: TrialRecord) -> str:
+    """Returns by how much a trial's cost missed its prediction, `+12% (0.4 sd)`; "" where that cannot be said."""
+    guess = trial.predicted_cost_seconds
+    if trial.state is not TrialState.COMPLETE or guess is None or guess.value <= 0:
+        return ""
+    share = trial.cost_seconds / guess.value - 1.0
+    return f"{share:+.0%} ({_deviations(guess, trial.cost_seconds, 'cost')})"
+
+
+def _deviations(predicted: Estimate, measured: float, quantity: Quantity) -> str:
+    z = abs(z_score(predicted, measured, quantity))
+    return f"{z:.1f} sd" if z < MAX_Z else f"over {MAX_Z:.0f} sd"
 
 
 def sparkline(curve: Sequence[Measurement], width: int) -> str:
@@ -102,10 +130,14 @@ def outcome_line(trial: TrialRecord) -> str:
         result = f"score {score(trial.score)}"
         if trial.predicted_score is not None:
             guess = trial.predicted_score
-            result += f" (predicted {score(guess.value)}, {score(guess.low)} to {score(guess.high)})"
+            error = score_error(trial)
+            missed = f", off by {error}" if error else ""
+            result += f", predicted {score(guess.value)} [{score(guess.low)}, {score(guess.high)}]{missed},"
         result += f" in {seconds(trial.cost_seconds)}"
         if trial.predicted_cost_seconds is not None:
-            result += f" (predicted {seconds(trial.predicted_cost_seconds.value)})"
+            error = cost_error(trial)
+            missed = f", off by {error}" if error else ""
+            result += f", predicted {seconds(trial.predicted_cost_seconds.value)}{missed}"
         if trial.state is TrialState.PRUNED:
             result += f", {trial.reason or 'stopped early'}"
     return " ".join(f"trial {trial.number}: {result}; {trial.origin}".split())
