@@ -93,6 +93,7 @@ class ScoreModel:
     process: GaussianProcess
     trend: float
     center: float  # of the trials on the cost parameter's coordinate: where the line crosses z = 0
+    sees_unfinished: bool  # whether the last input is the share of a run that was still to come when it was scored
 
     @classmethod
     def fit(
@@ -103,30 +104,50 @@ class ScoreModel:
         *,
         trend: float = 0.0,
         log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
+        unfinished: Array | None = None,
+        scale: ScoreScale | None = None,
     ) -> "ScoreModel":
-        """Fits to `n >= 1` points and finite scores; `log_noise` is the prior (mean, sd) of the log noise variance."""
-        scale = ScoreScale.of(scores)
+        """Fits to `n >= 1` points and finite scores.
+
+        Args:
+            space: the space.
+            x_unit: `n x d`, the cost parameter at what was reached.
+            scores: `n`.
+            trend: slope of the prior mean of z over the cost parameter's range.
+            log_noise: prior (mean, sd) of the log noise variance.
+            unfinished: `n`, the share of each run that was still to come when it was scored; None: all were finished.
+            scale: between scores and z; None: that of these scores.
+        """
+        scale = scale or ScoreScale.of(scores)
+        sees_unfinished = unfinished is not None and bool(np.any(unfinished > 0.0))
         prior = Prior(
             log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
         )
-        features = space.features(x_unit)
+        features, groups = space.features(x_unit), list(space.feature_groups())
+        if sees_unfinished:
+            assert unfinished is not None
+            features, groups = np.column_stack([features, unfinished]), [*groups, max(groups) + 1]
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
         z = scale.to_z(scores) - trend * (coordinate - center)
-        return cls(space, scale, fit(features, z, space.feature_groups(), prior), trend, center)
+        return cls(space, scale, fit(features, z, groups, prior), trend, center, sees_unfinished)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
-        """Returns mu and sd of z without noise, `m` each."""
-        mean, sd = self.process.predict(self.space.features(x_unit))
+        """Returns mu and sd of z without noise, `m` each, of runs to their end."""
+        mean, sd = self.process.predict(self._features(x_unit))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
 
     def believe(self, x_unit: Array) -> "ScoreModel":
         """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""
-        features = self.space.features(x_unit)
+        features = self._features(x_unit)
         mean, _ = self.process.predict(features)
         return dataclasses.replace(self, process=self.process.condition(features, mean))
+
+    def _features(self, x_unit: Array) -> Array:
+        features = self.space.features(x_unit)
+        return np.column_stack([features, np.zeros(len(features))]) if self.sees_unfinished else features
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -37,6 +37,32 @@ def test_steps_outside_the_range_count_as_its_ends() -> None:
         np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
 
 
+def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Observation:
+    num = len(scores)
+    curve = tuple(
+        Measurement(steps=steps * (i + 1) // num, elapsed_seconds=cost * (i + 1) / num, score=score)
+        for i, score in enumerate(scores)
+    )
+    params = {"rate": 0.01, "steps": steps}
+    return Observation(params=params, state=TrialState.COMPLETE, score=9.0, cost_seconds=cost, curve=curve)
+
+
+def test_curves_give_points_at_the_steps_reached_of_the_dearest_trials_first() -> None:
+    cheap, dear = with_curve(2_000, 1.0, (0.1, 0.2, 0.3, 0.4)), with_curve(400_000, 50.0, (None, 6.0, 7.0, 8.0))
+    known = Known.of(SPACE, [cheap, dear], [], max_curve_points=10)
+    assert known.curve_scores.tolist() == [6.0, 0.2], "None is no score, and below 1,000 steps is outside the space"
+    assert known.curve_unfinished.tolist() == [0.5, 0.5]
+    reached = [SPACE.to_unit({"rate": 0.01, "steps": steps}) for steps in (200_000, 1_000)]
+    np.testing.assert_allclose(known.x_curve, reached, atol=1e-9)
+    assert Known.of(SPACE, [cheap, dear], [], max_curve_points=1).curve_scores.tolist() == [6.0]
+    assert Known.of(SPACE, [cheap, dear], []).x_curve.shape == (0, 2)
+
+
+def test_a_trial_stopped_early_is_known_to_be_unfinished() -> None:
+    known = Known.of(SPACE, [stopped_at(50_000), with_curve(2_000, 1.0, (0.5,))], [])
+    assert sorted(known.unfinished.tolist()) == [0.0, 0.9]
+
+
 def test_a_predicted_score_stays_near_what_was_seen() -> None:
     space = Space([Integer("arm", 0, 40)])
     history = []

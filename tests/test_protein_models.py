@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protein.gp import Array
 from protein.models import CostModel, FailureModel, ScoreModel, ScoreScale
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Integer, Space
@@ -71,6 +72,27 @@ def test_the_score_model_predicts_and_believes() -> None:
     believed_mean, believed_sd = model.believe(new[:3]).predict(new)
     assert believed_mean == pytest.approx(mean, abs=0.05)
     assert (believed_sd[:3] < sd[:3]).all()
+
+
+def test_points_on_the_way_are_not_taken_for_results_where_a_schedule_makes_them_worse() -> None:
+    rng = np.random.default_rng(0)
+    ends, ways = SPACE.sample(25, rng), SPACE.sample(50, rng)
+
+    def truth(x: Array) -> Array:
+        return np.asarray(10.0 * np.sin(3.0 * x[:, 0]) + 4.0 * x[:, 1])
+
+    x = np.concatenate([ends, ways])
+    unfinished = np.concatenate([np.zeros(25), np.full(50, 0.5)])
+    scores = truth(x) - 8.0 * unfinished  # half way through a run everything scores four points less
+    new = SPACE.sample(100, rng)
+
+    def error(model: ScoreModel) -> float:
+        predicted = np.array([model.scale.to_score(float(m)) for m in model.predict(new)[0]])
+        return float(np.mean(np.abs(predicted - truth(new))))
+
+    told = error(ScoreModel.fit(SPACE, x, scores, unfinished=unfinished))
+    assert told < 0.3 * error(ScoreModel.fit(SPACE, x, scores)), "taken for results they mislead"
+    assert told < error(ScoreModel.fit(SPACE, ends, truth(ends))) * 1.1, "and told apart they do no harm"
 
 
 def test_more_steps_are_expected_to_help_until_the_data_say_otherwise() -> None:

@@ -7,8 +7,10 @@ Notation
 Interrupted trials are left out of everything: they were cut off from outside, say nothing about their params and may be
 suggested again. So are trials that the space cannot read (it was changed since).
 
-A trial that was stopped at its cost cap counts as one that asked for the steps it reached: that is what its score and
-its cost belong to. (A schedule that it did not get to finish makes the score a little low.)
+A trial that was stopped early counts as one that asked for the steps it reached: that is what its score and its cost
+belong to. So do points of every trial's curve on the way. With a schedule over the run such a score is not what a run
+of so many steps would give, so each carries the share of its run that was still to come, `unfinished`, and the score
+model learns from the data whether that matters.
 """
 
 import dataclasses
@@ -25,6 +27,7 @@ from protein.space import Space
 from protein.types import INTERRUPTED, Observation, Params, TrialState
 
 T = TypeVar("T")
+_CURVE_SHARES = (0.25, 0.5)  # of the run, at which a point of its curve is taken
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,11 @@ class Known:
 
     x_scored: Array  # trials that gave a score ...
     scores: Array
-    costs: Array  # ... and their cost in seconds
+    costs: Array  # ... their cost in seconds ...
+    unfinished: Array  # ... and the share of the run that they did not come to, 0 for those that ran to their end
+    x_curve: Array  # points of those trials' curves, `k x d`: the params with the steps of the point ...
+    curve_scores: Array  # ... their scores ...
+    curve_unfinished: Array  # ... and the share of the run that was still to come
     x_tried: Array  # the scored and the failed ones
     ok: NDArray[np.bool_]  # which of those gave a score
     x_running: Array
@@ -42,8 +49,10 @@ class Known:
     spent_seconds: float
 
     @classmethod
-    def of(cls, space: Space, history: Sequence[Observation], running: Sequence[Params]) -> "Known":
-        """Reads a sweep's finished and running trials."""
+    def of(
+        cls, space: Space, history: Sequence[Observation], running: Sequence[Params], *, max_curve_points: int = 0
+    ) -> "Known":
+        """Reads a sweep's finished and running trials, and of their curves at most so many points."""
         finished = [o for o in history if o.reason != INTERRUPTED]
         _, x_asked = _readable(space, finished, [o.params for o in finished])
         finished, x_finished = _readable(space, finished, [_reached(space, o) for o in finished])
@@ -55,10 +64,15 @@ class Known:
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
         ok = np.array([_has_score(o) for o in finished], dtype=bool)
         scored = [o for o in finished if _has_score(o)]
+        x_curve, curve_scores, curve_unfinished = _curve_points(space, scored, x_tried[ok], max_curve_points)
         return cls(
             x_scored=x_tried[ok],
             scores=np.array([_score(o) for o in scored]),
             costs=np.array([o.cost_seconds for o in scored]),
+            unfinished=np.array([_unfinished(space, o) for o in scored]),
+            x_curve=x_curve,
+            curve_scores=curve_scores,
+            curve_unfinished=curve_unfinished,
             x_tried=x_tried,
             ok=ok,
             x_running=x_running,
@@ -105,6 +119,40 @@ def _reached(space: Space, observation: Observation) -> Params:
     if isinstance(asked, str) or asked is None or low is None:
         return observation.params
     return {**observation.params, name: max(low, min(asked, observation.curve[-1].steps))}
+
+
+def _unfinished(space: Space, observation: Observation) -> float:
+    """The share of the steps asked for that the trial did not come to, in [0, 1]."""
+    if observation.state is not TrialState.PRUNED or space.cost_parameter is None or not observation.curve:
+        return 0.0
+    asked = float(observation.params[space.cost_parameter])
+    return min(max(1.0 - observation.curve[-1].steps / asked, 0.0), 1.0) if asked > 0 else 0.0
+
+
+def _curve_points(
+    space: Space, trials: Sequence[Observation], x_unit: Array, max_points: int
+) -> tuple[Array, Array, Array]:
+    """Returns points of n trials' curves, of the dearest trials first: x `k x d`, scores and unfinished shares, `k`."""
+    index = space.cost_index
+    low = None if index is None else getattr(space.parameters[index], "low", None)
+    found: list[tuple[Array, float, float]] = []
+    for i in sorted(range(len(trials)), key=lambda i: (-trials[i].cost_seconds, i)):
+        if index is None or low is None or len(found) >= max_points:
+            break
+        asked = float(trials[i].params[space.names[index]])
+        for share in _CURVE_SHARES:
+            point = min(trials[i].curve, key=lambda point: abs(point.steps - share * asked), default=None)
+            if point is None or point.score is None or abs(point.steps - share * asked) > 0.1 * asked:
+                continue
+            if point.steps >= low:
+                x = x_unit[i].copy()
+                x[index] = space.parameters[index].encode(np.array([point.steps]))[0]
+                found.append((x, point.score, 1.0 - point.steps / asked))
+    found = found[:max_points]
+    if not found:
+        return np.empty((0, space.num_dims)), np.empty(0), np.empty(0)
+    x, scores, unfinished = (np.array(column) for column in zip(*found, strict=True))
+    return x, scores, unfinished
 
 
 def _has_score(observation: Observation) -> bool:

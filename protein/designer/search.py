@@ -11,7 +11,7 @@ from protein.designer.candidates import ladders, neighbours, spread
 from protein.designer.known import Known
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import FailureModel, ScoreModel
+from protein.models import FailureModel, ScoreModel, ScoreScale
 from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
 from protein.types import Estimate
@@ -52,8 +52,10 @@ class Search:
         self._cost = allowance.model
         self._score = ScoreModel.fit(
             space,
-            known.x_scored,
-            known.scores,
+            np.concatenate([known.x_scored, known.x_curve]),
+            np.concatenate([known.scores, known.curve_scores]),
+            unfinished=np.concatenate([known.unfinished, known.curve_unfinished]),
+            scale=ScoreScale.of(known.scores),
             trend=recipe.cost_trend,
             log_noise=recipe.log_noise,
         )

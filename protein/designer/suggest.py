@@ -86,7 +86,7 @@ class ProteinDesigner:
         """See `protein.ports.Designer`."""
         # Overflow in a far tail is expected and handled where it matters; a warning would be noise in the user's log.
         with single_thread(), np.errstate(all="ignore"):
-            known = Known.of(self._space, history, running)
+            known = Known.of(self._space, history, running, max_curve_points=self._recipe.max_curve_points)
             if remaining_seconds is not None and remaining_seconds <= 0:
                 return None
             if self._start is not None and known.num_trials == 0:
