@@ -91,15 +91,11 @@ class Protein:
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
         to cost is set aside.
         """
-        remaining = None
-        if self._budget_seconds is not None:
-            expected = sum(s.predicted_cost_seconds.value for s in self._pending if s.predicted_cost_seconds)
-            remaining = self._budget_seconds - self.spent_seconds - expected
         number = len(self._observations) + len(self._pending)
         suggestion = self._designer.suggest(
             [self._inward(observation) for observation in self._observations],
             [pending.params for pending in self._pending],
-            remaining_seconds=remaining,
+            remaining_seconds=self._remaining_seconds(),
             max_trial_seconds=self._max_trial_seconds,
             seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]),
         )
@@ -114,42 +110,83 @@ class Protein:
         self._pending.append(suggestion)
         return suggestion
 
+    def should_stop(self, params: Params, curve: Sequence[tuple[int, float, float | None]]) -> str | None:
+        """Returns why a running trial is not worth finishing, or None: ask at each new point of its learning curve.
+
+        End the trial on a reason, and tell it with `observe(params, stopped=reason, score=..., cost_seconds=..., ...)`.
+
+        Args:
+            params: the trial's config.
+            curve: its points so far, each (steps, cost_seconds, score), a score of None where there is none yet. Steps
+                must be proportional to the space's cost parameter; without one, all trials make equally many.
+
+        Raises:
+            UsageError: a number that is not finite.
+            SpaceError: the params are not a point of the space.
+        """
+        self._space.validate(params)
+        try:
+            points = _curve(curve, self._sign)
+        except ValueError as error:
+            raise UsageError(f"{error}; give None where there is no score yet") from error
+        return self._designer.should_stop(
+            [self._inward(observation) for observation in self._observations],
+            [pending.params for pending in self._pending if dict(pending.params) != dict(params)],
+            params,
+            points,
+            remaining_seconds=self._remaining_seconds(),
+            seed=self._seed,
+        )
+
     def observe(
         self,
         params: Params,
         *,
         cost_seconds: float,
         score: float | None = None,
-        curve: Sequence[tuple[int, float, float]] = (),
+        curve: Sequence[tuple[int, float, float | None]] = (),
         failed: str = "",
+        stopped: str = "",
     ) -> None:
         """Tells how a trial went; `params` need not be a suggestion.
 
         Args:
             params: the config, one value for each parameter of the space.
             cost_seconds: what it cost, 0 or more.
-            score: its result; None only with `failed`.
-            curve: points on the way there, each (steps, cost_seconds, score).
+            score: its result; None only with `failed` or `stopped`.
+            curve: points on the way there, each (steps, cost_seconds, score), a score of None where there was none yet.
             failed: why it has no result, such as "diverged"; its cost counts all the same.
+            stopped: why it was ended before its end, such as what `should_stop` said; `score` is then the last one that
+                it had, if it had one.
 
         Raises:
-            UsageError: neither or both of `score` and `failed`, or a number that is not finite.
+            UsageError: neither or both of `score` and `failed`, both of `failed` and `stopped`, or a number that is not
+                finite.
             SpaceError: the params are not a point of the space.
         """
-        if (score is None) == (not failed):
+        if failed and stopped:
+            raise UsageError(f"a trial has either failed or was stopped, got failed={failed!r} and stopped={stopped!r}")
+        if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
+        state = TrialState.FAILED if failed else TrialState.PRUNED if stopped else TrialState.COMPLETE
         try:
             observation = Observation(
                 params=dict(params),
-                state=TrialState.FAILED if failed else TrialState.COMPLETE,
+                state=state,
                 score=score,
                 cost_seconds=cost_seconds,
-                curve=tuple(Measurement(steps=s, elapsed_seconds=c, score=v) for s, c, v in curve),
-                reason=failed,
+                curve=_curve(curve),
+                reason=failed or stopped,
             )
         except ValueError as error:
             raise UsageError(f"{error}; tell a trial that gave no number with failed='...'") from error
         self._add(observation)
+
+    def _remaining_seconds(self) -> float | None:
+        if self._budget_seconds is None:
+            return None
+        expected = sum(s.predicted_cost_seconds.value for s in self._pending if s.predicted_cost_seconds)
+        return self._budget_seconds - self.spent_seconds - expected
 
     def _add(self, observation: Observation) -> None:
         self._space.validate(observation.params)
@@ -183,3 +220,11 @@ class Protein:
         if estimate is None or self._sign > 0:
             return estimate
         return Estimate(value=-estimate.value, low=-estimate.high, high=-estimate.low)
+
+
+def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:
+    """Returns curve points as measurements, their scores times `sign`."""
+    return tuple(
+        Measurement(steps=steps, elapsed_seconds=seconds, score=None if score is None else sign * score)
+        for steps, seconds, score in points
+    )

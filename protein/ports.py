@@ -47,6 +47,28 @@ class Designer(Protocol):
         """
         ...
 
+    def should_stop(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        params: Params,
+        curve: Sequence[Measurement],
+        *,
+        remaining_seconds: float | None,
+        seed: int,
+    ) -> str | None:
+        """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
+
+        Args:
+            history: finished trials, oldest first.
+            running: params of the other trials that run.
+            params: those of the trial in question.
+            curve: its points so far.
+            remaining_seconds: as for `suggest`; None: no budget.
+            seed: the only source of randomness; the same at every point of one trial.
+        """
+        ...
+
 
 class Store(Protocol):
     """Keeps every fact. One public method is one transaction; all times are the store's, in UTC.
@@ -149,7 +171,17 @@ class Backend(Protocol):
         ...
 
     def stop(self, trial: Trial, reason: str) -> None:
-        """Ends a trial early; its `Finished` (FAILED, with this reason) comes from a later poll."""
+        """Cuts a trial off; its `Finished` (FAILED, with this reason) comes from a later poll.
+
+        A trial that is being ended already, and one that has ended by itself in the meantime, keep their own end.
+        """
+        ...
+
+    def prune(self, trial: Trial, reason: str) -> None:
+        """Ends a hopeless trial as `stop` does, but what it gave counts: PRUNED, with the last score of its curve.
+
+        Its cost is what it has spent until it ended. A trial that says itself that it failed, FAILED as ever.
+        """
         ...
 
     def close(self) -> None:

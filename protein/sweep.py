@@ -6,24 +6,21 @@ running then are FAILED as interrupted, their cost counts once, and the designer
 Costs are seconds of training on each trial's own clock, summed over trials; time that the sweep was down costs nothing.
 """
 
-import copy
 import dataclasses
 import math
-import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import Protocol, TypeVar
 
 from protein import provenance
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
+from protein.job import trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
-from protein.types import INTERRUPTED, Params, SweepRecord, Trial, TrialRecord, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, Observation, SweepRecord, Trial, TrialRecord, TrialState
 
 POLL_SECONDS = 0.25
 LEASE_SECONDS = 120.0
@@ -115,7 +112,7 @@ def run_sweep(
 
 def require_a_finished_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
     """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
-    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps]
+    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
         return
 
@@ -130,36 +127,6 @@ def require_a_finished_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], 
         f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
         f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
     )
-
-
-def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
-    """Returns the seeds of the suggestion and of the training for one trial of a sweep, both in [0, 2^31)."""
-    suggest, train = np.random.SeedSequence([sweep_seed, number]).generate_state(2)
-    return int(suggest) >> 1, int(train) >> 1
-
-
-def trial_config(
-    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None
-) -> dict[str, Any]:
-    """Returns a sweep's run config with one trial's dotted params, seed and limits put in."""
-    result: dict[str, Any] = copy.deepcopy(dict(config))
-    for name, value in params.items():
-        *sections, key = name.split(".")
-        section = result
-        for part in sections:
-            section = section[part]
-        section[key] = value
-    train = result["train"]
-    train["seed"] = seed
-    train["threads"] = train["threads"] or threads
-    if max_seconds is not None:
-        train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
-    return result
-
-
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use, which a scheduler may have limited."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Loop:
@@ -189,6 +156,7 @@ class _Loop:
         self._running: dict[int, Trial] = {}  # by number
         self._renewed: dict[int, float] = {}  # by number, on the monotonic clock
         self._caps: dict[int, float | None] = {}  # by number
+        self._ending: set[int] = set()  # numbers of running trials that were told to end as hopeless
         self._failures_in_a_row = 0
         self._hopeless: ProteinError | None = None  # why it makes no sense to start another trial
 
@@ -254,7 +222,7 @@ class _Loop:
         suggest_seed, train_seed = trial_seed(self._sweep.spec.seed, number)
         began = time.monotonic()
         suggestion = self._designer.suggest(
-            [trial.observation() for trial in self._records.values() if trial.state.finished],
+            self._history(),
             [trial.params for trial in self._running.values()],
             remaining_seconds=remaining,
             max_trial_seconds=self._settings.trial_cap_seconds(),
@@ -326,6 +294,9 @@ class _Loop:
         self._listener.started(self._records[trial.number])
         return True
 
+    def _history(self) -> list[Observation]:
+        return [trial.observation() for trial in self._records.values() if trial.state.finished]
+
     def _remaining_seconds(self) -> float | None:
         """Returns the budget left after all that was spent and all that running trials are expected to spend yet."""
         budget = self._settings.max_cost_seconds
@@ -352,6 +323,25 @@ class _Loop:
             self._records[number] = dataclasses.replace(
                 record, curve=record.curve + event.measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
             )
+            self._end_if_hopeless(self._records[number])
+
+    def _end_if_hopeless(self, record: TrialRecord) -> None:
+        """Asks the designer about a trial that has reported, unless it has been told to end already."""
+        if record.number in self._ending or self._stop.is_set():
+            return
+        began = time.monotonic()
+        reason = self._designer.should_stop(
+            self._history(),
+            [trial.params for number, trial in self._running.items() if number != record.number],
+            record.params,
+            record.curve,
+            remaining_seconds=self._remaining_seconds(),
+            seed=trial_seed(self._sweep.spec.seed, record.number)[0],
+        )
+        self._engine_seconds += time.monotonic() - began
+        if reason is not None:
+            self._ending.add(record.number)
+            self._backend.prune(self._running[record.number], f"{STOPPED_EARLY}: {reason}")
 
     def _on_finished(self, event: Finished) -> None:
         trial, outcome = event.trial, event.outcome
@@ -362,6 +352,7 @@ class _Loop:
             outcome = dataclasses.replace(outcome, reason=INTERRUPTED)
         self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
         del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
+        self._ending.discard(trial.number)
         record = dataclasses.replace(
             self._records[trial.number],
             state=outcome.state,

@@ -32,6 +32,8 @@ class TrialState(StrEnum):
 # A FAILED trial with this reason was cut off from outside (Ctrl-C, `kill -9`, power): its cost counts,
 # but it says nothing about its params, so neither the models nor the failure model may learn from it.
 INTERRUPTED = "interrupted"
+# What the reason of a PRUNED trial begins with that was stopped as hopeless; any other PRUNED one reached its cost cap.
+STOPPED_EARLY = "stopped early"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +90,7 @@ class Observation:
     score: float | None
     cost_seconds: float
     curve: tuple[Measurement, ...] = ()
-    reason: str = ""  # why it FAILED ("" otherwise)
+    reason: str = ""  # why it FAILED or was PRUNED ("" otherwise)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
@@ -213,6 +215,11 @@ class TrialRecord:
             curve=self.curve,
             reason=self.reason,
         )
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether it was stopped as hopeless; a PRUNED trial that was not reached its cost cap."""
+        return self.state is TrialState.PRUNED and self.reason.startswith(STOPPED_EARLY)
 
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artefact of a kind, if there is one."""

@@ -1,8 +1,10 @@
 """A small but real sweep for tests: real store, real trial processes, a space that says what a trial scores and costs.
 
-Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR]`.
+Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR [dies]]`.
 """
 
+import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -10,11 +12,11 @@ from pathlib import Path
 import storage
 from protein import provenance
 from protein.backends.local import LocalBackend
-from protein.designer import make_designer
-from protein.ports import Store
+from protein.designer import RandomDesigner, make_designer
+from protein.ports import Designer, Store
 from protein.space import Float, Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
-from protein.types import SweepRecord, SweepSpec, TrialRecord
+from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialRecord
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
@@ -60,6 +62,21 @@ def sweep_spec(*, name: str = "s", seed: int = 0, **train: object) -> SweepSpec:
     )
 
 
+class StopAtTheFirstPoint(RandomDesigner):
+    """Holds every trial that was asked for a score below 0.5 for hopeless as soon as its curve begins."""
+
+    def should_stop(self, history: object, running: object, params: Params, curve: object, **_: object) -> str | None:
+        return "it was asked for little" if float(params["train.score"]) < 0.5 else None
+
+
+class DieOnPruning(LocalBackend):
+    """Kills the sweep's own process as soon as a trial has been told to end."""
+
+    def prune(self, trial: Trial, reason: str) -> None:
+        super().prune(trial, reason)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def find_or_create(store: Store, spec: SweepSpec, budget_seconds: float | None = BUDGET_SECONDS) -> SweepRecord:
     return store.find_sweep(spec.name) or store.create_sweep(spec, budget_seconds)
 
@@ -72,15 +89,17 @@ def sweep(
     stop: threading.Event | None = None,
     budget_seconds: float | None = BUDGET_SECONDS,
     workers: int = 1,
+    designer: Designer | None = None,
+    backend: LocalBackend | None = None,
 ) -> SweepStatus:
     """Runs a sweep in `folder` to its end, or until `stop`."""
     store = storage.open_store(f"sqlite:///{folder}/protein.db")
     try:
         return run_sweep(
             find_or_create(store, spec or sweep_spec()),
-            designer=make_designer("random", space(), None),
+            designer=designer or make_designer("random", space(), None),
             store=store,
-            backend=LocalBackend(entry=TRIAL, preload=()),
+            backend=backend or LocalBackend(entry=TRIAL, preload=()),
             settings=LoopSettings(directory=folder / "trials", workers=workers, max_cost_seconds=budget_seconds),
             listener=listener or Lines(),
             stop=stop or threading.Event(),
@@ -90,4 +109,10 @@ def sweep(
 
 
 if __name__ == "__main__":
-    sweep(Path(sys.argv[1]), spec=sweep_spec(behaviour=sys.argv[2] if len(sys.argv) > 2 else "good", sleep=0.2))
+    dies = "dies" in sys.argv
+    sweep(
+        Path(sys.argv[1]),
+        spec=sweep_spec(behaviour=sys.argv[2] if len(sys.argv) > 2 else "good", sleep=0.2),
+        designer=StopAtTheFirstPoint(space(), None) if dies else None,
+        backend=DieOnPruning(entry=TRIAL, preload=()) if dies else None,
+    )

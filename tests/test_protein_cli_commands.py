@@ -142,7 +142,14 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     assert [sweep["name"] for sweep in listed] == ["pong", "other"]
     one = run.json("status pong --json")
     assert one == listed[0]
-    assert one["trials"] == {"running": 0, "complete": 4, "pruned": 1, "failed": 1, "interrupted": 1}
+    assert one["trials"] == {
+        "running": 0,
+        "complete": 4,
+        "pruned": 1,
+        "stopped_early": 0,
+        "failed": 1,
+        "interrupted": 1,
+    }
     assert (one["spent_seconds"], one["max_cost_seconds"], one["best"]["number"]) == (spent, 240.0, 1)
     assert listed[1]["max_cost_seconds"] is None
     assert re.search(r"^pong +pong +protein +7 +1 +0 +3m50s +4m00s +18.00 +40.0s", run("status"), re.MULTILINE)
@@ -365,7 +372,7 @@ def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled
 
 def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path, run: Run) -> None:
     text = run(sweep_command(filled, "--max-cost 3m"))
-    assert "sweep 'pong': 4 complete, 1 stopped early, 1 failed, 1 interrupted; 3m50s spent" in text
+    assert "sweep 'pong': 4 complete, 1 at the cost cap, 1 failed, 1 interrupted; 3m50s spent" in text
     assert re.search(
         r"train the best config \(trial 4, expected score 1\d.* in 1m00s\):\n  protein train --env pong --from pong\n",
         text,

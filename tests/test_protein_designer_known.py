@@ -31,6 +31,14 @@ def test_a_trial_stopped_at_its_cap_teaches_score_and_cost_at_the_steps_it_reach
     assert len(known.untried(asked)) == 0, "what was asked for was tried, too"
 
 
+def test_a_trial_stopped_before_its_first_score_did_not_fail_but_was_tried() -> None:
+    known = Known.of(SPACE, [stopped_at(50_000, score=None)], [])
+    assert (len(known.ok), len(known.x_tried), len(known.x_scored)) == (0, 0, 0)
+    assert (known.num_trials, known.spent_seconds) == (1, 10.0)
+    asked = SPACE.canonical(SPACE.to_unit({"rate": 0.01, "steps": 500_000})[None, :])
+    assert len(known.untried(asked)) == 0
+
+
 def test_steps_outside_the_range_count_as_its_ends() -> None:
     for reached, counted in ((10, 1_000), (900_000, 500_000)):
         known = Known.of(SPACE, [stopped_at(reached)], [])

@@ -16,9 +16,10 @@ import sweeping
 
 import storage
 from protein.errors import TrialFailed, TrialLost, UsageError
+from protein.job import trial_config, trial_seed
 from protein.owner import current_owner, dead_owners
-from protein.sweep import LoopSettings, trial_config, trial_seed
-from protein.types import INTERRUPTED, Suggestion, TrialRecord, TrialState
+from protein.sweep import LoopSettings
+from protein.types import INTERRUPTED, STOPPED_EARLY, Suggestion, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0
 
@@ -119,6 +120,34 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
         assert now.cost_seconds == (orphan.curve[-1].elapsed_seconds if orphan.curve else 0.0)
     assert len({trial.number for trial in after}) == len(after)
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
+
+
+def test_a_hopeless_trial_is_pruned_with_its_score_and_cost_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    spec, designer = sweeping.sweep_spec(behaviour="polite"), sweeping.StopAtTheFirstPoint(sweeping.space(), None)
+    status = sweeping.sweep(tmp_path, spec=spec, designer=designer)
+    trials = stored(tmp_path)
+    hopeless = [trial for trial in trials if trial.params["train.score"] < 0.5]
+    others = [trial for trial in trials if trial.params["train.score"] >= 0.5]
+    assert len(hopeless) > 1 and len(others) > 1
+    for trial in hopeless:
+        assert (trial.state, trial.reason) == (TrialState.PRUNED, f"{STOPPED_EARLY}: it was asked for little")
+        assert (trial.score, trial.cost_seconds, trial.steps) == (1.0, 0.25, 2)
+        assert trial.stopped_early
+    assert all(trial.state is TrialState.COMPLETE for trial in others)
+    assert hopeless[0].number < others[-1].number, "the sweep went on"
+    assert math.isclose(status.spent_seconds, 0.25 * len(hopeless) + sum(trial.cost_seconds for trial in others))
+
+
+def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) -> None:
+    script = str(Path(sweeping.__file__))
+    done = subprocess.run([sys.executable, script, str(tmp_path), "polite", "dies"], timeout=PATIENCE_SECONDS)
+    assert done.returncode == -signal.SIGKILL
+    cut = stored(tmp_path)[-1]
+    assert cut.state is TrialState.RUNNING
+    after = sweeping.sweep(tmp_path, designer=sweeping.StopAtTheFirstPoint(sweeping.space(), None)).trials
+    assert (after[cut.number].state, after[cut.number].reason) == (TrialState.FAILED, INTERRUPTED)
+    assert after[cut.number].cost_seconds == cut.curve[-1].elapsed_seconds
+    assert any(trial.state is TrialState.PRUNED for trial in after[cut.number + 1 :])
 
 
 @pytest.mark.parametrize("victim", ["trial", "server of trials"])

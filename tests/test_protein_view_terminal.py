@@ -14,7 +14,7 @@ from viewing import failed, many, running, status, sweep_record, trial
 
 from protein import pareto
 from protein.errors import UsageError
-from protein.types import INTERRUPTED, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, TrialState
 from protein.view import data, plots, tables, terminal
 from protein.view.progress import progress
 
@@ -48,7 +48,7 @@ def test_the_live_view_shows_budget_running_trials_front_and_best() -> None:
     text = "\n".join(lines)
     best = pareto.best_under(trials)
     assert best is not None
-    assert re.search(r"^pong: protein sweep of pong; \d+ complete, \d+ stopped early, \d+ failed$", lines[0])
+    assert re.search(r"^pong: protein sweep of pong; \d+ complete, \d+ at the cost cap, \d+ failed$", lines[0])
     assert re.search(r"of 1h00m spent, \d+m\d\ds left, done in about .* \(\d\d:\d\d\)$", lines[2])
     assert "▶ 20   3.00s of ~30.0s" in text
     assert "★" in text
@@ -153,7 +153,14 @@ def test_everything_about_a_trial_is_shown() -> None:
 def test_data_is_json_and_complete() -> None:
     trials = [*many(12), running(12), failed(13, 2.0, INTERRUPTED)]
     sweep = json.loads(json.dumps(data.sweep(sweep_record(), trials), allow_nan=False))
-    assert sweep["trials"] == {"running": 1, "complete": 10, "pruned": 1, "failed": 1, "interrupted": 1}
+    assert sweep["trials"] == {
+        "running": 1,
+        "complete": 10,
+        "pruned": 1,
+        "stopped_early": 0,
+        "failed": 1,
+        "interrupted": 1,
+    }
     assert sweep["spent_seconds"] == pytest.approx(math.fsum(record.cost_seconds for record in trials))
     assert data.sweep(sweep_record(), [])["best"] is None
     one = json.loads(json.dumps(data.trial(trials[9], curve=True), allow_nan=False))
@@ -168,6 +175,16 @@ def test_counts_keep_interrupted_apart_from_failed() -> None:
     trials.append(trial(4, 1.0, 1.0, state=TrialState.PRUNED))
     of = data.counts(trials)
     assert (of.complete, of.failed, of.interrupted, of.running, of.pruned, of.finished) == (1, 1, 1, 1, 1, 4)
+
+
+def test_hopeless_trials_are_told_apart_from_capped_ones() -> None:
+    hopeless = trial(0, 1.0, 1.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")
+    capped = trial(1, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
+    assert data.counts([hopeless, capped]).ends() == ["1 stopped early", "1 at the cost cap"]
+    assert [tables.state(record) for record in (hopeless, capped)] == ["stopped early", "at its cap"]
+    rows = shown(tables.trials([hopeless, capped], 200), 200)
+    assert rows[1].rstrip().endswith("stopped early: last of 20")
+    assert rows[2].rstrip().endswith(capped.origin)
 
 
 @pytest.mark.parametrize("num_trials", [1, 2, 60])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from viewing import curve, failed, many, running, trial
 
-from protein.types import INTERRUPTED, Measurement, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, Measurement, TrialState
 from protein.view import scatter, text
 
 
@@ -98,8 +98,10 @@ def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
         " +5% (0.2 sd); improving the front near 30 s"
     )
     assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; your own config"
-    stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost limit")
-    assert "in 1m00s, stopped at its cost limit;" in text.outcome_line(stopped)
+    stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
+    assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
+    hopeless = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")
+    assert "in 1m00s, stopped early: last of 20;" in text.outcome_line(hopeless)
     assert text.outcome_line(failed(5, 2.0, "diverged:\n  nan")).startswith(
         "trial 5: failed after 2.00s: diverged: nan;"
     )

@@ -98,7 +98,7 @@ def many(num_trials: int) -> list[TrialRecord]:
         if i % 7 == 5:
             trials.append(failed(i, cost / 2))
         elif i % 11 == 8:
-            reason = "stopped at its cost limit"
+            reason = "stopped at its cost cap"
             trials.append(trial(i, cost, score, state=TrialState.PRUNED, reason=reason))
         else:
             trials.append(trial(i, cost, score, predicted=i > 8))
@@ -133,7 +133,7 @@ STORED: tuple[tuple[float, float | None, TrialState, str], ...] = (
     (20.0, None, TrialState.FAILED, "diverged: loss is nan"),
     (25.0, 15.0, TrialState.COMPLETE, ""),
     (60.0, 18.0, TrialState.COMPLETE, ""),  # as good as number 1, and dearer
-    (70.0, 19.0, TrialState.PRUNED, "stopped at its cost limit"),
+    (70.0, 19.0, TrialState.PRUNED, "stopped at its cost cap"),
     (5.0, None, TrialState.FAILED, INTERRUPTED),
 )
 

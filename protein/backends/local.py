@@ -34,6 +34,7 @@ MAX_LOG_BYTES = 16 << 20  # what a trial prints beside its messages is kept up t
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
 PRELOAD = ("trainer.__main__", "trainer.run", "torch._dynamo")
+REACHED_CAP = "stopped at its cost cap"
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 
 
@@ -111,6 +112,12 @@ class LocalBackend:
         if process is not None and process.stop_reason is None:
             process.terminate(reason)
 
+    def prune(self, trial: Trial, reason: str) -> None:
+        process = self._running.get(trial.id)
+        if process is not None and process.stop_reason is None:
+            process.pruned = True
+            process.terminate(reason)
+
     def close(self) -> None:
         for process in list(self._running.values()):
             process.kill()
@@ -161,6 +168,7 @@ class _Process:
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
     started: float | None = None  # when its `start` message came: imports and building are done, training begins
     stop_reason: str | None = None  # why the sweep ended it; None: it ended by itself
+    pruned: bool = False  # the sweep ended it as hopeless
     kill_at: float | None = None
     next_memory_check: float = 0.0
     buffer: bytes = b""
@@ -168,6 +176,7 @@ class _Process:
     garbage: list[bytes] = dataclasses.field(default_factory=list)  # lines that are no messages, for the log
     fresh: list[Measurement] = dataclasses.field(default_factory=list)
     last: Measurement | None = None
+    last_score: float | None = None  # of its curve
     final: messages.Message | None = None  # its `result` or `failed` message
 
     @property
@@ -213,6 +222,7 @@ class _Process:
             point = messages.measurement(message)
             if point is not None and (self.last is None or point.elapsed_seconds >= self.last.elapsed_seconds):
                 self.last = point
+                self.last_score = self.last_score if point.score is None else point.score
                 self.fresh.append(point)
         elif message["event"] in ("result", "failed", "interrupted"):
             self.final = message
@@ -252,14 +262,19 @@ class _Process:
         if self.started is not None:  # seen from outside: the interpreter's start and the imports are in it
             timings["startup"] = self.started - self.spawned
         # A result that came while the trial was being stopped is a result: no finished trial is lost.
-        complete = final.get("event") == "result" and self.exitcode == 0 and score is not None
-        capped = final.get("stopped") == "max_seconds"
+        if final.get("event") == "result" and self.exitcode == 0 and score is not None:
+            capped = final.get("stopped") == "max_seconds"
+            state, reason = (TrialState.PRUNED, REACHED_CAP) if capped else (TrialState.COMPLETE, "")
+        elif self.pruned and final.get("event") != "failed":
+            state, reason, score = TrialState.PRUNED, self.stop_reason or "", self.last_score
+        else:
+            state, reason, score = TrialState.FAILED, self._failure(), None
         return Outcome(
-            state=(TrialState.PRUNED if capped else TrialState.COMPLETE) if complete else TrialState.FAILED,
-            score=score if complete else None,
+            state=state,
+            score=score,
             cost_seconds=self._cost_seconds(),
             steps=messages.steps(final) or (self.last.steps if self.last else 0),
-            reason=("stopped at its cost limit" if capped else "") if complete else self._failure(),
+            reason=reason,
             timings=timings,
             metrics=messages.numbers(final.get("metrics")),
         )
@@ -273,7 +288,7 @@ class _Process:
         return max(reported, time.monotonic() - self.started) if self.started is not None else reported
 
     def _failure(self) -> str:
-        if self.stop_reason is not None:
+        if self.stop_reason is not None and not self.pruned:
             return self.stop_reason
         final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":

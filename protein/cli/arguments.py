@@ -53,6 +53,8 @@ class Sweep(Stored):
     """protein (cost-aware Bayesian search) or random."""
     seed: Annotated[int | None, value_spec(int, "--seed"), _arg("INT", _OF_CONFIG)] = None
     """Source of the sweep's randomness."""
+    early_stopping: Annotated[bool | None, value_spec(bool, "--early-stopping"), _arg("True|False", _OF_CONFIG)] = None
+    """Stop trials whose learning curve shows that they will not come near the best."""
     config: _Config = None
     """A TOML file of your own, laid over configs/default.toml and the environment's."""
 

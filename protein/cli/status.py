@@ -46,8 +46,5 @@ def run(command: Command) -> int:
         head = f"\nbest: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
-    ends = data.counts(trials)
-    console.print(
-        f"\n{ends.complete} complete, {ends.pruned} stopped early, {ends.failed} failed, {ends.interrupted} interrupted"
-    )
+    console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
     return 0

@@ -26,7 +26,7 @@ from protein.config.layers import Layers, display_path, flatten
 from protein.config.resolve import file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.units import format_duration, parse_duration, parse_size
-from protein.designer import make_designer
+from protein.designer import Recipe, make_designer
 from protein.errors import ConfigError, UsageError
 from protein.ports import Store
 from protein.space import Space
@@ -50,7 +50,8 @@ def run(command: Command) -> int:
     spec, settings = _define(arguments, command.values)
     space = Space.from_dict(spec.space)
     start = {name: value for name, value in flatten(spec.config).items() if name in space.names}
-    designer = make_designer(spec.method, space, start, seed=spec.seed)
+    recipe = Recipe(early_stopping=settings.early_stopping)
+    designer = make_designer(spec.method, space, start, seed=spec.seed, recipe=recipe)
     _check_cap(arguments, budget, settings.max_trial_cost_seconds)
     console = tables.make_console()
     stop = threading.Event()
@@ -131,6 +132,7 @@ def _settings(arguments: Sweep, layers: Layers) -> SweepConfig:
         "workers": arguments.workers,
         "method": arguments.method,
         "seed": arguments.seed,
+        "early_stopping": arguments.early_stopping,
         "max_trial_cost_seconds": arguments.max_trial_cost
         and parse_duration(arguments.max_trial_cost, "--max-trial-cost"),
         "max_trial_memory_bytes": arguments.max_trial_memory
@@ -238,13 +240,7 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     """Prints the summary, draws the front, and prints the command that trains the best config."""
     spec, trials = status.sweep.spec, status.trials
     of = data.counts(trials)
-    ends = (
-        (of.complete, "complete"),
-        (of.pruned, "stopped early"),
-        (of.failed, "failed"),
-        (of.interrupted, "interrupted"),
-    )
-    counted = ", ".join(f"{number} {word}" for number, word in ends if number) or "none finished"
+    counted = ", ".join(of.ends()) or "none finished"
     console.print(Text(f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent", style="bold"))
     if status.elapsed_seconds > 0 and of.finished:
         share = status.engine_seconds / status.elapsed_seconds

@@ -15,6 +15,7 @@ class SweepConfig:
     method: str = "protein"
     seed: int = 0
     workers: int = 1  # trials at the same time
+    early_stopping: bool = True  # ends trials whose curve shows that they are hopeless
     max_trial_cost_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
     cost_parameter: str | None = None  # what makes a trial cheap or dear
@@ -32,6 +33,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "method": ("method", "a text", str),
     "seed": ("seed", "a whole number", int),
     "workers": ("workers", "a whole number", int),
+    "early_stopping": ("early_stopping", "true or false", bool),
     "max_trial_cost": ("max_trial_cost_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
     "cost_parameter": ("cost_parameter", "a text", str),

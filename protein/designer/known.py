@@ -42,7 +42,7 @@ class Known:
     curve_scores: Array  # ... their scores ...
     curve_unfinished: Array  # ... and the share of the run that was still to come
     x_tried: Array  # the scored and the failed ones
-    ok: NDArray[np.bool_]  # which of those gave a score
+    ok: NDArray[np.bool_]  # which of those gave a score; one that was stopped before its first score did not fail
     x_running: Array
     taken: frozenset[bytes]
     num_trials: int
@@ -62,7 +62,10 @@ class Known:
         order = sorted(range(len(rows)), key=rows.__getitem__)
         finished, x_tried = [finished[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
-        ok = np.array([_has_score(o) for o in finished], dtype=bool)
+        # A trial that was stopped before it had a score is neither a success nor a failure.
+        teaches = np.array([_has_score(o) or o.state is not TrialState.PRUNED for o in finished], dtype=bool)
+        x_finished, x_tried = x_tried, x_tried[teaches]
+        ok = np.array([_has_score(o) for o in finished], dtype=bool)[teaches]
         scored = [o for o in finished if _has_score(o)]
         x_curve, curve_scores, curve_unfinished = _curve_points(space, scored, x_tried[ok], max_curve_points)
         return cls(
@@ -76,8 +79,8 @@ class Known:
             x_tried=x_tried,
             ok=ok,
             x_running=x_running,
-            taken=frozenset(keys(np.concatenate([x_asked, x_tried, x_running]))),
-            num_trials=len(x_tried) + len(x_running),
+            taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running]))),
+            num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
 

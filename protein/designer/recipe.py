@@ -19,6 +19,7 @@ class Recipe:
     cost_trend: float = 1.0  # how much z is expected to rise over the cost parameter's range, before seeing data
     log_noise: tuple[float, float] = (-4.6, 2.0)  # prior of the log noise variance of z: mean, standard deviation
     max_curve_points: int = 120  # points on the way that the score model learns from beside the final scores
+    early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
     num_uniform: int = 400  # candidates over the whole box
     num_local: int = 600  # candidates around the front, the top few and the user's own config
     num_rungs: int = 16  # candidates along the cost parameter, for each center

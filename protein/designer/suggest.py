@@ -20,7 +20,8 @@ from protein.designer.search import Search
 from protein.gp import Array, single_thread
 from protein.models import FailureModel
 from protein.space import Space
-from protein.types import Observation, Params, Suggestion
+from protein.stopping import reason_to_stop
+from protein.types import Measurement, Observation, Params, Suggestion
 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn where one random point is wanted that is new and fits the budget
@@ -53,6 +54,19 @@ class RandomDesigner:
             allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
             x = _random_point(self._space, known, allowance, self._listed, np.random.default_rng(seed))
             return None if x is None else Suggestion(params=self._space.from_unit(x), origin="random")
+
+    def should_stop(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        params: Params,
+        curve: Sequence[Measurement],
+        *,
+        remaining_seconds: float | None,
+        seed: int,
+    ) -> str | None:
+        """Never stops a trial: the baseline learns from finished ones alone."""
+        return None
 
 
 class ProteinDesigner:
@@ -114,6 +128,22 @@ class ProteinDesigner:
                 predicted_score=pick.predicted_score,
                 predicted_cost_seconds=pick.predicted_cost_seconds,
             )
+
+    def should_stop(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        params: Params,
+        curve: Sequence[Measurement],
+        *,
+        remaining_seconds: float | None,
+        seed: int,
+    ) -> str | None:
+        """See `protein.ports.Designer` and `protein.stopping`."""
+        if not self._recipe.early_stopping:
+            return None
+        with np.errstate(all="ignore"):
+            return reason_to_stop(self._space, history, params, curve, seed=seed)
 
     def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
         """The next point of the initial design; where it would overrun, the same point at a lower cost."""

@@ -15,12 +15,24 @@ class Counts:
     running: int
     complete: int
     pruned: int
+    stopped_early: int  # of those; the others reached their cost cap
     failed: int
     interrupted: int  # not among `failed`
 
     @property
     def finished(self) -> int:
         return self.complete + self.pruned + self.failed + self.interrupted
+
+    def ends(self) -> list[str]:
+        """Returns how many trials ended how, in words, as in "12 complete" and "1 failed"."""
+        numbers = {
+            "complete": self.complete,
+            "stopped early": self.stopped_early,
+            "at the cost cap": self.pruned - self.stopped_early,
+            "failed": self.failed,
+            "interrupted": self.interrupted,
+        }
+        return [f"{number} {word}" for word, number in numbers.items() if number]
 
 
 def counts(trials: Sequence[TrialRecord]) -> Counts:
@@ -30,6 +42,7 @@ def counts(trials: Sequence[TrialRecord]) -> Counts:
         running=of[TrialState.RUNNING],
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
+        stopped_early=sum(trial.stopped_early for trial in trials),
         failed=of[TrialState.FAILED] - interrupted,
         interrupted=interrupted,
     )

@@ -67,7 +67,7 @@ def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: flo
     pruned = [trial for trial in done if trial.state is TrialState.PRUNED and trial.score is not None]
     failed = [trial for trial in done if trial.state is TrialState.FAILED and trial.reason != INTERRUPTED]
     _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
-    _points(axes, pruned, "stopped early", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
+    _points(axes, pruned, "cut short", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
     if failed:  # they have no score: they stand along the axis, where they ended
         costs = [min(max(trial.cost_seconds, left), right) for trial in failed]
         label = f"failed ({len(failed)})"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from protein import pareto
-from protein.types import INTERRUPTED, Params, SweepRecord, TrialRecord, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, Params, SweepRecord, TrialRecord, TrialState
 from protein.view import data, text
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     """One line a trial: how it went against its prediction, and why it was tried."""
     scores = [record.predicted_score for record in records]
     costs = [record.predicted_cost_seconds for record in records]
-    why = [record.reason if record.state is TrialState.FAILED else record.origin for record in records]
+    ended = [record.state is TrialState.FAILED or record.stopped_early for record in records]
+    why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
     return _fitted(
         width,
@@ -196,7 +197,9 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
 def state(record: TrialRecord) -> str:
     if record.state is TrialState.FAILED and record.reason == INTERRUPTED:
         return INTERRUPTED
-    return {TrialState.PRUNED: "stopped early"}.get(record.state, str(record.state))
+    if record.state is TrialState.PRUNED:
+        return STOPPED_EARLY if record.stopped_early else "at its cap"
+    return str(record.state)
 
 
 def indented(content: RenderableType) -> Padding:

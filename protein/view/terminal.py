@@ -123,13 +123,7 @@ def render(status: SweepStatus, width: int, height: int, *, spent_before: float)
 
 def _heading(status: SweepStatus, now: Progress, width: int) -> list[RenderableType]:
     spec, of = status.sweep.spec, data.counts(status.trials)
-    ends = (
-        (of.complete, "complete"),
-        (of.pruned, "stopped early"),
-        (of.failed, "failed"),
-        (of.interrupted, "interrupted"),
-    )
-    parts = [f"{number} {word}" for number, word in ends if number] or ["no trial has finished yet"]
+    parts = of.ends() or ["no trial has finished yet"]
     lines: list[RenderableType] = [
         _line(f"{spec.name}: {spec.method} sweep of {spec.env}; {', '.join(parts)}", width, "bold")
     ]

@@ -28,8 +28,18 @@ def main(command_line: list[str]) -> int:
 
     if behaviour == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if behaviour == "polite":
+
+        def end(*_: object) -> None:
+            say("interrupted", score=None, steps=2, elapsed_seconds=0.25, stopped="signal")
+            sys.exit(130)
+
+        signal.signal(signal.SIGTERM, end)
     say("start", pid=os.getpid())
     measure(1)
+    if behaviour == "polite":
+        measure(2, None)
+        time.sleep(600 if train.get("score", 0.0) < 0.5 else 0.0)
     if behaviour in ("hang", "stubborn"):
         time.sleep(600)
     if behaviour == "crash":

@@ -106,7 +106,7 @@ def test_garbage_is_logged_and_the_result_still_counts(backend: Backend, tmp_pat
 def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Backend, tmp_path: Path) -> None:
     _, finished = run(backend, job(tmp_path, behaviour="capped"))
     outcome = finished[0].outcome
-    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, "stopped at its cost limit")
+    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, "stopped at its cost cap")
 
 
 def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path) -> None:
@@ -149,6 +149,48 @@ def test_stop_ends_the_trial_with_the_reason_given_and_only_once(backend: Backen
     assert finished[0].outcome.reason == "interrupted"
     backend.stop(one.trial, "too late")
     assert backend.poll(0.0) == []
+
+
+def start_and_prune(backend: Backend, one: Job) -> Finished:
+    backend.start(one)
+    points = 0
+    while points < (2 if one.config["train"]["behaviour"] == "polite" else 1):
+        for event in backend.poll(0.1):
+            assert isinstance(event, Progress)
+            points += len(event.measurements)
+    backend.prune(one.trial, "stopped early: hopeless")
+    backend.stop(one.trial, "interrupted")  # too late: it is being ended already
+    _, finished = wait(backend, 1)
+    return finished[one.trial.number]
+
+
+def test_a_pruned_trial_ends_in_order_with_its_last_score_and_what_it_spent(backend: Backend, tmp_path: Path) -> None:
+    outcome = start_and_prune(backend, job(tmp_path, behaviour="polite")).outcome
+    assert (outcome.state, outcome.reason) == (TrialState.PRUNED, "stopped early: hopeless")
+    assert (outcome.score, outcome.cost_seconds, outcome.steps) == (1.0, 0.25, 2)
+
+
+def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
+    outcome = start_and_prune(backend, job(tmp_path, behaviour="stubborn")).outcome
+    assert (outcome.state, outcome.score, outcome.steps) == (TrialState.PRUNED, 1.0, 1)
+    assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
+
+
+@pytest.mark.parametrize(("behaviour", "state"), [("good", TrialState.COMPLETE), ("diverge", TrialState.FAILED)])
+def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
+    backend: Backend, tmp_path: Path, behaviour: str, state: TrialState
+) -> None:
+    one = job(tmp_path, behaviour=behaviour)
+    backend.start(one)
+    process = psutil.Process(next(iter(backend._running.values())).pid)  # type: ignore[attr-defined]
+    process.wait(PATIENCE_SECONDS)
+    backend.prune(one.trial, "stopped early: hopeless")
+    _, finished = wait(backend, 1)
+    assert finished[0].outcome.state is state
+    assert "hopeless" not in finished[0].outcome.reason
 
 
 def test_a_process_that_ignores_sigterm_is_killed(

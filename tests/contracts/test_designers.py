@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protein.designer import METHODS, make_designer
+from protein.designer import METHODS, Recipe, make_designer
 from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
@@ -137,6 +137,36 @@ def test_the_order_of_the_history_does_not_matter(method: str) -> None:
     shuffled = list(history)
     random.Random(0).shuffle(shuffled)
     assert suggest(designer, history) == suggest(designer, shuffled)
+
+
+def ask_to_stop(designer: Designer, history: list[Observation], running: Observation, points: int) -> str | None:
+    return designer.should_stop(
+        history, [START], running.params, running.curve[:points], remaining_seconds=100.0, seed=1
+    )
+
+
+def test_only_a_hopeless_trial_is_stopped_and_always_for_the_same_reason(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    x = SPACE.sample(30, np.random.default_rng(0))
+    history = [complete({**params, "steps": 100_000}) for params in SPACE.from_unit_many(x)]
+    best = max(float(o.score) for o in history if o.score is not None)
+    hopeless = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -best) for o in history]
+    before = list(history)
+    reasons = [ask_to_stop(designer, history, trial, points=2) for trial in hopeless]
+    assert reasons == [ask_to_stop(designer, history[::-1], trial, points=2) for trial in hopeless]
+    assert history == before
+    assert (len(set(filter(None, reasons))) > 0) == (method == "protein")
+    promising = [complete(trial.params, 2.0 * best) for trial in hopeless]
+    assert not any(ask_to_stop(designer, history, trial, points=2) for trial in promising)
+    assert not any(ask_to_stop(designer, [], trial, points=2) for trial in hopeless), "nothing to compare with"
+
+
+def test_early_stopping_can_be_switched_off() -> None:
+    designer = make_designer("protein", SPACE, START, recipe=Recipe(early_stopping=False))
+    x = SPACE.sample(30, np.random.default_rng(0))
+    history = [complete({**params, "steps": 100_000}) for params in SPACE.from_unit_many(x)]
+    hopeless = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -9.0) for o in history]
+    assert not any(ask_to_stop(designer, history, trial, points=2) for trial in hopeless)
 
 
 def test_nothing_is_written_into_the_arguments(method: str) -> None:
