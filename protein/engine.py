@@ -45,7 +45,7 @@ class Protein:
             max_trial_seconds: what one trial may cost; None: no limit.
             start: the config that you have, tried first; None: none.
             direction: whether a higher score is better, or a lower one.
-            method: "protein", or "random" for comparison.
+            method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             observations: those of an engine that this one continues.
 
         Raises:

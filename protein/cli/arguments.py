@@ -50,7 +50,7 @@ class Sweep(Stored):
     workers: Annotated[int | None, value_spec(int, "--workers"), _arg("INT", _OF_CONFIG)] = None
     """Trials that run at the same time."""
     method: Annotated[str | None, _arg("TEXT", _OF_CONFIG)] = None
-    """protein (cost-aware Bayesian search) or random."""
+    """protein (cost-aware Bayesian search), random, or one of Optuna's samplers, as optuna:tpe."""
     seed: Annotated[int | None, value_spec(int, "--seed"), _arg("INT", _OF_CONFIG)] = None
     """Source of the sweep's randomness."""
     early_stopping: Annotated[bool | None, value_spec(bool, "--early-stopping"), _arg("True|False", _OF_CONFIG)] = None

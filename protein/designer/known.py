@@ -54,9 +54,9 @@ class Known:
     ) -> "Known":
         """Reads a sweep's finished and running trials, and of their curves at most so many points."""
         finished = [o for o in history if o.reason != INTERRUPTED]
-        _, x_asked = _readable(space, finished, [o.params for o in finished])
-        finished, x_finished = _readable(space, finished, [_reached(space, o) for o in finished])
-        _, x_running = _readable(space, list(running), list(running))
+        _, x_asked = readable(space, finished, [o.params for o in finished])
+        finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
+        _, x_running = readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
         rows = [(x.tolist(), _score(o), o.cost_seconds) for o, x in zip(finished, x_finished, strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -99,7 +99,7 @@ def keys(x_unit: Array) -> list[bytes]:
     return [row.tobytes() for row in rounded]
 
 
-def _readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[T], Array]:
+def readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[T], Array]:
     """Returns those of n items whose params the space can read, and their canonical coordinates, `m x d`."""
     if not items:
         return [], np.empty((0, space.num_dims))
@@ -108,11 +108,11 @@ def _readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[
     except SpaceError:  # at least one cannot be read: one by one
         if len(items) == 1:
             return [], np.empty((0, space.num_dims))
-        halves = [_readable(space, items[i], params[i]) for i in (slice(len(items) // 2), slice(len(items) // 2, None))]
+        halves = [readable(space, items[i], params[i]) for i in (slice(len(items) // 2), slice(len(items) // 2, None))]
         return [*halves[0][0], *halves[1][0]], np.concatenate([halves[0][1], halves[1][1]])
 
 
-def _reached(space: Space, observation: Observation) -> Params:
+def reached(space: Space, observation: Observation) -> Params:
     """Returns an observation's params, the cost parameter lowered to the steps reached if it was stopped early."""
     name = space.cost_parameter
     if observation.state is not TrialState.PRUNED or name is None or not observation.curve:
