@@ -19,7 +19,9 @@ from scipy.special import ndtr
 from protein.gp import Array, GaussianProcess, Prior, fit
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Space
+from protein.types import Estimate
 
+Z80 = 1.2816  # a central 80 % interval of a standard normal
 LOW_FENCE = 1.5  # scores this many interquartile ranges below the lower quartile and lower are compressed
 HIGH_FENCE = 1000.0  # and this many above the upper quartile
 _MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information
@@ -94,6 +96,7 @@ class ScoreModel:
     trend: float
     center: float  # of the trials on the cost parameter's coordinate: where the line crosses z = 0
     sees_unfinished: bool  # whether the last input is the share of a run that was still to come when it was scored
+    known_range: tuple[float, float]  # lowest and highest score
 
     @classmethod
     def fit(
@@ -132,12 +135,38 @@ class ScoreModel:
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
         z = scale.to_z(scores) - trend * (coordinate - center)
-        return cls(space, scale, fit(features, z, groups, prior), trend, center, sees_unfinished)
+        process = fit(features, z, groups, prior)
+        known_range = float(np.min(scores)), float(np.max(scores))
+        return cls(space, scale, process, trend, center, sees_unfinished, known_range)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd of z without noise, `m` each, of runs to their end."""
         mean, sd = self.process.predict(self._features(x_unit))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
+
+    def estimates(self, x_unit: Array, *, measured: bool) -> list[Estimate]:
+        """Returns for each of `m` points the score of a run to its end: the true one, or as it would be `measured`.
+
+        Scores reach at most as far beyond all known ones as those are apart: the scale presses bad outliers together,
+        and the way back would turn a wide posterior into astronomical scores.
+
+        Raises:
+            ArithmeticError: the posterior is not finite.
+        """
+        mean, sd = self.predict(x_unit)
+        if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
+            raise ArithmeticError("the posterior is not finite")
+        spread = Z80 * np.sqrt(sd**2 + (self.process.noise if measured else 0.0))
+        lowest, highest = self.known_range
+        reach = highest - lowest
+
+        def score(z: float) -> float:
+            return min(max(self.scale.to_score(z), lowest - reach), highest + reach)
+
+        return [
+            Estimate(value=score(m), low=score(m - s), high=score(m + s))
+            for m, s in zip(mean.tolist(), spread.tolist(), strict=True)
+        ]
 
     def believe(self, x_unit: Array) -> "ScoreModel":
         """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""

@@ -22,16 +22,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from protein import pareto
+from protein.designer.belief import score_model
 from protein.designer.known import Known, keys
 from protein.designer.recipe import Recipe
 from protein.errors import SpaceError
 from protein.gp import Array, single_thread
-from protein.models import ScoreModel
 from protein.space import Space
 from protein.types import Estimate, Observation, Params, TrialState
 
 MODEL = "score model"
-_Z80 = 1.2816  # a central 80 % interval of a standard normal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,24 +113,10 @@ def _complete(space: Space, observations: Sequence[Observation]) -> tuple[list[l
 
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
-    known = Known.of(space, observations, [])
     recipe = Recipe()
-    model = ScoreModel.fit(space, known.x_scored, known.scores, trend=recipe.cost_trend, log_noise=recipe.log_noise)
-    mean, sd = model.predict(x)
-    if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
-        raise ArithmeticError("the posterior is not finite")
-    # As far beyond the known scores as they are apart: the scale presses bad outliers together, and the way back would
-    # turn a wide posterior into astronomical scores.
-    lowest, highest = float(np.min(known.scores)), float(np.max(known.scores))
-    low_limit, high_limit = lowest - (highest - lowest), highest + (highest - lowest)
-
-    def score(z: float) -> float:
-        return min(max(model.scale.to_score(z), low_limit), high_limit)
-
-    estimates = [
-        Estimate(value=score(m), low=score(m - _Z80 * s), high=score(m + _Z80 * s))
-        for m, s in zip(mean.tolist(), sd.tolist(), strict=True)
-    ]
+    known = Known.of(space, observations, [], max_curve_points=recipe.max_curve_points)
+    model = score_model(space, known, recipe)
+    estimates = model.estimates(x, measured=False)
     fallback = model.process.fallback
     return estimates, f"{MODEL} ({fallback})" if fallback else MODEL
 

@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from protein.designer import Recipe, make_designer, search
+from protein.designer import Recipe, make_designer
 from protein.designer.candidates import ladders, neighbours
 from protein.designer.known import Known
 from protein.designer.search import format_seconds
+from protein.models import ScoreModel
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import INTERRUPTED, Observation, Params, Suggestion, TrialState
 
@@ -175,7 +176,7 @@ def test_models_that_fail_fall_back_to_a_random_point_and_say_so(monkeypatch: py
         raise np.linalg.LinAlgError("singular")
 
     history = play(12)
-    monkeypatch.setattr(search.ScoreModel, "fit", broken)
+    monkeypatch.setattr(ScoreModel, "fit", broken)
     suggestion = suggest(history)
     SPACE.validate(suggestion.params)
     assert suggestion.origin == "random point, the models failed (LinAlgError: singular)"

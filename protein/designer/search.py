@@ -6,17 +6,16 @@ import math
 import numpy as np
 
 from protein.acquisition import cost_levels, front_at, log_value
+from protein.designer.belief import score_model
 from protein.designer.budget import Allowance, cheapest_points
 from protein.designer.candidates import ladders, neighbours, spread
 from protein.designer.known import Known
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import FailureModel, ScoreModel, ScoreScale
+from protein.models import Z80, FailureModel
 from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
 from protein.types import Estimate
-
-_Z80 = 1.2816  # a central 80 % interval of a standard normal
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +49,7 @@ class Search:
         price = recipe.price_floor * allowance.total_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
-        self._score = ScoreModel.fit(
-            space,
-            np.concatenate([known.x_scored, known.x_curve]),
-            np.concatenate([known.scores, known.curve_scores]),
-            unfinished=np.concatenate([known.unfinished, known.curve_unfinished]),
-            scale=ScoreScale.of(known.scores),
-            trend=recipe.cost_trend,
-            log_noise=recipe.log_noise,
-        )
+        self._score = score_model(space, known, recipe)
         self._failure = FailureModel.fit(space, known.x_tried, known.ok)
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
@@ -128,11 +119,9 @@ class Search:
         )
 
     def _describe(self, x: Array) -> Pick:
-        mean, sd = self._score.predict(x[None, :])
+        (score,) = self._score.estimates(x[None, :], measured=True)
         cost_mean, cost_sd = self._cost.predict(x[None, :])
-        spread_z = _Z80 * math.sqrt(float(sd[0]) ** 2 + self._score.process.noise)
-        low, middle, high = (self._expected_score(float(mean[0]) + k * spread_z) for k in (-1.0, 0.0, 1.0))
-        log_cost, log_spread = float(cost_mean[0]), _Z80 * float(cost_sd[0])
+        log_cost, log_spread = float(cost_mean[0]), Z80 * float(cost_sd[0])
         seconds = math.exp(log_cost)
         fallbacks = [
             f"{name}: {process.fallback}"
@@ -146,20 +135,11 @@ class Search:
         return Pick(
             x_unit=x,
             origin=self._reason(log_cost) + "".join(f" ({fallback})" for fallback in fallbacks),
-            predicted_score=Estimate(value=middle, low=low, high=high),
+            predicted_score=score,
             predicted_cost_seconds=Estimate(
                 value=seconds, low=math.exp(log_cost - log_spread), high=math.exp(log_cost + log_spread)
             ),
         )
-
-    def _expected_score(self, z: float) -> float:
-        """The score at z, at most as far beyond all known scores as they are apart.
-
-        The scale presses bad outliers together; the way back would turn a wide posterior into astronomical scores.
-        """
-        lowest, highest = float(np.min(self._known.scores)), float(np.max(self._known.scores))
-        reach = highest - lowest
-        return min(max(self._score.scale.to_score(z), lowest - reach), highest + reach)
 
     def _reason(self, log_cost: float) -> str:
         seconds = format_seconds(math.exp(log_cost))

@@ -1,0 +1,24 @@
+"""What the engine believes about scores, given everything known: the one place where the score model is put together.
+
+The search and the recommendation both ask here, so that what is recommended is what the search believed.
+"""
+
+import numpy as np
+
+from protein.designer.known import Known
+from protein.designer.recipe import Recipe
+from protein.models import ScoreModel, ScoreScale
+from protein.space import Space
+
+
+def score_model(space: Space, known: Known, recipe: Recipe) -> ScoreModel:
+    """Fits the score model to final scores and points of curves; `known` has at least one score."""
+    return ScoreModel.fit(
+        space,
+        np.concatenate([known.x_scored, known.x_curve]),
+        np.concatenate([known.scores, known.curve_scores]),
+        unfinished=np.concatenate([known.unfinished, known.curve_unfinished]),
+        scale=ScoreScale.of(known.scores),
+        trend=recipe.cost_trend,
+        log_noise=recipe.log_noise,
+    )
