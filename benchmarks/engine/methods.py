@@ -1,128 +1,135 @@
-"""The optimisers under comparison, as one interface: give the next params, be told how it went.
+"""The optimisers under comparison, as one interface: give the next params, watch the run, be told how it went.
 
-All get the same: the space, the user's own config as their first trial, and after each trial its score or failure and
-its cost. `protein:name=value;...` is the engine with settings of its recipe changed: the ablations.
+All get the same: the space, the user's own config as their first trial, each run's curve while it grows, and after it
+its score or failure and its cost.
+
+    protein           the engine as shipped; `protein:name=value;...` with settings of its recipe changed: the ablations
+    random, sobol     uniform and scrambled Sobol points over the whole box
+    tpe, tpe-multi, gp, nsga2, asha, hyperband          Optuna's, see `engine.optuna_peers`
+    logei, qlognehvi  BoTorch's, see `engine.botorch_peers`
+    ei-cooling, ei-cooling-cheap                        improvement per weakened second, see `engine.cooling`
 """
 
 import ast
 import dataclasses
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from protein.designer import Recipe, make_designer
-from protein.space import Categorical, Space
-from protein.types import Observation, Params
+from protein.space import Space
+from protein.types import Measurement, Observation, Params
 
-OPTUNA = ("tpe", "tpe-multi", "gp", "nsga2", "cmaes")
+_OPTUNA = ("tpe", "tpe-multi", "gp", "nsga2", "asha", "hyperband")
+_COOLING = ("ei-cooling", "ei-cooling-cheap")
+_BOTORCH = ("logei", "qlognehvi")
+PEERS = ("random", "sobol", *_OPTUNA, *_COOLING, *_BOTORCH)
+SLOW = ("gp", *_BOTORCH)  # a suggestion takes a good part of a second
 
 
 class Method(Protocol):
     """One optimiser in one run."""
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None: ...
+    @property
+    def budget_free(self) -> bool:
+        """Whether it never looks at the remaining budget, so that a longer run begins with the shorter one."""
+        ...
+
+    @property
+    def recommends(self) -> bool:
+        """Whether it has a recommendation of its own; the others' is the config that measured best."""
+        ...
+
+    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+        """Returns the next params; None ends the run."""
+        ...
+
+    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
+        """Whether to stop the running trial, whose curve so far is given."""
+        ...
+
     def tell(self, observation: Observation) -> None: ...
+
+    def recommend(self, history: list[Observation]) -> Params | None:
+        """Returns the config that it would hand to its user; None: the one that measured best."""
+        ...
+
+
+class Peer:
+    """What most methods have in common: they ignore budget and curves and recommend what measured best."""
+
+    budget_free = True
+    recommends = False
+
+    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
+        return False
+
+    def tell(self, observation: Observation) -> None:
+        pass
+
+    def recommend(self, history: list[Observation]) -> Params | None:
+        return None
 
 
 def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
     """Returns an optimiser by name. Raises `ValueError` for an unknown one."""
     method, _, settings = name.partition(":")
-    if method in ("protein", "random"):
+    if method == "protein":
         changes = dict(part.split("=", 1) for part in settings.split(";") if part)
         recipe = dataclasses.replace(Recipe(), **{key: ast.literal_eval(value) for key, value in changes.items()})
-        return _Designer(method, space, start, seed, recipe)
-    if method == "sobol":
-        return _Sobol(space, start, seed)
-    if method in OPTUNA:
-        return _Optuna(method, space, start, seed)
-    raise ValueError(f"unknown method {name!r}; known: protein, random, sobol, {', '.join(OPTUNA)}")
+        return _Engine(space, start, seed, recipe)
+    if method in ("random", "sobol"):
+        return _Listed(method, space, start, seed)
+    if method in _OPTUNA:
+        from engine.optuna_peers import OptunaPeer
+
+        return OptunaPeer(method, space, start, seed)
+    if method in _COOLING:
+        from engine.cooling import Cooling
+
+        return Cooling(space, start, seed, cheap=method == "ei-cooling-cheap")
+    if method in _BOTORCH:
+        from engine.botorch_peers import BotorchPeer
+
+        return BotorchPeer(method, space, start, seed)
+    raise ValueError(f"unknown method {name!r}; known: protein, {', '.join(PEERS)}")
 
 
-class _Designer:
-    def __init__(self, method: str, space: Space, start: Params, seed: int, recipe: Recipe) -> None:
-        self._designer = make_designer(method, space, start, seed=seed, recipe=recipe)
+class _Engine(Peer):
+    """This project's engine, asked one trial at a time."""
+
+    budget_free = False
+
+    def __init__(self, space: Space, start: Params, seed: int, recipe: Recipe) -> None:
+        self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe)
         self._seed = seed
+        self._history: list[Observation] = []
+        self._remaining_seconds = 0.0
 
     def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
-        seed = int(np.random.SeedSequence([self._seed, len(history)]).generate_state(1)[0])
+        self._history, self._remaining_seconds = history, remaining_seconds
         suggestion = self._designer.suggest(
-            history, [], remaining_seconds=remaining_seconds, max_trial_seconds=None, seed=seed
+            history, [], remaining_seconds=remaining_seconds, max_trial_seconds=None, seed=self._trial_seed()
         )
         return None if suggestion is None else suggestion.params
 
-    def tell(self, observation: Observation) -> None:
-        pass
+    def _trial_seed(self) -> int:
+        return int(np.random.SeedSequence([self._seed, len(self._history)]).generate_state(1)[0])
 
 
-class _Sobol:
-    """Scrambled Sobol points over the whole box."""
-
-    def __init__(self, space: Space, start: Params, seed: int) -> None:
-        from scipy.stats import qmc
-
-        x = space.canonical(qmc.Sobol(space.num_dims, rng=np.random.default_rng(seed)).random(512))
-        self._points = [start, *space.from_unit_many(x[space.valid(x)])]
-
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
-        return self._points[len(history)]
-
-    def tell(self, observation: Observation) -> None:
-        pass
-
-
-class _Optuna:
-    """An Optuna sampler over unit coordinates; the multi-objective ones see log cost as their second value.
-
-    Points that violate a constraint are told as failed and asked again: they cost nothing.
-    """
+class _Listed(Peer):
+    """The user's own config, then valid points of the whole box, drawn beforehand."""
 
     def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
-        import warnings
+        rng = np.random.default_rng([seed, 1])
+        if method == "sobol":
+            from scipy.stats import qmc
 
-        import optuna
-
-        warnings.filterwarnings("ignore", module="optuna")
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._optuna, self._space = optuna, space
-        self._two_values = method in ("tpe-multi", "nsga2")
-        samplers: dict[str, Any] = {
-            "tpe": lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True),
-            "tpe-multi": lambda: optuna.samplers.TPESampler(seed=seed),
-            "gp": lambda: optuna.samplers.GPSampler(seed=seed),
-            "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed, population_size=16),
-            "cmaes": lambda: optuna.samplers.CmaEsSampler(seed=seed),
-        }
-        directions = ["maximize", "minimize"] if self._two_values else ["maximize"]
-        self._study = optuna.create_study(sampler=samplers[method](), directions=directions)
-        x = space.to_unit(start)
-        self._study.enqueue_trial(
-            {
-                p.name: start[p.name] if isinstance(p, Categorical) else float(x[i])
-                for i, p in enumerate(space.parameters)
-            }
-        )
-        self._trial: Any = None
+            x = space.canonical(qmc.Sobol(space.num_dims, rng=rng).random(1024))
+            x = x[space.valid(x)]
+        else:
+            x = space.sample(512, rng)
+        self._points = [start, *space.from_unit_many(x)]
 
     def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
-        for _ in range(200):
-            self._trial = self._study.ask()
-            x = np.empty(self._space.num_dims)
-            for i, p in enumerate(self._space.parameters):
-                if isinstance(p, Categorical):
-                    value = self._trial.suggest_categorical(p.name, list(p.choices))
-                    x[i] = p.encode(np.array([p.numeric(value)]))[0]
-                else:
-                    x[i] = self._trial.suggest_float(p.name, 0.0, 1.0)
-            params = self._space.from_unit(x)
-            if self._space.is_valid(params):
-                return params
-            self._study.tell(self._trial, state=self._optuna.trial.TrialState.FAIL)
-        return None
-
-    def tell(self, observation: Observation) -> None:
-        if observation.score is None:
-            self._study.tell(self._trial, state=self._optuna.trial.TrialState.FAIL)
-        elif self._two_values:
-            self._study.tell(self._trial, [observation.score, float(np.log(observation.cost_seconds))])
-        else:
-            self._study.tell(self._trial, observation.score)
+        return self._points[len(history)] if len(history) < len(self._points) else None

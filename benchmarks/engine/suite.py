@@ -1,18 +1,14 @@
-"""Compares optimisers on the synthetic tasks at equal total cost, with paired seeds.
+"""Compares optimisers on synthetic, recorded and real training at equal total cost, with paired seeds.
 
     python benchmarks/engine/suite.py --methods protein random tpe --seeds 10 --processes 2
-    python benchmarks/engine/suite.py --table          # from what was measured before, nothing is run
+    python benchmarks/engine/suite.py --table                     # from what was measured before: nothing is run
+    python benchmarks/engine/suite.py --figure docs/images/engine.svg
+    python benchmarks/engine/suite.py --ablations                 # the engine's settings against the engine as shipped
 
-Each cell (method, family, seed) is one line of a JSON-lines file and is run once: stop at any time, run again, and it
-goes on. Figures of a run, all from noiseless truth and normalised (see `reference.py`):
-
-    best   score of the config whose measured score was highest
-    volume hypervolume under (score, log cost) of everything tried, over that of the ideal front
-    area   mean over spent cost of the best-so-far (by measured score), below 0 counted as 0
-    fail   share of trials that failed
-
-A table shows means over families and seeds; the interval is that of the paired difference to the first method, by
-bootstrap over (family, seed) cells.
+Each cell (method, family, seed, budget) is one line of a JSON-lines file and is run once: stop at any time, run again,
+and it goes on. Files of two machines or runs are merged by `cat`; of several lines of one cell the last counts. A line
+`{"header": ...}` names the machine and the commit of the lines below it. What a cell's figures mean: `engine.cells`;
+how they are averaged and compared: `engine.report`.
 """
 
 import argparse
@@ -20,8 +16,7 @@ import json
 import multiprocessing
 import os
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,157 +25,103 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.methods import make_method  # noqa: E402
-from engine.reference import Reference, reference  # noqa: E402
-from engine.tasks import FAMILIES, make_task  # noqa: E402
+from engine.cells import run_cell  # noqa: E402
+from engine.methods import PEERS, SLOW  # noqa: E402
+from engine.report import ablations, tables  # noqa: E402
+from engine.tasks import FAMILIES  # noqa: E402
 
-METRICS = ("best", "volume", "area")
-DETAILS = ("fail", "trials", "spent", "think")
-BUDGET = 25.0  # mean random-trial costs
-TRIAL_CAP = 120
-_references: dict[tuple[str, int], Reference] = {}
+RESULTS = machine.RESULTS / "engine_suite.jsonl"
+BUDGETS = (25.0, 60.0)  # mean random-trial costs
+TRIAL_CAPS = {25.0: 120, 60.0: 200}
+_LARGEST_CAP = 200
 
-
-def run_cell(method: str, family: str, seed: int, budget: float, cap: int) -> dict[str, Any]:
-    """Runs one method on one task until its budget or the number of trials is spent."""
-    task = make_task(family, seed)
-    if (family, seed) not in _references:
-        _references[family, seed] = reference(task)
-    scale = _references[family, seed]
-    engine = make_method(method, task.space, task.start, seed)
-    total, spent = budget * scale.mean_cost, 0.0
-    history, thinking = [], 0.0
-    while len(history) < cap:
-        began = time.perf_counter()
-        params = engine.ask(history, total - spent)
-        thinking += time.perf_counter() - began
-        if params is None:
-            break
-        repeat = sum(o.params == params for o in history)
-        observation = task.run(params, seed=seed, repeat=repeat)
-        if spent + observation.cost_seconds > total:
-            break  # cut off by the end of the budget: the rest is spent for nothing
-        spent += observation.cost_seconds
-        history.append(observation)
-        engine.tell(observation)
-    scored = [o for o in history if o.score is not None]
-    result = {"method": method, "family": family, "seed": seed, "budget": budget, "cap": cap, "trials": len(history)}
-    result["spent"] = round(spent / total, 3)
-    if not scored:
-        return {
-            **result,
-            "best": 0.0,
-            "volume": 0.0,
-            "area": 0.0,
-            "fail": 1.0,
-            "think": thinking / max(len(history), 1),
-        }
-    truth = scale.normalise(np.array([task.true_score(o) for o in scored]))
-    costs = np.array([o.cost_seconds for o in scored])
-    area, incumbent, measured, at = 0.0, 0.0, -np.inf, 0.0
-    order = iter(truth.tolist())
-    for observation in history:
-        area += incumbent * observation.cost_seconds
-        at += observation.cost_seconds
-        if observation.score is not None:
-            value = next(order)
-            if observation.score > measured:
-                measured, incumbent = observation.score, max(value, 0.0)
-    area = (area + incumbent * (total - at)) / total
-    best = float(truth[int(np.argmax([o.score for o in scored]))])
-    return {
-        **result,
-        "best": round(best, 5),
-        "volume": round(scale.volume(truth, costs), 5),
-        "area": round(area, 5),
-        "fail": round(1.0 - len(scored) / len(history), 4),
-        "think": round(thinking / len(history), 4),
-    }
+Row = dict[str, Any]
+Key = tuple[str, str, int, float]
+Job = tuple[str, str, int, tuple[tuple[float, int], ...]]
 
 
-def _run(job: tuple[str, str, int, float, int]) -> dict[str, Any]:
+def key(row: Row) -> Key:
+    """Returns what identifies a cell."""
+    return row["method"], row["family"], row["seed"], row["budget"]
+
+
+def read(path: Path) -> list[Row]:
+    """Returns the cells of a file, each once, in the order of their first line; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return list({key(row): row for row in lines if "trace" in row}.values())
+
+
+def missing(
+    rows: Iterable[Row], methods: Sequence[str], families: Sequence[str], seeds: Iterable[int], budgets: Sequence[float]
+) -> list[Job]:
+    """Returns what is left to run: seed by seed, so that pairs are complete early, the slow methods first."""
+    done = {key(row) for row in rows}
+    order = sorted(methods, key=lambda method: method not in SLOW)
+    jobs = []
+    for seed in seeds:
+        for method in order:
+            for family in families:
+                limits = tuple(
+                    (budget, TRIAL_CAPS.get(budget, _LARGEST_CAP))
+                    for budget in budgets
+                    if (method, family, seed, budget) not in done
+                )
+                if limits:
+                    jobs.append((method, family, seed, limits))
+    return jobs
+
+
+def run(jobs: Sequence[Job], path: Path, processes: int) -> None:
+    """Runs jobs and appends their cells to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file, multiprocessing.get_context("spawn").Pool(processes) as pool:
+        file.write(json.dumps({"header": machine.describe()}) + "\n")
+        for rows in pool.imap_unordered(_run, jobs, chunksize=1):
+            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+            file.flush()
+
+
+def _run(job: Job) -> list[Row]:
     return run_cell(*job)
 
 
-def comparison(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
-    """Returns the table's lines: means, and paired differences to the first method with 90 % intervals."""
-    cells = {(r["method"], r["family"], r["seed"]): r for r in rows}
-    head = "".join(f"{metric:>28}" for metric in METRICS)
-    lines = [f"{'method':<34} cells  {head}   fail  trials  spent  think"]
-    for method in methods:
-        keys = [(f, s) for m, f, s in cells if m == method and (methods[0], f, s) in cells]
-        if not keys:
-            continue
-        line = f"{method:<34} {len(keys):>5}  "
-        for metric in METRICS:
-            own = np.array([cells[method, *key][metric] for key in keys])
-            line += f"{own.mean():>8.3f}"
-            if method == methods[0]:
-                line += " " * 20
-                continue
-            gap = own - np.array([cells[methods[0], *key][metric] for key in keys])
-            resampled = gap[np.random.default_rng(0).integers(0, len(gap), (2000, len(gap)))].mean(axis=1)
-            low, high = np.quantile(resampled, [0.05, 0.95])
-            line += f" {gap.mean():+.3f} [{low:+.2f},{high:+.2f}]"
-        mean = {m: np.mean([cells[method, *key].get(m, np.nan) for key in keys]) for m in DETAILS}
-        lines.append(
-            f"{line}  {mean['fail']:>5.2f}  {mean['trials']:>6.0f}  {mean['spent']:>5.2f}  {mean['think']:>5.3f}"
-        )
-    return lines
-
-
-def by_family(rows: Sequence[dict[str, Any]], methods: Sequence[str]) -> list[str]:
-    """Returns one block of lines for each metric: the means of each method in each family."""
-    families = [family for family in FAMILIES if any(r["family"] == family for r in rows)]
-    lines = []
-    for metric in METRICS:
-        lines += ["", f"{metric:<34}" + "".join(f"{family:>11}" for family in families)]
-        for method in methods:
-            line = f"{method:<34}"
-            for family in families:
-                own = [r[metric] for r in rows if r["method"] == method and r["family"] == family]
-                line += f"{np.mean(own):>11.3f}" if own else f"{'-':>11}"
-            lines.append(line)
-    return lines
-
-
 def main() -> None:
-    """Runs what is missing and prints the table."""
+    """Runs what is missing, or only reports."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", default=["protein", "random"])
+    parser.add_argument("--methods", nargs="+", help="default: protein and every peer")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--budget", type=float, default=BUDGET)
-    parser.add_argument("--cap", type=int, default=TRIAL_CAP)
+    parser.add_argument("--budgets", type=float, nargs="+", default=list(BUDGETS), help="in mean random-trial costs")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_suite.jsonl")
+    parser.add_argument("--file", type=Path, default=RESULTS)
     parser.add_argument("--table", action="store_true", help="run nothing, print what is there")
+    parser.add_argument("--ablations", action="store_true", help="run nothing, print the engine's settings")
+    parser.add_argument("--figure", type=Path, help="run nothing, draw best-so-far and hypervolume over the budget")
     arguments = parser.parse_args()
+    if min(arguments.budgets) <= 0 or arguments.seeds < 1 or arguments.processes < 1:
+        parser.error("budgets must be above 0, seeds and processes at least 1")
+    rows = read(arguments.file)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    rows = [json.loads(line) for line in arguments.file.read_text().splitlines()] if arguments.file.exists() else []
-    rows = [r for r in rows if r["budget"] == arguments.budget and r["cap"] == arguments.cap]
-    done = {(r["method"], r["family"], r["seed"]) for r in rows}
-    jobs = [
-        (method, family, seed, arguments.budget, arguments.cap)
-        for seed in seeds
-        for family in arguments.families
-        for method in arguments.methods
-        if (method, family, seed) not in done and not arguments.table
-    ]
-    arguments.file.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.file.open("a") as file, multiprocessing.get_context("spawn").Pool(arguments.processes) as pool:
-        for row in pool.imap_unordered(_run, jobs, chunksize=len(arguments.methods)):
-            rows.append(row)
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-    wanted = [
-        r for r in rows if r["method"] in arguments.methods and r["family"] in arguments.families and r["seed"] in seeds
-    ]
-    print(machine.headline())
-    print(f"budget {arguments.budget:g} mean random-trial costs, at most {arguments.cap} trials\n")
-    print("\n".join([*comparison(wanted, arguments.methods), *by_family(wanted, arguments.methods)]))
+    methods = arguments.methods or ["protein", *PEERS]
+    if not (arguments.table or arguments.ablations or arguments.figure):
+        run(missing(rows, methods, arguments.families, seeds, arguments.budgets), arguments.file, arguments.processes)
+        rows = read(arguments.file)
+    rows = [r for r in rows if r["family"] in arguments.families and r["seed"] in seeds]
+    if arguments.methods is not None:
+        rows = [r for r in rows if r["method"] in methods]
+    for budget in arguments.budgets:
+        cells = [row for row in rows if row["budget"] == budget]
+        if cells and not arguments.figure:
+            print(f"\nbudget {budget:g} mean random-trial costs, at most {cells[0]['cap']} trials")
+            print("\n".join(ablations(cells) if arguments.ablations else tables(cells)))
+    if arguments.figure:
+        from engine.figure import draw
+
+        draw(rows, arguments.budgets, arguments.figure)
+        print(f"written: {arguments.figure}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,176 @@
+"""One cell of the comparison: a method on a task until a budget or a number of trials is spent, and its figures.
+
+Notation
+    total        the budget in seconds: a multiple of the mean cost of a random config (`Reference.mean_cost`)
+    truth        true score of what was run, at the steps that it reached, normalised: 0 the median random config, 1 the
+                 best known; below 0 counts as 0
+    incumbent    the trial that the method would recommend at that moment: the one that measured best among all that
+                 gave a score, or the method's own recommendation where it has one (asked `NUM_TRACE` times in a run)
+
+Figures
+    best         truth of the incumbent at the end
+    volume       hypervolume under (truth, log cost) of everything that was run, over that of the ideal front
+    area         mean over the budget of the incumbent's truth
+    fail         share of trials that failed
+    to90, to95   mean random-trial costs spent until the incumbent's truth first reached .90, .95; None: it never did
+    trials, pruned, spent (share of the budget), think (mean seconds for one suggestion)
+    trace        truth of the incumbent, in thousandths, at the budget's shares `TRACE_SHARES`
+    front        volume, in thousandths, at the same shares
+
+The trial that would overrun the budget is cut off by its end: what was left is spent for nothing. A method that never
+looks at the budget does in a long run first what it does in a short one, so the long run yields the figures of both.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from engine.methods import Method, make_method
+from engine.protocol import Task
+from engine.reference import Reference, reference
+from engine.tasks import make_task
+from numpy.typing import NDArray
+
+from protein.types import Measurement, Observation, Params, TrialState
+
+Array = NDArray[np.float64]
+
+NUM_TRACE = 40
+TRACE_SHARES = np.geomspace(0.01, 1.0, NUM_TRACE)
+_ROUNDING = 1e-9  # of sums of costs
+_references: dict[tuple[str, int], Reference] = {}
+
+
+@dataclasses.dataclass(slots=True)
+class Run:
+    """What a method did: its trials, what each suggestion took, and its own recommendation after each, if any."""
+
+    history: list[Observation] = dataclasses.field(default_factory=list)
+    think_seconds: list[float] = dataclasses.field(default_factory=list)
+    advice: list[Params | None] = dataclasses.field(default_factory=list)
+
+
+def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, int]]) -> list[dict[str, Any]]:
+    """Runs one method on one task, for each of some limits.
+
+    Args:
+        method: name for `make_method`.
+        family: of the task.
+        seed: of the task and of the method.
+        limits: pairs of budget, in mean random-trial costs, and most trials; one result for each.
+    """
+    task = make_task(family, seed)
+    if (family, seed) not in _references:
+        _references[family, seed] = reference(task)
+    scale, rows = _references[family, seed], []
+    longest: Run | None = None
+    for budget, cap in sorted(limits, reverse=True):
+        optimiser = make_method(method, task.space, task.start, seed)
+        total = budget * scale.mean_cost
+        if longest is None or not optimiser.budget_free or cap > len(longest.history):
+            run = play(task, optimiser, total_seconds=total, cap=cap, seed=seed)
+            longest = longest or run
+        else:
+            run = prefix(longest, total_seconds=total, cap=cap)
+        rows.append(
+            {"method": method, "family": family, "seed": seed, "budget": budget, "cap": cap}
+            | figures(task, scale, run, total)
+        )
+    return rows
+
+
+def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: int) -> Run:
+    """Runs a method on a task until its budget, its trials or its ideas are at an end."""
+    run, spent, asked_at = Run(), 0.0, -1
+    while len(run.history) < cap:
+        began = time.perf_counter()
+        params = method.ask(run.history, total_seconds - spent)
+        thinking = time.perf_counter() - began
+        if params is None:
+            break
+        left = total_seconds - spent
+
+        def watch(curve: tuple[Measurement, ...], params: Params = params, left: float = left) -> bool:
+            return curve[-1].elapsed_seconds > left or method.watch(params, curve)
+
+        repeat = sum(dict(o.params) == dict(params) for o in run.history)
+        observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
+        if spent + observation.cost_seconds > total_seconds * (1.0 + _ROUNDING):
+            break
+        spent += observation.cost_seconds
+        run.history.append(observation)
+        run.think_seconds.append(thinking)
+        method.tell(observation)
+        advice = run.advice[-1] if run.advice else None
+        if method.recommends and (step := int(NUM_TRACE * spent / total_seconds)) > asked_at:
+            advice, asked_at = method.recommend(run.history), step
+        run.advice.append(advice)
+    if method.recommends and run.history:
+        run.advice[-1] = method.recommend(run.history)
+    return run
+
+
+def prefix(run: Run, *, total_seconds: float, cap: int) -> Run:
+    """Returns what a method that never looks at the budget does under a smaller one."""
+    spent = np.cumsum([o.cost_seconds for o in run.history])
+    kept = min(int(np.sum(spent <= total_seconds * (1.0 + _ROUNDING))), cap)
+    return Run(run.history[:kept], run.think_seconds[:kept], run.advice[:kept])
+
+
+def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dict[str, Any]:
+    """Returns a run's figures: see the head of this file."""
+    history = run.history
+    if not history:
+        raise ValueError(f"{task.name}: the user's own config alone overruns the budget of {total_seconds:g} s")
+    cost = np.array([o.cost_seconds for o in history])
+    truth = np.full(len(history), np.nan)
+    scored = [i for i, o in enumerate(history) if o.score is not None]
+    if scored:
+        truth[scored] = scale.normalise(np.array([task.true_score(history[i]) for i in scored]))
+    truth = np.maximum(truth, 0.0)  # NaN, where there is no score, stays
+    held = incumbents(history, run.advice, truth)
+    end = np.cumsum(cost)
+    # Between the ends of trials i and i + 1 the incumbent is that after trial i; before the first there is none.
+    stays = np.diff(np.append(end, max(total_seconds, end[-1])))
+    done = np.searchsorted(end, TRACE_SHARES * total_seconds * (1.0 + _ROUNDING), side="right")
+    before = np.concatenate([[0.0], held])
+    front = [_volume(scale, truth[:n], cost[:n]) for n in range(len(history) + 1)]
+    result: dict[str, Any] = {
+        "best": round(float(held[-1]), 4),
+        "volume": round(front[-1], 4),
+        "area": round(float(np.sum(held * stays)) / total_seconds, 4),
+        "fail": round(1.0 - len(scored) / len(history), 4),
+    }
+    for name, level in (("to90", 0.90), ("to95", 0.95)):
+        reached = np.flatnonzero(held >= level)
+        result[name] = round(float(end[reached[0]]) / scale.mean_cost, 2) if len(reached) else None
+    return result | {
+        "trials": len(history),
+        "pruned": sum(o.state is TrialState.PRUNED for o in history),
+        "spent": round(float(end[-1]) / total_seconds, 3),
+        "think": round(float(np.mean(run.think_seconds)), 4),
+        "trace": [round(1000.0 * v) for v in before[done].tolist()],
+        "front": [round(1000.0 * front[n]) for n in done.tolist()],
+    }
+
+
+def incumbents(history: Sequence[Observation], advice: Sequence[Params | None], truth: Array) -> Array:
+    """Returns the incumbent's truth after each of n trials, `n`; 0 while nothing has given a score."""
+    held, best_score, best_truth = np.zeros(len(history)), -np.inf, 0.0
+    by_params: dict[frozenset[tuple[str, Any]], float] = {}
+    for i, observation in enumerate(history):
+        if observation.score is not None:
+            if observation.state is TrialState.COMPLETE:
+                by_params.setdefault(frozenset(observation.params.items()), float(truth[i]))
+            if observation.score > best_score:
+                best_score, best_truth = observation.score, float(truth[i])
+        recommended = advice[i]
+        held[i] = best_truth if recommended is None else by_params[frozenset(recommended.items())]
+    return held
+
+
+def _volume(scale: Reference, truth: Array, cost: Array) -> float:
+    scored = np.isfinite(truth)
+    return scale.volume(truth[scored], cost[scored])

@@ -1,0 +1,84 @@
+"""Draws the comparison: best-so-far and hypervolume over the spent budget, for every method."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from engine.cells import TRACE_SHARES
+from engine.report import OURS
+from numpy.typing import NDArray
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402
+
+_NUM_RESAMPLED = 400
+_PANELS = (("trace", "best so far"), ("front", "hypervolume"))
+_OURS_COLOUR = "#c1272d"
+_MARKED = 3  # so many peers get a band
+
+
+def draw(rows: Sequence[dict[str, Any]], budgets: Sequence[float], path: Path) -> None:
+    """Writes the figure (SVG or PNG by the path's ending): a row of panels for each budget that has cells."""
+    rows = [row for row in rows if not row["method"].startswith(f"{OURS}:")]
+    budgets = [budget for budget in budgets if any(row["budget"] == budget for row in rows)]
+    if not budgets:
+        raise ValueError("nothing was measured yet at these budgets; run the suite first")
+    figure, axes = plt.subplots(
+        len(budgets), len(_PANELS), figsize=(11.0, 4.3 * len(budgets) + 0.7), squeeze=False, sharey="col"
+    )
+    for budget, line in zip(budgets, axes, strict=True):
+        cells = [row for row in rows if row["budget"] == budget]
+        for (name, label), panel in zip(_PANELS, line, strict=True):
+            _panel(panel, cells, name, budget)
+            panel.set_ylabel(f"{label} (1: best known)")
+            panel.set_xlabel(f"spent, in mean random-trial costs (budget {budget:g})")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=7, frameon=False, fontsize=9)
+    figure.tight_layout(rect=(0.0, 0.08 if len(budgets) == 1 else 0.05, 1.0, 1.0))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)
+
+
+def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: float) -> None:
+    """Lines are means over families of means over seeds, bands the 90 % bootstrap interval over cells."""
+    curves = {method: _curves(cells, method, name) for method in sorted({row["method"] for row in cells})}
+    final = sorted(curves, key=lambda m: (m != OURS, -float(curves[m][0][-1])))
+    colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    peers = sorted(method for method in curves if method != OURS)
+    for method in [*peers, *([OURS] if OURS in curves else [])]:
+        middle, low, high = curves[method]
+        colour = _OURS_COLOUR if method == OURS else colours[(2 * peers.index(method)) % 19]
+        dotted = method in ("random", "sobol")
+        panel.plot(
+            budget * TRACE_SHARES,
+            middle,
+            color="0.35" if dotted else colour,
+            linewidth=2.6 if method == OURS else 1.3,
+            linestyle=(":" if method == "random" else "--") if dotted else "-",
+            label=method,
+        )
+        if method in final[: _MARKED + 1]:
+            panel.fill_between(budget * TRACE_SHARES, low, high, color=colour, alpha=0.15, linewidth=0)
+    panel.set_xscale("log")
+    panel.set_xlim(budget * TRACE_SHARES[0], budget)
+    panel.set_ylim(bottom=0.0)
+    panel.grid(alpha=0.25)
+    for side in ("top", "right"):
+        panel.spines[side].set_visible(False)
+
+
+def _curves(cells: Sequence[dict[str, Any]], method: str, name: str) -> tuple[NDArray[np.float64], ...]:
+    """Mean and band of one method, `NUM_TRACE` each."""
+    own = [row for row in cells if row["method"] == method]
+    families = sorted({row["family"] for row in own})
+    sizes = {family: sum(row["family"] == family for row in own) for family in families}
+    values = np.array([row[name] for row in own]) / 1000.0
+    weight = np.array([1.0 / (len(families) * sizes[row["family"]]) for row in own])
+    drawn = np.random.default_rng(0).integers(0, len(own), (_NUM_RESAMPLED, len(own)))
+    resampled = np.einsum("rc,rct->rt", weight[drawn], values[drawn]) / weight[drawn].sum(axis=1)[:, None]
+    low, high = np.quantile(resampled, [0.05, 0.95], axis=0)
+    return weight @ values, low, high
