@@ -11,8 +11,8 @@ from engine.report import OURS
 from numpy.typing import NDArray
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 _NUM_RESAMPLED = 400
 _PANELS = (("trace", "best so far"), ("front", "hypervolume"))

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from protein.designer import Recipe, make_designer
+from protein.recommend import best, contenders
 from protein.space import Space
 from protein.types import Measurement, Observation, Params
 
@@ -99,8 +100,10 @@ class _Engine(Peer):
     """This project's engine, asked one trial at a time."""
 
     budget_free = False
+    recommends = True
 
     def __init__(self, space: Space, start: Params, seed: int, recipe: Recipe) -> None:
+        self._space = space
         self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe)
         self._seed = seed
         self._history: list[Observation] = []
@@ -112,6 +115,16 @@ class _Engine(Peer):
             history, [], remaining_seconds=remaining_seconds, max_trial_seconds=None, seed=self._trial_seed()
         )
         return None if suggestion is None else suggestion.params
+
+    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
+        reason = self._designer.should_stop(
+            self._history, [], params, curve, remaining_seconds=self._remaining_seconds, seed=self._trial_seed()
+        )
+        return reason is not None
+
+    def recommend(self, history: list[Observation]) -> Params | None:
+        chosen = best(contenders(self._space, history))
+        return None if chosen is None else chosen.params
 
     def _trial_seed(self) -> int:
         return int(np.random.SeedSequence([self._seed, len(self._history)]).generate_state(1)[0])
