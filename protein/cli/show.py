@@ -1,18 +1,28 @@
-"""`protein show`: a sweep's trials, or everything about one."""
+"""`protein show`: a sweep's trials, everything about one, or how well the engine's predictions held."""
 
+from protein.calibration import calibration
 from protein.cli import stores
 from protein.cli.arguments import Show
-from protein.cli.output import print_json
+from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.config.layers import display_path
 from protein.errors import UsageError
+from protein.types import SweepRecord, TrialRecord
+from protein.view import calibration as views
 from protein.view import data, tables
 
 
 def run(command: Command) -> int:
     arguments: Show = command.arguments
+    if arguments.calibration and arguments.trial is not None:
+        raise UsageError(
+            f"--calibration is about the whole sweep and --trial {arguments.trial} about one; drop one of the two"
+        )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
+    if arguments.calibration:
+        return _calibration(sweep, trials, arguments)
     console = tables.make_console()
     if arguments.trial is None:
         if arguments.json:
@@ -29,4 +39,25 @@ def run(command: Command) -> int:
         print_json({"sweep": sweep.spec.name, **data.trial(found, curve=True)})
     else:
         console.print(tables.trial(found, console.width))
+    return 0
+
+
+def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: Show) -> int:
+    """Prints how the predictions held and draws them."""
+    name = sweep.spec.name
+    score, cost = calibration(trials, "score"), calibration(trials, "cost")
+    if not score.forecasts:
+        raise UsageError(
+            f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); let it run on"
+        )
+    path = stores.artifact_directory(stores.url(arguments.store), name) / "calibration.png"
+    with writing(path):
+        views.write_picture(score, cost, f"{name}: predicted and measured, {len(score.forecasts)} trials", path)
+    if arguments.json:
+        print_json({"sweep": name, "score": views.plain(score), "cost": views.plain(cost), "picture": str(path)})
+        return 0
+    console = tables.make_console()
+    console.print(views.table([score, cost], console.width))
+    console.print(f"\n{score.verdict}\n{cost.verdict}", soft_wrap=True)
+    console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     return 0

@@ -45,7 +45,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
     axes.set_xscale("log")
     axes.set_xlim(left / stretch, right * stretch)
     axes.set_ylim(low - margin, high + margin * 1.6)
-    ticks = _thinned(cost_ticks(left / stretch, right * stretch), left, right)
+    ticks = thinned(cost_ticks(left / stretch, right * stretch), left, right)
     axes.set_xticks(ticks, [format_duration(tick) for tick in ticks])
     axes.minorticks_off()
     axes.grid(alpha=0.25, linewidth=0.6)
@@ -105,7 +105,7 @@ def _mark(axes: Any, trial: TrialRecord, name: str, *, marker: str, size: float)
     axes.annotate(name, (cost, trial.score), fontsize=10, fontweight="bold", color=FRONT_COLOR, zorder=5, **place)
 
 
-def _thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:
+def thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:
     """Returns the ticks of a log axis that stand far enough apart to be read."""
     kept: list[float] = []
     for tick in ticks:

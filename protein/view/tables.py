@@ -39,18 +39,18 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
     of = [data.counts(trials) for _, trials in records]
     best = [pareto.best_under(trials) for _, trials in records]
     budgets = [record.max_cost_seconds for record, _ in records]
-    return _fitted(
+    return fitted(
         width,
-        _Column("sweep", [record.spec.name for record, _ in records], keep=9),
-        _Column("env", [record.spec.env for record, _ in records], keep=4),
-        _Column("method", [record.spec.method for record, _ in records], keep=2),
-        _Column("trials", [str(count.finished) for count in of], right=True, keep=7),
-        _Column("failed", [str(count.failed) for count in of], right=True, keep=3),
-        _Column("running", [str(count.running) for count in of], right=True, keep=1),
-        _Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
-        _Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
-        _Column("best", [text.score(trial.score if trial else None) for trial in best], right=True, keep=8),
-        _Column("in", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
+        Column("sweep", [record.spec.name for record, _ in records], keep=9),
+        Column("env", [record.spec.env for record, _ in records], keep=4),
+        Column("method", [record.spec.method for record, _ in records], keep=2),
+        Column("trials", [str(count.finished) for count in of], right=True, keep=7),
+        Column("failed", [str(count.failed) for count in of], right=True, keep=3),
+        Column("running", [str(count.running) for count in of], right=True, keep=1),
+        Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
+        Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
+        Column("best", [text.score(trial.score if trial else None) for trial in best], right=True, keep=8),
+        Column("in", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
     )
 
 
@@ -61,17 +61,17 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     ended = [record.state is TrialState.FAILED or record.stopped_early for record in records]
     why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
-    return _fitted(
+    return fitted(
         width,
-        _Column("trial", [str(record.number) for record in records], right=True, keep=9),
-        _Column("state", [state(record) for record in records], keep=5, styles=styles),
-        _Column("score", [text.score(record.score) for record in records], right=True, keep=8),
-        _Column("predicted", [text.score(score.value if score else None) for score in scores], right=True, keep=3),
-        _Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=7),
-        _Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
-        _Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
-        _Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
-        _Column("origin / reason", why, keep=4, least=20),
+        Column("trial", [str(record.number) for record in records], right=True, keep=9),
+        Column("state", [state(record) for record in records], keep=5, styles=styles),
+        Column("score", [text.score(record.score) for record in records], right=True, keep=8),
+        Column("predicted", [text.score(score.value if score else None) for score in scores], right=True, keep=3),
+        Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=7),
+        Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
+        Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
+        Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
+        Column("origin / reason", why, keep=4, least=20),
     )
 
 
@@ -84,14 +84,14 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
     for before, record in itertools.pairwise(records):
         assert before.score is not None and record.score is not None
         gains.append(f"+{text.score(record.score - before.score)}")
-    return _fitted(
+    return fitted(
         width,
-        _Column("trial", [str(record.number) for record in records], right=True, keep=9),
-        _Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=9),
-        _Column("score", [text.score(record.score) for record in records], right=True, keep=9),
-        _Column("gain", gains[: len(records)], right=True, keep=2),
-        _Column("", notes, keep=8),
-        _Column("origin", [record.origin for record in records], keep=1, least=20),
+        Column("trial", [str(record.number) for record in records], right=True, keep=9),
+        Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=9),
+        Column("score", [text.score(record.score) for record in records], right=True, keep=9),
+        Column("gain", gains[: len(records)], right=True, keep=2),
+        Column("", notes, keep=8),
+        Column("origin", [record.origin for record in records], keep=1, least=20),
     )
 
 
@@ -101,15 +101,15 @@ def answers(
     """What a sweep recommends: for each answer a config, what is expected of it, and what its runs gave."""
     numbers = [", ".join(str(trial.number) for trial in trials) for trials in runs]
     measured = [", ".join(text.score(trial.score) for trial in trials) for trials in runs]
-    return _fitted(
+    return fitted(
         width,
-        _Column("", names, keep=9),
-        _Column("score", [text.score(c.score.value) for c in contenders], right=True, keep=9),
-        _Column("80 % interval", [text.interval(c.score) for c in contenders], right=True, keep=7),
-        _Column("cost", [text.seconds(c.expected_cost_seconds) for c in contenders], right=True, keep=8),
-        _Column("runs", [str(c.runs) for c in contenders], right=True, keep=4),
-        _Column("trial", numbers, right=True, keep=6),
-        _Column("measured", measured, right=True, keep=5),
+        Column("", names, keep=9),
+        Column("score", [text.score(c.score.value) for c in contenders], right=True, keep=9),
+        Column("80 % interval", [text.interval(c.score) for c in contenders], right=True, keep=7),
+        Column("cost", [text.seconds(c.expected_cost_seconds) for c in contenders], right=True, keep=8),
+        Column("runs", [str(c.runs) for c in contenders], right=True, keep=4),
+        Column("trial", numbers, right=True, keep=6),
+        Column("measured", measured, right=True, keep=5),
     )
 
 
@@ -125,16 +125,16 @@ def _actions(spec: "EnvSpec") -> str:
 
 def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
     ranges = [" to ".join(map(_limit, spec.score_range)) for spec in specs]
-    return _fitted(
+    return fitted(
         width,
-        _Column("env", [spec.name for spec in specs], keep=9),
-        _Column("observation", ["x".join(map(str, spec.observation_shape)) for spec in specs], right=True, keep=5),
-        _Column("actions", [_actions(spec) for spec in specs], right=True, keep=4),
-        _Column("agents", [str(spec.agents_per_env) for spec in specs], right=True, keep=2),
-        _Column("score", ranges, right=True, keep=7),
-        _Column("solved at", [f"{spec.solved_score:g}" for spec in specs], right=True, keep=6),
-        _Column("longest episode", [text.count(spec.max_episode_steps) for spec in specs], right=True, keep=1),
-        _Column("description", [spec.description for spec in specs], keep=8, least=16),
+        Column("env", [spec.name for spec in specs], keep=9),
+        Column("observation", ["x".join(map(str, spec.observation_shape)) for spec in specs], right=True, keep=5),
+        Column("actions", [_actions(spec) for spec in specs], right=True, keep=4),
+        Column("agents", [str(spec.agents_per_env) for spec in specs], right=True, keep=2),
+        Column("score", ranges, right=True, keep=7),
+        Column("solved at", [f"{spec.solved_score:g}" for spec in specs], right=True, keep=6),
+        Column("longest episode", [text.count(spec.max_episode_steps) for spec in specs], right=True, keep=1),
+        Column("description", [spec.description for spec in specs], keep=8, least=16),
     )
 
 
@@ -207,7 +207,7 @@ def indented(content: RenderableType) -> Padding:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Column:
+class Column:
     title: str
     cells: Sequence[str]
     _: dataclasses.KW_ONLY
@@ -221,7 +221,7 @@ class _Column:
         return longest if whole or self.least is None else min(longest, self.least)
 
 
-def _fitted(width: int, *columns: _Column) -> Table:
+def fitted(width: int, *columns: Column) -> Table:
     """Returns a table of the columns that fit into `width` characters without cutting a number."""
     shown = list(columns)
     while len(shown) > 1 and sum(column.needed(whole=False) + GAP for column in shown) - GAP > width:
