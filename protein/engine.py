@@ -10,6 +10,7 @@ observed yet, and the seed. So an engine that is given the observations of anoth
 `observations`, and no other state, to resume.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -93,7 +94,10 @@ class Protein:
         """
         number = len(self._observations) + len(self._pending)
         suggestion = self._designer.suggest(
-            [self._inward(observation) for observation in self._observations],
+            [
+                dataclasses.replace(self._inward(observation), number=i)
+                for i, observation in enumerate(self._observations)
+            ],
             [pending.params for pending in self._pending],
             remaining_seconds=self._remaining_seconds(),
             max_trial_seconds=self._max_trial_seconds,

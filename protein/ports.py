@@ -38,6 +38,8 @@ class Designer(Protocol):
     ) -> Suggestion | None:
         """Returns the next trial, or None when nothing worth starting fits in `remaining_seconds`.
 
+        It is a point that was not tried before, unless its `origin` begins with "re-evaluation of".
+
         Args:
             history: finished trials, oldest first. The models ignore interrupted ones (`reason == INTERRUPTED`).
             running: params of trials that have not finished; the suggestion differs from them.

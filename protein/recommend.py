@@ -11,6 +11,9 @@ Notation
                  config that was run k times counts with k measurements
     interval     the central 80 %, mu - 1.28 sd to mu + 1.28 sd, on the scale of scores
 
+A mu above everything that was ever measured is taken back to the highest measured score: noise lifts that above the
+best true score, and games have a highest score that the model does not know of. What is equal then is decided by cost.
+
 Nothing here raises, whatever the observations: where the model cannot be fitted, contenders are compared by the plain
 mean of their own scores, and `basis` says so.
 """
@@ -23,12 +26,11 @@ import numpy as np
 
 from protein import pareto
 from protein.designer.belief import score_model
-from protein.designer.known import Known, keys
+from protein.designer.known import Known, complete_runs
 from protein.designer.recipe import Recipe
-from protein.errors import SpaceError
 from protein.gp import Array, single_thread
 from protein.space import Space
-from protein.types import Estimate, Observation, Params, TrialState
+from protein.types import Estimate, Observation, Params
 
 MODEL = "score model"
 
@@ -57,7 +59,7 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state, oldest first.
     """
-    groups, x = _complete(space, observations)
+    groups, x = complete_runs(space, observations)
     if not groups:
         return []
     try:
@@ -66,7 +68,7 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         scores = _plain(observations, groups)
         basis = f"mean of its own runs, the score model failed ({type(error).__name__})"
-    return [
+    found = [
         Contender(
             params=observations[group[0]].params,
             score=score,
@@ -77,6 +79,7 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
         )
         for group, score in zip(groups, scores, strict=True)
     ]
+    return sorted(found, key=lambda contender: contender.trials)
 
 
 def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
@@ -94,29 +97,18 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
     return None if position is None else contenders[position]
 
 
-def _complete(space: Space, observations: Sequence[Observation]) -> tuple[list[list[int]], Array]:
-    """Returns the positions of the complete runs of each config, and the configs' coordinates, `n x d`."""
-    groups: dict[bytes, list[int]] = {}
-    points: dict[bytes, Array] = {}
-    for i, observation in enumerate(observations):
-        if observation.state is not TrialState.COMPLETE:
-            continue
-        try:
-            x = space.canonical(space.to_unit_many([observation.params]))
-        except SpaceError:
-            continue
-        (key,) = keys(x)
-        groups.setdefault(key, []).append(i)
-        points.setdefault(key, x[0])
-    return list(groups.values()), np.array(list(points.values())).reshape(len(points), space.num_dims)
-
-
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
     recipe = Recipe()
     known = Known.of(space, observations, [], max_curve_points=recipe.max_curve_points)
     model = score_model(space, known, recipe)
     estimates = model.estimates(x, measured=False)
+    if not all(math.isfinite(value) for one in estimates for value in (one.low, one.value, one.high)):
+        raise ArithmeticError("the posterior is not finite")
+    highest = float(np.max(known.scores))
+    estimates = [
+        Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates
+    ]
     fallback = model.process.fallback
     return estimates, f"{MODEL} ({fallback})" if fallback else MODEL
 

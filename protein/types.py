@@ -91,6 +91,7 @@ class Observation:
     cost_seconds: float
     curve: tuple[Measurement, ...] = ()
     reason: str = ""  # why it FAILED or was PRUNED ("" otherwise)
+    number: int | None = None  # of the trial in its sweep, for what is said about it; no model looks at it
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
@@ -214,6 +215,7 @@ class TrialRecord:
             cost_seconds=self.cost_seconds,
             curve=self.curve,
             reason=self.reason,
+            number=self.number,
         )
 
     @property

@@ -180,9 +180,22 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
     one = run.json("show pong --trial 3 --json")
     assert (one["sweep"], one["number"], one["seed"], len(one["curve"])) == ("pong", 3, 1003, 20)
     text = " ".join(run("show --trial 3").split())
-    assert "score 15.00 predicted 10.00 (8.00 to 11.50)" in text
+    assert "score 15.00 predicted 10.00 (8.00 to 11.50) off by +5.00 (4.3 sd)" in text
+    assert "predicted 30.0s (25.0s to 40.0s) off by -17% (1.3 sd)" in text
     assert "█" in text
     assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"
+
+
+def test_show_calibration_sets_predictions_against_what_was_measured(filled: Path, run: Run) -> None:
+    found = run.json("show pong --calibration --json")
+    assert [forecast["measured"] for forecast in found["score"]["forecasts"]] == [18.0, 15.0, 18.0]
+    assert (found["score"]["above"], found["cost"]["inside"], found["cost"]["coverage"]) == (3, 2, 2 / 3)
+    text = run("show --calibration")
+    assert re.search(r"^score +3 +0 +0 +3 +0% ", text, re.MULTILINE)
+    assert "3 predicted scores: too few to judge (10 are needed)" in text
+    assert text.endswith("plot: runs/pong/calibration.png\n")
+    assert (filled / "runs" / "pong" / "calibration.png").read_bytes().startswith(b"\x89PNG")
+    assert run.error("show --calibration --trial 1").startswith("--calibration is about the whole sweep")
 
 
 def test_envs_lists_the_environments(folder: Path, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 Notation
     x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of trials
-    taken    keys of every point that was tried or is running; a suggestion is none of them
+    taken    keys of every point that was tried or is running; a suggestion is none of them, re-evaluations apart
 
 Interrupted trials are left out of everything: they were cut off from outside, say nothing about their params and may be
 suggested again. So are trials that the space cannot read (it was changed since).
@@ -91,6 +91,21 @@ class Known:
             if key not in self.taken:
                 fresh.setdefault(key, i)
         return x_unit[list(fresh.values())]
+
+
+def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[list[int]], Array]:
+    """Returns the distinct configs that were trained to their end: positions of the runs of each, and their places.
+
+    Those are canonical unit coordinates, `n x d`, in lexicographic order; trials that the space cannot read are left
+    out, as in `Known`.
+    """
+    complete = [i for i, o in enumerate(history) if o.state is TrialState.COMPLETE]
+    complete, x = _readable(space, complete, [history[i].params for i in complete])
+    groups: dict[bytes, list[int]] = {}
+    for position, key in enumerate(keys(x)):
+        groups.setdefault(key, []).append(position)
+    ordered = sorted(groups.values(), key=lambda group: x[group[0]].tolist())
+    return [[complete[i] for i in group] for group in ordered], x[[group[0] for group in ordered]]
 
 
 def keys(x_unit: Array) -> list[bytes]:

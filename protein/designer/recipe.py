@@ -20,6 +20,8 @@ class Recipe:
     log_noise: tuple[float, float] = (-4.6, 2.0)  # prior of the log noise variance of z: mean, standard deviation
     max_curve_points: int = 120  # points on the way that the score model learns from beside the final scores
     early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
+    reevaluation_share: float = 0.1  # of the whole budget, at its end, where contenders may be run again; 0: never
+    reevaluation_gain: float = 0.02  # least gain, in units of z, for which one is
     num_uniform: int = 400  # candidates over the whole box
     num_local: int = 600  # candidates around the front, the top few and the user's own config
     num_rungs: int = 16  # candidates along the cost parameter, for each center

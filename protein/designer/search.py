@@ -78,7 +78,13 @@ class Search:
             more_x = self._startable(np.concatenate(more))
             if len(more_x):
                 x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
-        return self._describe(x[int(np.argmax(value))])
+        chosen = x[int(np.argmax(value))]
+        return self.describe(chosen, self._reason(float(self._cost.predict(chosen[None, :])[0][0])))
+
+    @property
+    def score_model(self) -> ScoreModel:
+        """The model of z, with running trials taken into account."""
+        return self._score
 
     def _fresh(self) -> Array:
         return self._space.sample(64, self._rng)
@@ -118,7 +124,8 @@ class Search:
             log_price_floor=self._log_price_floor,
         )
 
-    def _describe(self, x: Array) -> Pick:
+    def describe(self, x: Array, reason: str) -> Pick:
+        """Returns what is expected of a point, `d`; the origin is the reason for it and what went wrong in the fits."""
         (score,) = self._score.estimates(x[None, :], measured=True)
         cost_mean, cost_sd = self._cost.predict(x[None, :])
         log_cost, log_spread = float(cost_mean[0]), Z80 * float(cost_sd[0])
@@ -134,7 +141,7 @@ class Search:
         ]
         return Pick(
             x_unit=x,
-            origin=self._reason(log_cost) + "".join(f" ({fallback})" for fallback in fallbacks),
+            origin=reason + "".join(f" ({fallback})" for fallback in fallbacks),
             predicted_score=score,
             predicted_cost_seconds=Estimate(
                 value=seconds, low=math.exp(log_cost - log_spread), high=math.exp(log_cost + log_spread)

@@ -1,9 +1,9 @@
 """The designers: what to try next, in the order own config, initial design, models.
 
 Invariants of every `suggest`, whatever the history (see `protein.ports.Designer`): the same arguments give the same
-suggestion; it satisfies every constraint; it is no point that was tried or is running; it fits the budget by the rule
-in `protein.designer.budget`; numerical trouble ends in a valid random point whose `origin` says so, never in an
-exception.
+suggestion; it satisfies every constraint; it is no point that is running, and none that was tried unless it is a
+re-evaluation; it fits the budget by the rule in `protein.designer.budget`; numerical trouble ends in a valid random
+point whose `origin` says so, never in an exception.
 """
 
 import logging
@@ -16,6 +16,7 @@ from protein.designer.candidates import all_points, ladders
 from protein.designer.initial import initial_points, next_initial_point
 from protein.designer.known import Known
 from protein.designer.recipe import Recipe
+from protein.designer.reevaluate import reevaluation
 from protein.designer.search import Search
 from protein.gp import Array, single_thread
 from protein.models import FailureModel
@@ -114,7 +115,10 @@ class ProteinDesigner:
                 return self._look_for_a_score(known, allowance, rng)
             try:
                 search = Search(self._space, known, allowance, self._recipe, self._x_start, self._listed, rng)
-                pick = search.pick()
+                again = reevaluation(
+                    self._space, history, known, allowance, self._recipe, search.score_model, remaining_seconds
+                )
+                pick = search.pick() if again is None else search.describe(again.x_unit, again.origin)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 _logger.warning("the models failed, falling back to a random point", exc_info=True)
                 x = _random_point(self._space, known, allowance, self._listed, rng)
@@ -123,7 +127,7 @@ class ProteinDesigner:
             if pick is None:
                 return None
             return Suggestion(
-                params=self._space.from_unit(pick.x_unit),
+                params=self._space.from_unit(pick.x_unit) if again is None else again.params,
                 origin=pick.origin,
                 predicted_score=pick.predicted_score,
                 predicted_cost_seconds=pick.predicted_cost_seconds,

@@ -118,6 +118,25 @@ def test_every_suggestion_is_valid_and_new(method: str, space: Space) -> None:
     assert len(set(tried)) == 30
 
 
+def test_only_a_re_evaluation_repeats_a_tried_point(method: str, space: Space) -> None:
+    rng, designer = np.random.default_rng(0), make_designer(method, space, START)
+
+    def noisy(params: Params) -> Observation:
+        return complete(params, score(params) + 0.5 * rng.standard_normal(), 10.0)
+
+    history = play(designer, 20, noisy)
+    repeated = 0
+    for number in range(6):
+        suggestion = suggest(designer, history, remaining=0.08 * sum(o.cost_seconds for o in history), seed=number)
+        assert suggestion is not None
+        again = [o.state for o in history if o.params == suggestion.params]
+        assert suggestion.origin.startswith("re-evaluation of ") == bool(again)
+        assert all(state is TrialState.COMPLETE for state in again)
+        repeated += bool(again)
+        history.append(noisy(suggestion.params))
+    assert (repeated > 0) == (method == "protein")
+
+
 def test_the_same_arguments_give_the_same_suggestion(method: str) -> None:
     history = play(make_designer(method, SPACE, START), 14)
     one, two = (suggest(make_designer(method, SPACE, START), history, [START], remaining=500.0) for _ in range(2))
