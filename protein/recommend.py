@@ -103,8 +103,6 @@ def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> t
     known = Known.of(space, observations, [], max_curve_points=recipe.max_curve_points)
     model = score_model(space, known, recipe)
     estimates = model.estimates(x, measured=False)
-    if not all(math.isfinite(value) for one in estimates for value in (one.low, one.value, one.high)):
-        raise ArithmeticError("the posterior is not finite")
     highest = float(np.max(known.scores))
     estimates = [
         Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates

@@ -82,7 +82,7 @@ class Search:
         return self.describe(chosen, self._reason(float(self._cost.predict(chosen[None, :])[0][0])))
 
     @property
-    def score_model(self) -> ScoreModel:
+    def score(self) -> ScoreModel:
         """The model of z, with running trials taken into account."""
         return self._score
 

@@ -116,7 +116,7 @@ class ProteinDesigner:
             try:
                 search = Search(self._space, known, allowance, self._recipe, self._x_start, self._listed, rng)
                 again = reevaluation(
-                    self._space, history, known, allowance, self._recipe, search.score_model, remaining_seconds
+                    self._space, history, known, allowance, self._recipe, search.score, remaining_seconds
                 )
                 pick = search.pick() if again is None else search.describe(again.x_unit, again.origin)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:

@@ -122,7 +122,7 @@ def test_only_a_re_evaluation_repeats_a_tried_point(method: str, space: Space) -
     rng, designer = np.random.default_rng(0), make_designer(method, space, START)
 
     def noisy(params: Params) -> Observation:
-        return complete(params, score(params) + 0.5 * rng.standard_normal(), 10.0)
+        return dataclasses.replace(complete(params, score(params) + 0.5 * rng.standard_normal(), 10.0), curve=())
 
     history = play(designer, 20, noisy)
     repeated = 0
