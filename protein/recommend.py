@@ -104,9 +104,7 @@ def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> t
     model = score_model(space, known, recipe)
     estimates = model.estimates(x, measured=False)
     highest = float(np.max(known.scores))
-    estimates = [
-        Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates
-    ]
+    estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]
     fallback = model.process.fallback
     return estimates, f"{MODEL} ({fallback})" if fallback else MODEL
 

@@ -100,7 +100,7 @@ def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[li
     out, as in `Known`.
     """
     complete = [i for i, o in enumerate(history) if o.state is TrialState.COMPLETE]
-    complete, x = _readable(space, complete, [history[i].params for i in complete])
+    complete, x = readable(space, complete, [history[i].params for i in complete])
     groups: dict[bytes, list[int]] = {}
     for position, key in enumerate(keys(x)):
         groups.setdefault(key, []).append(position)

@@ -12,7 +12,7 @@ from protein.designer.candidates import ladders, neighbours, spread
 from protein.designer.known import Known
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import Z80, FailureModel
+from protein.models import Z80, FailureModel, ScoreModel
 from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
 from protein.types import Estimate
