@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from botorch.acquisition import AcquisitionFunction, LogExpectedImprovement
 from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
+from botorch.acquisition.multi_objective.utils import prune_inferior_points_multi_objective
 from botorch.models import ModelListGP, SingleTaskGP
 from botorch.optim import optimize_acqf
 from botorch.sampling import SobolQMCNormalSampler
@@ -49,7 +50,8 @@ _NUM_INITIAL = 8
 _NUM_RESTARTS = 4
 _RAW_SAMPLES = 128
 _NUM_SAMPLES = 32  # of the posterior, for the hypervolume
-_MAX_ITERATIONS = 50  # of the acquisition's optimiser
+_NUM_PRUNING_SAMPLES = 256
+_MAX_ITERATIONS = 30  # of the acquisition's optimiser
 _NUM_REPAIRS = 256  # candidates of each kind where a point has to be replaced
 
 
@@ -92,7 +94,7 @@ class BotorchPeer(Peer):
             q=1,
             num_restarts=_NUM_RESTARTS,
             raw_samples=_RAW_SAMPLES,
-            options={"maxiter": _MAX_ITERATIONS, "batch_limit": _NUM_RESTARTS},
+            options={"maxiter": _MAX_ITERATIONS, "batch_limit": _NUM_RESTARTS, "init_batch_limit": _RAW_SAMPLES},
         )
         x = self._decode(found.numpy())
         taken = set(keys(x_tried))
@@ -177,10 +179,12 @@ def _improvement(features: torch.Tensor, y: torch.Tensor) -> AcquisitionFunction
 
 def _hypervolume_improvement(features: torch.Tensor, y: torch.Tensor) -> AcquisitionFunction:
     model = ModelListGP(fitted(features, y[:, :1]), fitted(features, y[:, 1:]))
+    reference = infer_reference_point(y[is_non_dominated(y)])
+    # What `prune_baseline=True` does, with fewer samples of the posterior than its 2048.
+    baseline = prune_inferior_points_multi_objective(model, features, reference, num_samples=_NUM_PRUNING_SAMPLES)
     return qLogNoisyExpectedHypervolumeImprovement(
         model,
-        ref_point=infer_reference_point(y[is_non_dominated(y)]),
-        X_baseline=features,
+        ref_point=reference,
+        X_baseline=baseline,
         sampler=SobolQMCNormalSampler(torch.Size([_NUM_SAMPLES])),
-        prune_baseline=True,
     )

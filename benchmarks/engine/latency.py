@@ -28,7 +28,7 @@ def main() -> None:
         task = make_task(family, 0)
         designer = make_designer("protein", task.space, task.start)
         x = task.space.sample(max(POINTS), np.random.default_rng(0))
-        history = [task.run(params, 0) for params in task.space.from_unit_many(x)]
+        history = [task.run(params, seed=0) for params in task.space.from_unit_many(x)]
         for points in POINTS:
             seconds = []
             for seed in range(REPEATS):

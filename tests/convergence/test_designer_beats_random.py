@@ -14,10 +14,10 @@ BUDGET = 15.0  # mean random-trial costs
 @pytest.mark.slow
 def test_the_engine_beats_random_search_at_equal_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    from engine.suite import run_cell
+    from engine.cells import run_cell
 
     rows = {
-        (method, family, seed): run_cell(method, family, seed, BUDGET, 60)
+        (method, family, seed): run_cell(method, family, seed, [(BUDGET, 60)])[0]
         for method in ("protein", "random")
         for family in FAMILIES
         for seed in SEEDS
