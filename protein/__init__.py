@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protein.engine import Protein
     from protein.parameters import Categorical, Float, Integer
+    from protein.recommend import Contender
     from protein.space import Space
     from protein.types import Estimate, Observation, Suggestion
 
-__all__ = ["Categorical", "Estimate", "Float", "Integer", "Observation", "Protein", "Space", "Suggestion"]
+__all__ = ["Categorical", "Contender", "Estimate", "Float", "Integer", "Observation", "Protein", "Space", "Suggestion"]
 
 _HOMES = {
     "Categorical": "protein.parameters",
+    "Contender": "protein.recommend",
     "Estimate": "protein.types",
     "Float": "protein.parameters",
     "Integer": "protein.parameters",

@@ -11,6 +11,7 @@ observed yet, and the seed. So an engine that is given the observations of anoth
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from protein.designer import make_designer
 from protein.errors import UsageError
+from protein.recommend import Contender, best, contenders
 from protein.space import Space
 from protein.types import Estimate, Measurement, Observation, Params, Suggestion, TrialState
 
@@ -85,6 +87,21 @@ class Protein:
     def spent_seconds(self) -> float:
         """What the observed trials have cost, failures included."""
         return sum(observation.cost_seconds for observation in self._observations)
+
+    def best(self, under_seconds: float = math.inf) -> Contender | None:
+        """Returns the observed config whose true score is expected to be best, or None before one has a score.
+
+        That need not be the one of the best observed score, which noise may have flattered (see `protein.recommend`).
+
+        Args:
+            under_seconds: the most that the config may be expected to cost.
+        """
+        chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), under_seconds)
+        if chosen is None or self._sign > 0:
+            return chosen
+        score = self._outward(chosen.score)
+        assert score is not None
+        return dataclasses.replace(chosen, score=score, measured=tuple(-value for value in chosen.measured))
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None when nothing worth starting fits the budget any more.

@@ -70,6 +70,19 @@ def test_minimising_is_maximising_with_the_sign_turned() -> None:
     assert down[-1].predicted_score.low == -up[-1].predicted_score.high
 
 
+def test_the_best_config_is_told_in_the_scores_own_direction() -> None:
+    up, down = Protein(make_space(), seed=3), Protein(make_space(), seed=3, direction="minimize")
+    assert up.best() is None
+    play(up, 12)
+    play(down, 12, sign=-1.0)
+    best, least = up.best(), down.best()
+    assert best is not None and least is not None and best.params == least.params
+    assert (best.score.low, best.score.value) == (-least.score.high, -least.score.value)
+    assert best.measured == (-least.measured[0],) and best.trials == least.trials
+    cheap = up.best(under_seconds=1.0)
+    assert cheap is not None and cheap.expected_cost_seconds <= 1.0 < best.expected_cost_seconds
+
+
 def test_the_observations_are_all_that_is_needed_to_go_on() -> None:
     whole = Protein(make_space(), seed=1, budget_seconds=1000.0)
     play(whole, 12)
