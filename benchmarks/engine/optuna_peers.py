@@ -50,6 +50,7 @@ class OptunaPeer(Peer):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # experimental features
             self._study = optuna.create_study(
+                study_name=f"{method} {seed}",  # the Hyperband pruner draws a trial's bracket from it
                 sampler=_sampler(method, seed),
                 pruner=pruner,
                 directions=["maximize", "minimize"] if self._two_values else ["maximize"],

@@ -12,6 +12,7 @@ how they are averaged and compared: `engine.report`.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -76,9 +77,14 @@ def missing(
 def run(jobs: Sequence[Job], path: Path, processes: int) -> None:
     """Runs jobs and appends their cells to a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file, multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(path.open("a"))
         file.write(json.dumps({"header": machine.describe()}) + "\n")
-        for rows in pool.imap_unordered(_run, jobs, chunksize=1):
+        done: Iterable[list[Row]] = map(_run, jobs)
+        if processes > 1:
+            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
+            done = pool.imap_unordered(_run, jobs, chunksize=1)
+        for rows in done:
             file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
             file.flush()
 
