@@ -77,6 +77,10 @@ class GaussianProcess:
         variance = prior - np.einsum("ij,ij->j", v, v)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
 
+    def mean(self, x: Array) -> Array:
+        """Returns the posterior mean alone, `m`, at `m x p` inputs: linear in the number of observations."""
+        return np.asarray(self._covariance(x, self.x) @ self.alpha)
+
     def condition(self, x: Array, y: Array) -> "GaussianProcess":
         """Returns the process conditioned on `m` further observations, hyperparameters unchanged."""
         x_all, y_all = np.concatenate([self.x, x]), np.concatenate([self.y, y])

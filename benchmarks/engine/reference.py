@@ -5,15 +5,20 @@ Notation
     budget    a multiple of the mean cost of a random config (failed ones at the cost that they reach)
     ideal(t)  the best known score at cost <= e^t, by a search with the noiseless truth
 
-The search is random sampling followed by rounds of mutation of the best for each cost level, on the truth itself, which
-no engine may see. Nothing better is known; an engine may find better, then its figures exceed 1.
+For synthetic and recorded tasks: random sampling followed by rounds of mutation of the best for each cost level, on the
+truth itself, which no engine may see. For real tasks: a committed table (see `measure_real.py`). Nothing better is
+known; an engine may find better, then its figures exceed 1.
 """
 
 import dataclasses
+import functools
+import json
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from engine.protocol import Task
+from engine.recorded import RecordedTask, Surrogate
 from engine.synthetic import SyntheticTask
 from numpy.typing import NDArray
 
@@ -22,6 +27,7 @@ from protein.space import Space
 
 Array = NDArray[np.float64]
 
+REAL_TABLE = Path(__file__).resolve().parent / "real_reference.json"
 _NUM_RANDOM = 6000
 _NUM_LEVELS = 16
 _NUM_ROUNDS = 40
@@ -57,9 +63,20 @@ class Known(Protocol):
 
 
 def reference(task: Task) -> Reference:
-    """Returns the scale of a task."""
-    assert isinstance(task, SyntheticTask)
-    return search(task)
+    """Returns the scale of a task. Raises `ValueError` for a real one that `measure_real.py` has not measured."""
+    if isinstance(task, SyntheticTask):
+        return search(task)
+    if isinstance(task, RecordedTask):
+        return _of_surrogate(task.surrogate)
+    table = json.loads(REAL_TABLE.read_text())
+    if task.family not in table:
+        raise ValueError(f"{REAL_TABLE.name} has no '{task.family}'; run benchmarks/engine/measure_real.py")
+    return Reference(**{field.name: float(table[task.family][field.name]) for field in dataclasses.fields(Reference)})
+
+
+@functools.lru_cache(maxsize=8)
+def _of_surrogate(model: Surrogate) -> Reference:
+    return search(model)
 
 
 def search(task: Known) -> Reference:
