@@ -94,7 +94,8 @@ class _Kernel(Model):
         from sklearn.kernel_approximation import RBFSampler
         from sklearn.linear_model import SGDClassifier
 
-        self._split, self._epochs, self._features = split, 0, None
+        self._split, self._epochs = split, 0
+        self._features: Array | None = None
         self._rng = np.random.default_rng(seed)
         self._map = RBFSampler(gamma=params["gamma"], n_components=params["components"], random_state=seed)
         self._linear = SGDClassifier(
@@ -111,11 +112,11 @@ class _Kernel(Model):
 
     def advance(self, steps: int) -> None:
         x, y = self._split.train
-        if self._features is None:
-            self._features = self._map.fit_transform(x)
+        features = self._map.fit_transform(x) if self._features is None else self._features
+        self._features = features
         for _ in range(steps - self._epochs):
             order = self._rng.permutation(len(y))
-            _finite(lambda: self._linear.partial_fit(self._features[order], y[order], classes=np.arange(10)))  # noqa: B023
+            _finite(lambda: self._linear.partial_fit(features[order], y[order], classes=np.arange(10)))  # noqa: B023
             if np.abs(self._linear.coef_).max() > _DIVERGED:
                 raise Diverged
         self._epochs = steps

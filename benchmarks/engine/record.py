@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from protein.ports import Store
 from protein.space import Space
-from protein.types import INTERRUPTED, Observation, Params, Suggestion, TrialRecord, TrialState
+from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialRecord, TrialState
 
 TABLES = Path(__file__).resolve().parent / "recorded"
 NUM_FRACTIONS = 16
@@ -93,7 +93,7 @@ def export(store: Store, names: Sequence[str], path: Path) -> str:
     counts = {f"trials_{name}": int(np.sum(columns["sweep"] == i)) for i, name in enumerate(names)}
     name = path.stem
     stored = recorded.load_table(name)
-    facts = {**counts, "failed": int(np.sum(stored["failed"]))}
+    facts: dict[str, float] = {**counts, "failed": int(np.sum(stored["failed"]))}
     facts |= {key: round(v, 4) for key, v in recorded.cross_validate(stored, recorded.LIMITS[name]).items()}
     known = recorded.errors() if recorded.ERRORS.exists() else {}
     recorded.ERRORS.write_text(json.dumps({**known, name: facts}, indent=1, sort_keys=True) + "\n")
@@ -123,6 +123,19 @@ class Listed:
         """Returns the next of the list, None after the last."""
         number = len(history) + len(running)
         return Suggestion(params=self._configs[number], origin="listed") if number < len(self._configs) else None
+
+    def should_stop(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        params: Params,
+        curve: Sequence[Measurement],
+        *,
+        remaining_seconds: float | None,
+        seed: int,
+    ) -> str | None:
+        """Returns None: what is recorded is recorded to its end."""
+        return None
 
 
 def repeat(store: Store, name: str, new_name: str, configs: int, seeds: int, directory: Path, workers: int) -> None:
