@@ -2,7 +2,8 @@
 
     from protein import Categorical, Float, Integer, Protein, Space
 
-`Protein` is the engine by ask and tell, the others say what it searches. All are loaded when they are first used, so
+`Protein` is the engine by ask and tell, the others say what it searches; `ProteinSampler` is the engine in a study of
+Optuna's, and not among the names of `import *`, because it needs Optuna. All are loaded when they are first used, so
 that the command line, which needs none of them for its help, answers at once.
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protein.engine import Protein
+    from protein.optuna_sampler import ProteinSampler as ProteinSampler
     from protein.parameters import Categorical, Float, Integer
     from protein.recommend import Contender
     from protein.space import Space
@@ -26,6 +28,7 @@ _HOMES = {
     "Integer": "protein.parameters",
     "Observation": "protein.types",
     "Protein": "protein.engine",
+    "ProteinSampler": "protein.optuna_sampler",
     "Space": "protein.space",
     "Suggestion": "protein.types",
 }

@@ -1,0 +1,432 @@
+"""The engine as a sampler of Optuna, for studies that Optuna runs.
+
+    sampler = ProteinSampler(seed=0, cost_parameter="epochs", budget_seconds=3600.0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(objective)
+
+The sampler keeps nothing but its arguments: each suggestion is worked out from the study's stored trials, so that
+parallel workers, other processes and a study that is loaded again all get what one long run would have given.
+
+What the engine is told
+    joint parameters  those that every trial so far has had with the same distribution; they are suggested together. All
+                      others (of conditional or changing spaces, and the first trial of a study) are sampled one by one,
+                      by Optuna's TPE.
+    score             the value; of a pruned trial the last one that it reported
+    cost              seconds from a trial's start to its end, less what its suggestion took; or the user attribute
+                      `cost_attribute`
+    failures          trials that failed, violate a constraint (`trial.set_constraint`) or gave no finite value
+    running trials    are given what is expected of them, so that workers do not all try the same
+    start             the params of the first trial that was enqueued with all joint parameters: the config at hand
+
+What it tells: the user attributes `protein:origin`, `protein:predicted_score`, `protein:predicted_cost_seconds`, the
+last two with `..._interval` (80 %), and `protein:suggest_seconds`, of each trial that has joint parameters. They show
+in optuna-dashboard.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import secrets
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import numpy as np
+
+from protein.designer import make_designer
+from protein.errors import SpaceError, UsageError, nearest
+from protein.parameters import Categorical, Float, Integer, Parameter
+from protein.space import Space
+from protein.types import Measurement, Observation, ParamValue, Suggestion, TrialState
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.samplers import BaseSampler, TPESampler
+    from optuna.study import Study, StudyDirection
+    from optuna.trial import FrozenTrial
+    from optuna.trial import TrialState as OptunaState
+except ModuleNotFoundError as error:
+    raise ImportError("ProteinSampler needs Optuna: run pip install 'protein-sweep[optuna]'") from error
+
+ORIGIN = "protein:origin"
+PREDICTED_SCORE = "protein:predicted_score"
+PREDICTED_COST = "protein:predicted_cost_seconds"
+SUGGEST_SECONDS = "protein:suggest_seconds"
+_PARAMS = "protein:params:"  # system attributes: joint params of a trial that has not asked for all of them yet
+_PART_LENGTH = 2000  # a database column may hold no more than 2,048 characters
+_CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about which nothing is known
+
+
+class ProteinSampler(BaseSampler):
+    """Suggests what promises most score for its cost; for studies of one objective, to be minimised or maximised."""
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        cost_parameter: str | None = None,
+        cost_attribute: str | None = None,
+        budget_seconds: float | None = None,
+    ) -> None:
+        """Nothing is read or written before the first trial.
+
+        Args:
+            seed: the only source of randomness; None: a random one.
+            cost_parameter: the parameter that makes a trial dear, such as its number of steps or epochs. Intermediate
+                values are then learnt from, too. None: the engine finds out what is dear.
+            cost_attribute: the user attribute in which the objective leaves a trial's cost in seconds; None: the time
+                from its start to its end.
+            budget_seconds: what all trials together may cost. A trial that would overrun it is not suggested, and
+                `optimize` ends when nothing fits any more. None: no limit.
+
+        Raises:
+            UsageError: a budget that is not above 0.
+        """
+        if budget_seconds is not None and not budget_seconds > 0:
+            raise UsageError(f"budget_seconds must be above 0, or None for no limit, got {budget_seconds}")
+        self._seed = secrets.randbelow(2**31) if seed is None else seed
+        self._cost_parameter = cost_parameter
+        self._cost_attribute = cost_attribute
+        self._budget_seconds = budget_seconds
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Returns the joint parameters; see the head of this file."""
+        _require_one_objective(study)
+        trials = [other for other in _trials(study) if other.distributions]
+        known = [t for t in trials if t.state in (OptunaState.COMPLETE, OptunaState.PRUNED)]
+        known = known or [t for t in trials if t.state is OptunaState.FAIL]
+        self._check_names(known)
+        joint = optuna.search_space.intersection_search_space(known, include_pruned=True) if known else {}
+        if known and known[0].state is OptunaState.FAIL:
+            joint = {
+                name: distribution
+                for name, distribution in known[-1].distributions.items()
+                if all(t.distributions.get(name) == distribution for t in known)
+            }
+        return {name: d for name, d in joint.items() if not d.single() and _parameter("x", d) is not None}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Returns the next values of the joint parameters, and notes on the trial why and what is expected of them.
+
+        Raises:
+            optuna.TrialPruned: nothing fits the budget any more; the study has been told to stop. Outside of
+                `optimize`, where a study cannot be stopped, the params that should cost least are returned instead.
+        """
+        _require_one_objective(study)
+        if not search_space:
+            return {}
+        began = time.monotonic()
+        joint = _Joint.of(tuple(search_space.items()), self._cost_parameter)
+        others = [other for other in _trials(study) if other.number != trial.number]
+        finished = [other for other in others if other.state.is_finished()]
+        running = [other for other in others if other.state is OptunaState.RUNNING]
+        sign = 1.0 if study.directions[0] is StudyDirection.MAXIMIZE else -1.0
+        unit = joint.steps_per_report(finished)
+        history = [o for other in finished for o in joint.observations(other, sign, self._cost_seconds(other), unit)]
+        start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
+        suggest = functools.partial(
+            make_designer("protein", joint.space, start, seed=self._seed).suggest,
+            history,
+            [params for other in running if (params := joint.params(other)) is not None],
+            max_trial_seconds=None,
+            seed=self._seed_of(trial, ""),
+        )
+        remaining = self._remaining_seconds(finished, running)
+        suggestion = suggest(remaining_seconds=remaining)
+        if suggestion is None and (remaining is None or suggest(remaining_seconds=None) is None):
+            # Every point was tried. There may be parameters beside the joint ones, and a score may be noisy: go on.
+            return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
+        if suggestion is None:
+            if _stopped(study):
+                raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
+            suggestion = Suggestion(params=joint.cheapest(), origin="the budget is spent, the cheapest that there is")
+        values = joint.values(suggestion.params)
+        internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
+        _note(study, trial, suggestion, internal, sign, time.monotonic() - began)
+        return values
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Returns a value of one parameter by TPE; of the cost parameter of a study's first trial, a cheap one."""
+        _require_one_objective(study)
+        seed = self._seed_of(trial, param_name)
+        parameter = _parameter("x", param_distribution)
+        if param_name == self._cost_parameter and parameter is not None and not isinstance(parameter, Categorical):
+            seen = (other for other in _trials(study) if param_name in other.distributions)
+            if all(other.state is OptunaState.RUNNING for other in seen):
+                x = np.random.default_rng(seed).uniform(0.0, _CHEAP_SHARE, size=1)
+                return _value(param_distribution, parameter.raw(float(parameter.decode(x)[0])))
+        return TPESampler(seed=seed).sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: OptunaState, values: Sequence[float] | None) -> None:
+        """Stops the study when the budget is spent; a study that is asked and told goes on as it is asked to."""
+        finished = [other for other in _trials(study) if other.state.is_finished() and other.number != trial.number]
+        remaining = self._remaining_seconds([*finished, trial], [])
+        if remaining is not None and remaining <= 0:
+            _stopped(study)
+
+    def _remaining_seconds(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> float | None:
+        if self._budget_seconds is None:
+            return None
+        expected = math.fsum(float(trial.user_attrs.get(PREDICTED_COST, 0.0)) for trial in running)
+        return self._budget_seconds - expected - math.fsum(self._cost_seconds(trial) for trial in finished)
+
+    def _cost_seconds(self, trial: FrozenTrial) -> float:
+        if self._cost_attribute is not None:
+            noted = trial.user_attrs.get(self._cost_attribute)
+            if isinstance(noted, int | float) and math.isfinite(noted) and noted >= 0:
+                return float(noted)
+        if trial.datetime_start is None:
+            return 0.0
+        end = trial.datetime_complete or datetime.now()
+        seconds = (end - trial.datetime_start).total_seconds() - float(trial.user_attrs.get(SUGGEST_SECONDS, 0.0))
+        return max(seconds, 0.0)
+
+    def _seed_of(self, trial: FrozenTrial, param_name: str) -> int:
+        entropy = [self._seed, trial.number, zlib.crc32(param_name.encode())]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+    def _check_names(self, trials: Sequence[FrozenTrial]) -> None:
+        """Raises `UsageError` as soon as it is clear that a name given to the sampler is nobody's."""
+        complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
+        for what, name, known in (
+            ("cost_parameter", self._cost_parameter, {name for trial in complete for name in trial.distributions}),
+            ("cost_attribute", self._cost_attribute, {name for trial in complete for name in trial.user_attrs}),
+        ):
+            if complete and name is not None and name not in known:
+                given = {other for other in known if not other.startswith("protein:")}
+                raise UsageError(
+                    f"{what} '{name}' is in none of the study's trials{nearest(name, given) if given else ''}"
+                )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Joint:
+    """The joint parameters as a space: the i-th is called `p<i>`, since Optuna's names may be anything."""
+
+    distributions: tuple[tuple[str, BaseDistribution], ...]
+    space: Space
+
+    @staticmethod
+    @functools.lru_cache(maxsize=32)
+    def of(distributions: tuple[tuple[str, BaseDistribution], ...], cost_parameter: str | None) -> "_Joint":
+        parameters, cost = [], None
+        for i, (name, distribution) in enumerate(distributions):
+            parameter = _parameter(f"p{i}", distribution)
+            assert parameter is not None, name
+            parameters.append(parameter)
+            if name == cost_parameter:
+                cost = parameter.name
+                if isinstance(parameter, Categorical):
+                    raise UsageError(f"cost_parameter '{name}' is categorical; it needs a numeric range")
+        return _Joint(distributions, Space(parameters, cost_parameter=cost))
+
+    def params(self, trial: FrozenTrial) -> dict[str, ParamValue] | None:
+        """Returns a trial's joint params, with those that it has not asked for yet; None when it lacks some."""
+        fixed = trial.system_attrs.get("fixed_params", {})
+        return self._inward({**_planned(trial, dict(self.distributions)), **fixed, **trial.params})
+
+    def fixed_params(self, trial: FrozenTrial) -> dict[str, ParamValue] | None:
+        """Returns the joint params that a trial was enqueued with; None when it was not, or not with all."""
+        return self._inward(trial.system_attrs.get("fixed_params", {}))
+
+    def values(self, params: Mapping[str, ParamValue]) -> dict[str, Any]:
+        """Returns Optuna's values of params of the space."""
+        return {
+            name: _value(distribution, params[parameter.name])
+            for parameter, (name, distribution) in zip(self.space.parameters, self.distributions, strict=True)
+        }
+
+    def _inward(self, values: Mapping[str, Any]) -> dict[str, ParamValue] | None:
+        params: dict[str, ParamValue] = {}
+        for parameter, (name, distribution) in zip(self.space.parameters, self.distributions, strict=True):
+            try:
+                params[parameter.name] = _number(distribution, values[name])
+                parameter.check(params[parameter.name])
+            except (KeyError, ValueError, SpaceError):  # it has none, or one of another range
+                return None
+        return params
+
+    def cheapest(self) -> dict[str, ParamValue]:
+        """Returns the middle of the space at its lowest cost."""
+        x = np.full(self.space.num_dims, 0.5)
+        if self.space.cost_index is not None:
+            x[self.space.cost_index] = 0.0
+        return self.space.from_unit(x)
+
+    def steps_per_report(self, trials: Sequence[FrozenTrial]) -> float | None:
+        """Returns how much of the cost parameter one step of the intermediate values stands for, from complete trials.
+
+        A trial of 100 epochs may report after each epoch or with the number of batches; None where no trial tells.
+        Steps are taken to be counted from 0, which matters only where they are few.
+        """
+        name = self.space.cost_parameter
+        found = []
+        for trial in trials if name is not None else ():
+            params = self.params(trial)
+            last = trial.last_step
+            if trial.state is OptunaState.COMPLETE and params is not None and last is not None and name is not None:
+                found.append(float(params[name]) / (last + 1))
+        return statistics.median(found) if found else None
+
+    def observations(
+        self, trial: FrozenTrial, sign: float, cost_seconds: float, steps_per_report: float | None
+    ) -> list[Observation]:
+        """Returns what the engine learns from a finished trial; nothing when that lacks a joint parameter.
+
+        A pruned trial is a score at the steps that it reached, and a failure of what it was asked for: the engine
+        knows nothing of the study's pruner, and would ask for a promising trial that is always pruned again and again.
+        """
+        params = self.params(trial)
+        if params is None:
+            return []
+        score: float | None = None
+        reason = ""
+        violated = [key for key, value in trial.constraints.items() if value > 0]
+        if trial.state is OptunaState.FAIL:
+            state, reason = TrialState.FAILED, "failed"
+        elif violated:
+            state, reason = TrialState.FAILED, f"violates constraint {violated[0]}"
+        elif trial.state is OptunaState.COMPLETE:
+            assert trial.value is not None
+            state, score = TrialState.COMPLETE, sign * trial.value
+            if not math.isfinite(score):
+                state, score, reason = TrialState.FAILED, None, f"value {trial.value}"
+        else:
+            state, score = TrialState.PRUNED, _finite(trial.value, sign)
+        learnt = Observation(
+            params=params,
+            state=state,
+            score=score,
+            cost_seconds=cost_seconds,
+            curve=_curve(trial, sign, cost_seconds, steps_per_report),
+            reason=reason,
+        )
+        if state is not TrialState.PRUNED:
+            return [learnt]
+        pruned = Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=0.0, reason="pruned")
+        return [learnt, pruned]
+
+
+def _curve(
+    trial: FrozenTrial, sign: float, cost_seconds: float, steps_per_report: float | None
+) -> tuple[Measurement, ...]:
+    """A trial's intermediate values; Optuna keeps no times, so the cost is spread evenly over the steps."""
+    last = trial.last_step
+    if steps_per_report is None or last is None:
+        return ()
+    return tuple(
+        Measurement(
+            steps=round((step + 1) * steps_per_report),
+            elapsed_seconds=cost_seconds * (step + 1) / (last + 1),
+            score=_finite(value, sign),
+        )
+        for step, value in sorted(trial.intermediate_values.items())
+    )
+
+
+def _finite(value: float | None, sign: float) -> float | None:
+    return sign * value if value is not None and math.isfinite(value) else None
+
+
+def _parameter(name: str, distribution: BaseDistribution) -> Parameter | None:
+    """Returns a distribution as a parameter of ours; None where it is not one that a space can hold.
+
+    Steps are counted: values 10, 15, 20 are the numbers 2, 3, 4, so that they stay in proportion to the cost.
+    """
+    try:
+        if isinstance(distribution, CategoricalDistribution):
+            return Categorical(name, tuple(range(len(distribution.choices))))
+        assert isinstance(distribution, FloatDistribution | IntDistribution)
+        low, high, step = distribution.low, distribution.high, distribution.step
+        scale: Literal["log", "linear"] = "log" if distribution.log else "linear"
+        if step is None:
+            return Float(name, low, high, scale=scale)
+        first = round(low / step)
+        return Integer(name, first, first + round((high - low) / step), scale=scale)
+    except (SpaceError, OverflowError):  # a single value, or more of them than float64 can tell apart
+        return None
+
+
+def _number(distribution: BaseDistribution, value: Any) -> ParamValue:
+    """Returns our value for one of Optuna's. Raises ValueError for one that is not of the distribution's kind."""
+    internal = distribution.to_internal_repr(value)
+    if isinstance(distribution, CategoricalDistribution):
+        return int(internal)
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return float(internal)
+    return round(distribution.low / distribution.step) + round((internal - distribution.low) / distribution.step)
+
+
+def _value(distribution: BaseDistribution, number: ParamValue) -> Any:
+    """Returns Optuna's value for one of ours."""
+    if isinstance(distribution, CategoricalDistribution):
+        return distribution.choices[int(number)]
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return float(number)
+    steps = int(number) - round(distribution.low / distribution.step)
+    return min(distribution.low + steps * distribution.step, distribution.high)
+
+
+def _trials(study: Study) -> list[FrozenTrial]:
+    """Returns all trials of a study; not through the study itself, which a Hyperband pruner narrows to one bracket."""
+    return study._storage.get_all_trials(study._study_id, deepcopy=False)
+
+
+def _require_one_objective(study: Study) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"ProteinSampler optimises one objective, this study has {len(study.directions)}; give the score alone, the"
+            " cost is the trial's duration or its user attribute cost_attribute"
+        )
+
+
+def _stopped(study: Study) -> bool:
+    """Ends the `optimize` that runs and says whether there was one."""
+    try:
+        study.stop()
+    except (RuntimeError, AttributeError):  # asked and told from outside; or a bracket of Hyperband's
+        return False
+    return True
+
+
+def _note(
+    study: Study,
+    trial: FrozenTrial,
+    suggestion: Suggestion,
+    internal: Mapping[str, float],
+    sign: float,
+    suggest_seconds: float,
+) -> None:
+    """Writes down the joint params, for other workers, and for the user why these and what is expected of them."""
+    number, text = trial._trial_id, json.dumps(internal)
+    for i in range(0, len(text), _PART_LENGTH):
+        study._storage.set_trial_system_attr(number, f"{_PARAMS}{i // _PART_LENGTH}", text[i : i + _PART_LENGTH])
+    attributes: dict[str, Any] = {ORIGIN: suggestion.origin, SUGGEST_SECONDS: suggest_seconds}
+    for name, estimate in (
+        (PREDICTED_SCORE, suggestion.predicted_score),
+        (PREDICTED_COST, suggestion.predicted_cost_seconds),
+    ):
+        if estimate is not None:
+            outward = sign if name == PREDICTED_SCORE else 1.0
+            attributes[name] = outward * estimate.value
+            attributes[f"{name}_interval"] = sorted([outward * estimate.low, outward * estimate.high])
+    for name, value in attributes.items():
+        study._storage.set_trial_user_attr(number, name, value)
+
+
+def _planned(trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """Returns the joint params that a trial was given, whether or not it has asked for them yet."""
+    parts = sorted((int(key.removeprefix(_PARAMS)), key) for key in trial.system_attrs if key.startswith(_PARAMS))
+    internal: dict[str, float] = json.loads("".join(trial.system_attrs[key] for _, key in parts) or "{}")
+    return {name: distributions[name].to_external_repr(x) for name, x in internal.items() if name in distributions}

@@ -1,0 +1,239 @@
+"""ProteinSampler: Optuna's own published tests of samplers, then what is ours: costs, budget, curves, resuming."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.samplers import BaseSampler
+from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
+from optuna.trial import TrialState
+
+from protein import ProteinSampler
+from protein.errors import UsageError
+from protein.optuna_sampler import _Joint, _number, _value
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class TestOptunasOwn(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: ProteinSampler(seed=0)
+
+
+def objective(trial: optuna.Trial) -> float:
+    """Best at lr = 0.01; longer is better and dearer."""
+    lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
+    epochs = trial.suggest_int("epochs", 1, 100, log=True)
+    wide = trial.suggest_categorical("width", ["narrow", "wide", None])
+    cost = 0.5 * epochs * (2.0 if wide == "wide" else 1.0)
+    trial.set_user_attr("seconds", cost)
+    return (1.0 - math.exp(-epochs / 30.0)) * (math.exp(-((math.log10(lr) + 2.0) ** 2)) + 0.1 * (wide == "wide"))
+
+
+def sampler(**changes: Any) -> ProteinSampler:
+    return ProteinSampler(**{"seed": 0, "cost_parameter": "epochs", "cost_attribute": "seconds", **changes})
+
+
+def params(study: optuna.Study) -> list[dict[str, Any]]:
+    return [trial.params for trial in study.trials]
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_it_finds_the_optimum_at_less_than_random_cost(direction: str) -> None:
+    sign = 1.0 if direction == "maximize" else -1.0
+    study = optuna.create_study(direction=direction, sampler=sampler())
+    study.optimize(lambda trial: sign * objective(trial), n_trials=30)
+    assert sign * study.best_value > 0.9  # 1.07 at most
+    predicted = study.trials[-1].user_attrs
+    low, high = predicted["protein:predicted_score_interval"]
+    assert low <= predicted["protein:predicted_score"] <= high
+    assert abs(predicted["protein:predicted_score"] - sign * 0.5) < 1.0  # of the study's own sign
+    low, high = predicted["protein:predicted_cost_seconds_interval"]
+    assert 0.0 < low <= predicted["protein:predicted_cost_seconds"] <= high
+
+
+def test_a_study_loaded_again_goes_on_as_if_nothing_had_happened(storage: str) -> None:
+    whole = optuna.create_study(direction="maximize", sampler=sampler())
+    whole.optimize(objective, n_trials=14)
+    split = optuna.create_study(direction="maximize", sampler=sampler(), storage=storage, study_name="split")
+    split.optimize(objective, n_trials=6)
+    again = optuna.load_study(study_name="split", sampler=sampler(), storage=storage)
+    again.optimize(objective, n_trials=8)
+    assert params(again) == params(whole)
+    assert again.trials[6].user_attrs["protein:origin"].startswith("initial design")
+
+
+def test_workers_get_different_points() -> None:
+    study = optuna.create_study(direction="maximize", sampler=sampler())
+    study.optimize(objective, n_trials=12)
+    space = study.trials[-1].distributions
+    asked = [study.ask(space).params for _ in range(4)]  # the running ones have all of their params
+    assert len({tuple(one.values()) for one in asked}) == 4
+    slow = study.ask()
+    slow.suggest_float("lr", 1e-5, 1.0, log=True)  # and this one has asked for one of three
+    other = study.ask(space)
+    assert slow.params["lr"] != other.params["lr"]
+    study.optimize(objective, n_trials=4, n_jobs=2)
+
+
+def test_the_budget_ends_the_study_and_is_kept() -> None:
+    study = optuna.create_study(direction="maximize", sampler=sampler(budget_seconds=200.0))
+    study.optimize(objective, n_trials=300)
+    spent = sum(trial.user_attrs.get("seconds", 0.0) for trial in study.trials)
+    assert 100.0 < spent < 220.0
+    assert len(study.trials) < 300
+    assert all(trial.state is TrialState.COMPLETE for trial in study.trials[:-1])
+
+
+def test_outside_of_optimize_a_spent_budget_gives_the_cheapest() -> None:
+    study = optuna.create_study(direction="maximize", sampler=sampler(budget_seconds=30.0))
+    study.enqueue_trial({"lr": 0.1, "epochs": 100, "width": "narrow"})
+    for _ in range(2):
+        trial = study.ask()
+        study.tell(trial, objective(trial))
+    assert study.trials[1].params["epochs"] == 1
+    assert study.trials[1].user_attrs["protein:origin"] == "the budget is spent, the cheapest that there is"
+
+
+def test_what_the_engine_learns_of_each_end() -> None:
+    study = optuna.create_study(sampler=sampler(cost_attribute=None))
+    space: dict[str, Any] = {"epochs": optuna.distributions.IntDistribution(1, 100, log=True)}
+    joint = _Joint.of(tuple(space.items()), "epochs")
+    for state, value, reports, violation in (
+        (TrialState.COMPLETE, 2.0, {9: 1.0, 19: 2.0}, -1.0),
+        (TrialState.COMPLETE, 2.0, {}, 0.5),
+        (TrialState.COMPLETE, math.inf, {}, -1.0),
+        (TrialState.FAIL, None, {}, -1.0),
+        (TrialState.PRUNED, None, {0: 3.0, 4: 2.5}, -1.0),
+        (TrialState.PRUNED, None, {0: math.nan}, -1.0),
+    ):
+        trial = study.ask(space)
+        for step, reported in reports.items():
+            trial.report(reported, step)
+        trial.set_constraint("memory", violation)
+        study.tell(trial, value, state)
+    unit = joint.steps_per_report(study.trials[:1])
+    assert unit is not None
+    learnt = [joint.observations(trial, -1.0, 60.0, unit) for trial in study.trials]
+    assert [(o.state, o.score, o.reason) for o, *_ in learnt] == [
+        ("complete", -2.0, ""),
+        ("failed", None, "violates constraint memory"),
+        ("failed", None, "value inf"),
+        ("failed", None, "failed"),
+        ("pruned", -2.5, ""),
+        ("pruned", None, ""),
+    ]
+    assert [(o.state, o.cost_seconds, o.reason) for o in learnt[4][1:]] == [("failed", 0.0, "pruned")]
+    curve, asked = learnt[0][0].curve, study.trials[0].params["epochs"]  # of the 20 reports, the 10th and the last
+    assert [point.steps for point in curve] == [round(asked / 2), asked]
+    assert [point.score for point in curve] == [-1.0, -2.0]
+    assert [point.elapsed_seconds for point in curve] == [30.0, 60.0]
+
+
+def test_a_region_that_fails_is_left_alone() -> None:
+    def fallible(trial: optuna.Trial) -> float:
+        x, y = trial.suggest_float("x", 0.0, 1.0), trial.suggest_float("y", 0.0, 1.0)
+        trial.set_user_attr("seconds", 1.0)
+        if x > 0.5:
+            raise RuntimeError("diverged")
+        return -((x - 0.3) ** 2) - (y - 0.3) ** 2
+
+    study = optuna.create_study(direction="maximize", sampler=sampler(cost_parameter=None))
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # each failure would be a traceback
+    study.optimize(fallible, n_trials=24, catch=RuntimeError)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    failed = [trial.state is TrialState.FAIL for trial in study.trials]
+    assert any(failed[:9])
+    assert sum(failed[9:]) <= 5  # half of random ones
+
+
+def test_a_study_whose_every_trial_failed_goes_on() -> None:
+    def broken(trial: optuna.Trial) -> float:
+        trial.suggest_float("x", 0.0, 1.0)
+        return float("nan")
+
+    study = optuna.create_study(sampler=ProteinSampler(seed=0))
+    study.optimize(broken, n_trials=12)
+    assert len({trial.params["x"] for trial in study.trials}) == 12
+    study.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0) * float("inf"), n_trials=2)
+    study.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0), n_trials=2)
+
+
+def test_with_a_pruner_the_search_still_reaches_long_trials() -> None:
+    """A pruned trial's score belongs to the epochs that it reached, and says nothing bad about long ones."""
+
+    def reporting(trial: optuna.Trial) -> float:
+        value = objective(trial)
+        epochs, seconds = trial.params["epochs"], trial.user_attrs["seconds"]
+        for step in range(epochs):
+            grown = (1.0 - math.exp(-(step + 1) / 30.0)) / (1.0 - math.exp(-epochs / 30.0))
+            trial.report(value * grown, step)
+            trial.set_user_attr("seconds", seconds * (step + 1) / epochs)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    pruner = optuna.pruners.PercentilePruner(75.0, n_startup_trials=4, n_min_trials=4)
+    study = optuna.create_study(direction="maximize", sampler=sampler(), pruner=pruner)
+    study.optimize(reporting, n_trials=30)
+    assert any(trial.state is TrialState.PRUNED for trial in study.trials)
+    assert study.best_value > 0.33  # what twelve epochs can give; the initial design has two
+
+
+def test_the_enqueued_config_is_what_the_search_starts_from() -> None:
+    found = []
+    for lr in (1e-4, 0.5):
+        study = optuna.create_study(direction="maximize", sampler=sampler())
+        study.enqueue_trial({"lr": lr, "epochs": 3, "width": "wide"})
+        study.optimize(objective, n_trials=3)
+        found.append(params(study)[1:])
+    assert found[0] != found[1]
+
+
+def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
+    def conditional(trial: optuna.Trial) -> float:
+        kind = trial.suggest_categorical("kind", ["linear", "tree"])
+        x = trial.suggest_float("x", 0.0, 1.0)
+        if kind == "tree":
+            return x + 0.1 * trial.suggest_int("depth", 2, 30, step=4)
+        return x + trial.suggest_float("slope", -1.0, 0.5)
+
+    study = optuna.create_study(direction="maximize", sampler=ProteinSampler(seed=0))
+    study.optimize(conditional, n_trials=30)
+    assert study.best_value > 3.2  # 4 at most
+    assert "protein:origin" in study.trials[-1].user_attrs
+
+
+def test_steps_stay_on_their_grid_and_in_proportion() -> None:
+    distribution = optuna.distributions.IntDistribution(20, 100, step=10)
+    assert [_number(distribution, value) for value in (20, 50, 100)] == [2, 5, 10]
+    assert [_value(distribution, number) for number in (2, 5, 10)] == [20, 50, 100]
+    uneven = optuna.distributions.FloatDistribution(-0.35, 0.95, step=0.1)
+    for number in range(-3, 11):
+        assert uneven._contains(_value(uneven, number))
+        assert _number(uneven, _value(uneven, number)) == number
+
+
+def test_what_cannot_be_is_said_in_one_line() -> None:
+    with pytest.raises(UsageError, match="budget_seconds must be above 0"):
+        ProteinSampler(budget_seconds=0.0)
+    for changes, message in (
+        ({"cost_parameter": "epoch"}, "cost_parameter 'epoch' is in none .*; did you mean 'epochs'"),
+        ({"cost_attribute": "second"}, "cost_attribute 'second' is in none .*; did you mean 'seconds'"),
+        ({"cost_parameter": "width"}, "cost_parameter 'width' is categorical"),
+    ):
+        study = optuna.create_study(sampler=sampler(**changes))
+        with pytest.raises(UsageError, match=message):
+            study.optimize(objective, n_trials=2)
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler())
+    with pytest.raises(ValueError, match="optimises one objective, this study has 2"):
+        study.optimize(objective, n_trials=1)
