@@ -68,11 +68,11 @@ def test_tpe_proposes_what_optuna_would() -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["optuna:cmaes", "optuna:nsga2"])
-def test_samplers_that_keep_a_state_get_it_back(method: str) -> None:
+@pytest.mark.parametrize(("method", "num_trials"), [("optuna:cmaes", 50), ("optuna:nsga2", 80)])
+def test_samplers_that_keep_a_state_get_it_back(method: str, num_trials: int) -> None:
     """Forgetting it, CMA-ES would search around the middle for ever, and NSGA-II draw at random."""
     history: list[Observation] = []
-    for number in range(80):
+    for number in range(num_trials):
         params = suggest(method, FLOATS, history, seed=number).params
         history.append(done(params, near_optimum(params)))
     first, last = (np.mean([o.score for o in part]) for part in (history[:16], history[-16:]))

@@ -63,11 +63,11 @@ def test_it_finds_the_optimum_at_less_than_random_cost(direction: str) -> None:
 
 def test_a_study_loaded_again_goes_on_as_if_nothing_had_happened(storage: str) -> None:
     whole = optuna.create_study(direction="maximize", sampler=sampler())
-    whole.optimize(objective, n_trials=14)
+    whole.optimize(objective, n_trials=11)
     split = optuna.create_study(direction="maximize", sampler=sampler(), storage=storage, study_name="split")
-    split.optimize(objective, n_trials=6)
+    split.optimize(objective, n_trials=5)
     again = optuna.load_study(study_name="split", sampler=sampler(), storage=storage)
-    again.optimize(objective, n_trials=8)
+    again.optimize(objective, n_trials=6)
     assert params(again) == params(whole)
     assert again.trials[6].user_attrs["protein:origin"].startswith("initial design")
 
