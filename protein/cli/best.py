@@ -45,7 +45,7 @@ def run(command: Command) -> int:
     console.print(f"tried as: {chosen.trial.origin}\n", soft_wrap=True)
     names = [choice.name for choice in rows]
     console.print(tables.answers(names, [choice.contender for choice in rows], [c.trials for c in rows], console.width))
-    console.print(f"\nby the {chosen.contender.basis}; intervals hold the true score 8 times in 10", soft_wrap=True)
+    console.print(f"\ntrue scores as expected by the {chosen.contender.basis}", soft_wrap=True)
     if (note := _luck(found)) is not None:
         console.print(note, soft_wrap=True)
     console.print()
