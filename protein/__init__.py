@@ -1,10 +1,11 @@
 """Protein: cost-aware hyperparameter sweeps.
 
-    from protein import Categorical, Float, Integer, Protein, Space
+    from protein import Categorical, Float, Integer, Protein, Space, Sweep
 
-`Protein` is the engine by ask and tell, the others say what it searches; `ProteinSampler` is the engine in a study of
-Optuna's, and not among the names of `import *`, because it needs Optuna. All are loaded when they are first used, so
-that the command line, which needs none of them for its help, answers at once.
+`Protein` is the engine by ask and tell, `Sweep` runs it over a training function of your own and keeps every trial, the
+others say what is searched; `ProteinSampler` is the engine in a study of Optuna's, and not among the names of
+`import *`, because it needs Optuna. All are loaded when they are first used, so that the command line, which needs none
+of them for its help, answers at once.
 """
 
 import importlib
@@ -13,12 +14,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protein.engine import Protein
     from protein.optuna_sampler import ProteinSampler as ProteinSampler
+    from protein.own import Report, Stop, Sweep, SweepResult
     from protein.parameters import Categorical, Float, Integer
     from protein.recommend import Contender
     from protein.space import Space
     from protein.types import Estimate, Observation, Suggestion
 
-__all__ = ["Categorical", "Contender", "Estimate", "Float", "Integer", "Observation", "Protein", "Space", "Suggestion"]
+__all__ = [
+    "Categorical",
+    "Contender",
+    "Estimate",
+    "Float",
+    "Integer",
+    "Observation",
+    "Protein",
+    "Report",
+    "Space",
+    "Stop",
+    "Suggestion",
+    "Sweep",
+    "SweepResult",
+]
 
 _HOMES = {
     "Categorical": "protein.parameters",
@@ -29,8 +45,12 @@ _HOMES = {
     "Observation": "protein.types",
     "Protein": "protein.engine",
     "ProteinSampler": "protein.optuna_sampler",
+    "Report": "protein.own",
     "Space": "protein.space",
+    "Stop": "protein.own",
     "Suggestion": "protein.types",
+    "Sweep": "protein.own",
+    "SweepResult": "protein.own",
 }
 
 

@@ -38,6 +38,7 @@ class Protein:
         direction: Literal["maximize", "minimize"] = "maximize",
         method: str = "protein",
         observations: Iterable[Observation] = (),
+        prior: Iterable[Observation] = (),
     ) -> None:
         """Begins a search, or goes on with one.
 
@@ -50,9 +51,12 @@ class Protein:
             direction: whether a higher score is better, or a lower one.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             observations: those of an engine that this one continues.
+            prior: finished trials of a former search of this or an overlapping space, to begin from; scores and costs
+                may be in other units. Parameters that this space lacks are dropped, those that a trial lacks take
+                the value of `start`.
 
         Raises:
-            UsageError: a budget that is not above 0, an unknown direction or method.
+            UsageError: a budget that is not above 0, an unknown direction or method, a prior of no use.
             SpaceError: `start` or an observation is not a point of the space.
         """
         if direction not in ("maximize", "minimize"):
@@ -67,7 +71,9 @@ class Protein:
         self._budget_seconds = budget_seconds
         self._max_trial_seconds = max_trial_seconds
         self._sign = 1.0 if direction == "maximize" else -1.0
-        self._designer = make_designer(method, space, start, seed=seed)
+        self._designer = make_designer(
+            method, space, start, seed=seed, prior=[self._inward(observation) for observation in prior]
+        )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
         for observation in observations:

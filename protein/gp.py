@@ -35,6 +35,7 @@ Array = NDArray[np.float64]
 MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (cost grows with the cube)
 MAX_POINTS = 800  # the posterior conditions on at most this many
 _MAX_ITERATIONS = 40
+_LOG_2PI = math.log(2.0 * math.pi)
 _LOG_BOUNDS = (math.log(0.02), math.log(50.0))  # of lengthscales and outputscale
 _LOG_NOISE_BOUNDS = (math.log(1e-6), math.log(2.0))
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the Cholesky factor exists
@@ -80,6 +81,12 @@ class GaussianProcess:
     def mean(self, x: Array) -> Array:
         """Returns the posterior mean alone, `m`, at `m x p` inputs: linear in the number of observations."""
         return np.asarray(self._covariance(x, self.x) @ self.alpha)
+
+    def log_density(self, given: int = 0) -> float:
+        """Returns ln p of all observations but the first `given`, given those, at these hyperparameters."""
+        whitened = solve_triangular(self.chol, self.y, lower=True, check_finite=False)[given:]
+        log_diagonal = np.log(np.diag(self.chol)[given:])
+        return -0.5 * float(whitened @ whitened) - float(log_diagonal.sum()) - 0.5 * len(whitened) * _LOG_2PI
 
     def condition(self, x: Array, y: Array) -> "GaussianProcess":
         """Returns the process conditioned on `m` further observations, hyperparameters unchanged."""

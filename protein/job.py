@@ -16,10 +16,20 @@ def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
     return int(suggest) >> 1, int(train) >> 1
 
 
+def runs_trainer(config: Mapping[str, Any]) -> bool:
+    """Whether a sweep of this config runs our trainer, and not somebody's own function."""
+    return "train" in config
+
+
 def trial_config(
     config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None
 ) -> dict[str, Any]:
-    """Returns a sweep's run config with one trial's dotted params, seed and limits put in."""
+    """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
+
+    A sweep over somebody's own function has none (see `protein.own`); it gets these three as they are.
+    """
+    if not runs_trainer(config):
+        return {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
     result: dict[str, Any] = copy.deepcopy(dict(config))
     for name, value in params.items():
         *sections, key = name.split(".")

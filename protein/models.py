@@ -11,12 +11,13 @@ Each model is built from arrays and is immutable. A fit that failed says so in `
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from protein.gp import Array, GaussianProcess, Prior, fit
+from protein.gp import Array, GaussianProcess, Prior, fit, subset
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Space
 from protein.types import Estimate
@@ -28,6 +29,12 @@ _MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, 
 _COMPRESSED = 0.25  # slope of the logarithm where it begins
 _LENGTHSCALE_SD = 1.0
 _MAX_SIDE_POINTS = 300  # cost and failures are smoother than scores: more points make them slower, not better
+_MAX_FORMER_POINTS = 60  # of a former sweep, beside this sweep's own ...
+_MIN_FORMER_POINTS = 20  # ... and fewer the more of those there are, down to this many
+_FULL_POINTS = 120  # own and former points together, where there is a choice
+_FORMER_DISTANCE = (
+    1 / 2.3
+)  # between this and a former sweep, in prior lengthscales: a correlation of 0.87 to begin with
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +90,28 @@ class ScoreScale:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FormerTrials:
+    """What a former sweep found: targets, `n`, at points, `n x d`, and what a model fitted to them alone expects.
+
+    Joined to a new sweep's trials as points at a distance along a coordinate of its own, whose lengthscale is fitted
+    with the others: the two sweeps' functions correlate as much as the data say, and what the former one never looked
+    at stays uncertain. Where that predicts the new trials worse than they predict each other, it is left out.
+
+    Source: Swersky, Snoek and Adams, Multi-Task Bayesian Optimization (2013), here with a single correlation.
+    """
+
+    x_unit: Array
+    target: Array
+    expects: Callable[[Array], Array]  # of points, `m x d`, the targets, `m`
+
+    def some(self, num_own: int) -> "FormerTrials":
+        """Returns as many as go with `num_own` trials of the new sweep: half of them the highest targets."""
+        size = min(max(_FULL_POINTS - num_own, _MIN_FORMER_POINTS), _MAX_FORMER_POINTS)
+        keep = subset(self.target, size)
+        return FormerTrials(self.x_unit[keep], self.target[keep], self.expects)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ScoreModel:
     """A Gaussian process over z, around a prior mean that rises by `trend` over the range of the cost parameter.
 
@@ -95,8 +124,8 @@ class ScoreModel:
     process: GaussianProcess
     trend: float
     center: float  # of the trials on the cost parameter's coordinate: where the line crosses z = 0
-    sees_unfinished: bool  # whether the last input is the share of a run that was still to come when it was scored
     known_range: tuple[float, float]  # lowest and highest score
+    leans: bool = False  # on a former sweep
 
     @classmethod
     def fit(
@@ -109,6 +138,7 @@ class ScoreModel:
         log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
         unfinished: Array | None = None,
         scale: ScoreScale | None = None,
+        former: FormerTrials | None = None,
     ) -> "ScoreModel":
         """Fits to `n >= 1` points and finite scores.
 
@@ -120,28 +150,31 @@ class ScoreModel:
             log_noise: prior (mean, sd) of the log noise variance.
             unfinished: `n`, the share of each run that was still to come when it was scored; None: all were finished.
             scale: between scores and z; None: that of these scores.
+            former: a former sweep's z.
         """
         scale = scale or ScoreScale.of(scores)
-        sees_unfinished = unfinished is not None and bool(np.any(unfinished > 0.0))
         prior = Prior(
             log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
         )
         features, groups = space.features(x_unit), list(space.feature_groups())
-        if sees_unfinished:
-            assert unfinished is not None
+        if unfinished is not None and bool(np.any(unfinished > 0.0)):
             features, groups = np.column_stack([features, unfinished]), [*groups, max(groups) + 1]
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
-        z = scale.to_z(scores) - trend * (coordinate - center)
-        process = fit(features, z, groups, prior)
+        z = scale.to_z(scores)
+        process, leans = fit(features, z - trend * (coordinate - center), groups, prior), False
+        if former is not None:
+            former = former.some(len(x_unit))
+            z_former = _aligned(former, x_unit, z) - trend * (_cost_coordinate(space, former.x_unit) - center)
+            process, leans = _lean(process, space, features, groups, prior, former.x_unit, z_former)
         known_range = float(np.min(scores)), float(np.max(scores))
-        return cls(space, scale, process, trend, center, sees_unfinished, known_range)
+        return cls(space, scale, process, trend, center, known_range, leans)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd of z without noise, `m` each, of runs to their end."""
-        mean, sd = self.process.predict(self._features(x_unit))
+        mean, sd = self.process.predict(_inputs(self.space, x_unit, self.process))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
 
     def estimates(self, x_unit: Array, *, measured: bool) -> list[Estimate]:
@@ -170,13 +203,9 @@ class ScoreModel:
 
     def believe(self, x_unit: Array) -> "ScoreModel":
         """Returns the model as if trials at `m x d` had given exactly what it expects of them (kriging believer)."""
-        features = self._features(x_unit)
+        features = _inputs(self.space, x_unit, self.process)
         mean, _ = self.process.predict(features)
         return dataclasses.replace(self, process=self.process.condition(features, mean))
-
-    def _features(self, x_unit: Array) -> Array:
-        features = self.space.features(x_unit)
-        return np.column_stack([features, np.zeros(len(features))]) if self.sees_unfinished else features
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,8 +221,13 @@ class CostModel:
     process: GaussianProcess
 
     @classmethod
-    def fit(cls, space: Space, x_unit: Array, cost_seconds: Array) -> "CostModel":
-        """Fits to `n >= 1` points and their costs; zero costs count as `MIN_COST_SECONDS`."""
+    def fit(
+        cls, space: Space, x_unit: Array, cost_seconds: Array, *, former: FormerTrials | None = None
+    ) -> "CostModel":
+        """Fits to `n >= 1` points and their costs; zero costs count as `MIN_COST_SECONDS`.
+
+        A former sweep's costs count up to a factor: the machine may be another.
+        """
         log_cost = np.log(np.maximum(cost_seconds, MIN_COST_SECONDS)) - _log_cost_parameter(space, x_unit)
         center = float(np.median(log_cost))
         known = space.cost_index is not None
@@ -204,14 +238,18 @@ class CostModel:
             bias_variance=1.0,
             linear_variance=0.5 if known else 4.0,
         )
-        features = space.features(x_unit)
-        return cls(
-            space, center, fit(features, log_cost - center, space.feature_groups(), prior, max_points=_MAX_SIDE_POINTS)
-        )
+        features, groups = space.features(x_unit), space.feature_groups()
+        process = fit(features, log_cost - center, groups, prior, max_points=_MAX_SIDE_POINTS)
+        if former is not None:
+            former = former.some(len(x_unit))
+            factor = np.median(log_cost + _log_cost_parameter(space, x_unit) - former.expects(x_unit))
+            log_former = former.target - _log_cost_parameter(space, former.x_unit)
+            process, _ = _lean(process, space, features, groups, prior, former.x_unit, log_former + factor - center)
+        return cls(space, center, process)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd, `m` each, of ln cost in seconds, as it will be measured (noise included)."""
-        mean, sd = self.process.predict(self.space.features(x_unit))
+        mean, sd = self.process.predict(_inputs(self.space, x_unit, self.process))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
 
@@ -225,8 +263,13 @@ class FailureModel:
     process: GaussianProcess | None  # None: nothing has failed yet
 
     @classmethod
-    def fit(cls, space: Space, x_unit: Array, ok: NDArray[np.bool_]) -> "FailureModel":
-        """Fits to `n` points and whether they gave a score, `n`."""
+    def fit(
+        cls, space: Space, x_unit: Array, ok: NDArray[np.bool_], *, former: FormerTrials | None = None
+    ) -> "FailureModel":
+        """Fits to `n` points and whether they gave a score, `n`; the targets of a former sweep's are +1 and -1."""
+        if former is not None:
+            former = former.some(len(x_unit))
+            ok = np.concatenate([former.target > 0, ok])
         if not len(ok) or bool(np.all(ok)):
             return cls(space, 1.0, None)
         # Two invented successes keep the level above 0 where everything has failed so far: the search has to go on.
@@ -237,16 +280,64 @@ class FailureModel:
             log_noise=(math.log(0.05), 1.0),
         )
         target = 2.0 * np.asarray(ok, dtype=np.float64) - 1.0 - center
-        process = fit(space.features(x_unit), target, space.feature_groups(), prior, max_points=_MAX_SIDE_POINTS)
-        return cls(space, center, process)
+        features, groups = space.features(x_unit), space.feature_groups()
+        if former is not None:
+            features, groups = _together(space, features, groups, prior, former.x_unit)
+        return cls(space, center, fit(features, target, groups, prior, max_points=_MAX_SIDE_POINTS))
 
     def p_ok(self, x_unit: Array) -> Array:
         """Returns the probability of a score, `m`, within (0, 1]; 1 before anything has failed."""
         if self.process is None:
             return np.ones(len(x_unit))
-        mean, sd = self.process.predict(self.space.features(x_unit))
+        mean, sd = self.process.predict(_inputs(self.space, x_unit, self.process))
         squashed = ndtr((self.center + mean) / np.sqrt(sd * sd + 0.25))
         return np.asarray(np.maximum(squashed, 1e-6))
+
+
+def _aligned(former: FormerTrials, x_unit: Array, z: Array) -> Array:
+    """A former sweep's z in units of this sweep's, `n`: at this sweep's trials, `x_unit` with scores z, what it expects
+    and what was found have one mean and one spread. How well the two agree beyond that is for the fit to say."""
+    expected = former.expects(x_unit)
+    spread = float(np.std(expected))
+    factor = min(max(float(np.std(z)) / spread, 0.5), 2.0) if spread > 1e-9 and len(z) > 2 else 1.0
+    return np.asarray(float(np.mean(z)) + factor * (former.target - float(np.mean(expected))))
+
+
+def _lean(
+    own: GaussianProcess,
+    space: Space,
+    features: Array,
+    groups: list[int],
+    prior: Prior,
+    x_former: Array,
+    y_former: Array,
+) -> tuple[GaussianProcess, bool]:
+    """Returns the process fitted to former and own points together, if the own ones are likelier under it than under
+    `own`, which was fitted to them alone, `n x p`; and whether it is."""
+    if len(own.y) < len(features):  # too many to see them all: they need no help
+        return own, False
+    x, groups = _together(space, features, groups, prior, x_former)
+    joint = fit(x, np.concatenate([y_former, own.y]), groups, prior)
+    leans = joint.log_density(len(x_former)) >= own.log_density()
+    return (joint, True) if leans else (own, False)
+
+
+def _together(
+    space: Space, features: Array, groups: list[int], prior: Prior, x_former: Array
+) -> tuple[Array, list[int]]:
+    """Model inputs of former points and of own ones, `n x p`, below them: one more column, in which they are apart."""
+    former, own = _padded(space.features(x_former), features.shape[1] + 1), _padded(features, features.shape[1] + 1)
+    former[:, -1] = _FORMER_DISTANCE * math.exp(prior.log_lengthscale[0])
+    return np.concatenate([former, own]), [*groups, max(groups) + 1]
+
+
+def _inputs(space: Space, x_unit: Array, process: GaussianProcess) -> Array:
+    """Model inputs of runs of this sweep to their end, `n x p`: 0 in what columns there are beside the features."""
+    return _padded(space.features(x_unit), process.x.shape[1])
+
+
+def _padded(features: Array, width: int) -> Array:
+    return np.column_stack([features, np.zeros((len(features), width - features.shape[1]))])
 
 
 def _cost_coordinate(space: Space, x_unit: Array) -> Array:

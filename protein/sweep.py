@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from protein import provenance
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
-from protein.job import trial_config, trial_seed, usable_cores
+from protein.job import runs_trainer, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
 from protein.types import INTERRUPTED, STOPPED_EARLY, Observation, SweepRecord, Trial, TrialRecord, TrialState
@@ -114,6 +114,8 @@ def require_a_finished_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], 
     """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
     cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
+        return
+    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
         return
 
     def needed_seconds(trial: TrialRecord) -> float:

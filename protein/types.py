@@ -116,7 +116,8 @@ class Provenance:
 class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
-    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides.
+    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `prior` what was
+    taken over from a former sweep when this one began (see `protein.prior`).
     """
 
     name: str
@@ -125,6 +126,7 @@ class SweepSpec:
     seed: int
     space: Mapping[str, Any]
     config: Mapping[str, Any]
+    prior: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # empty: none
     provenance: Provenance
 
 

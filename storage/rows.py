@@ -92,6 +92,7 @@ class SweepRow(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     space: Mapped[dict[str, Any]]
     config: Mapped[dict[str, Any]]
+    prior: Mapped[dict[str, Any]]
     max_cost_seconds: Mapped[float | None]
     created_at: Mapped[datetime]
     version: Mapped[str]

@@ -74,6 +74,7 @@ class SqlStore:
             seed=values.integer("seed", spec.seed),
             space=values.json_object("space", spec.space),
             config=values.json_object("config", spec.config),
+            prior=values.json_object("prior", spec.prior),
             max_cost_seconds=values.budget(max_cost_seconds),
             **values.provenance_columns(spec.provenance),
         )

@@ -161,6 +161,7 @@ def sweep_record(row: SweepRow) -> SweepRecord:
             seed=row.seed,
             space=row.space,
             config=row.config,
+            prior=row.prior,
             provenance=_provenance(row),
         ),
         max_cost_seconds=row.max_cost_seconds,

@@ -325,6 +325,7 @@ SWEEP_MISTAKES = [
     ("train --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
     ("train --env pong --trace .", "--trace . is a folder; give the path of a file"),
     ("sweep --env pong --method bayes", "unknown method 'bayes'; known: "),
+    ("sweep --env pong --prior old", "there is no store runs/protein.db yet; run protein sweep first"),
     ("sweep --env pong --workers 0", "--workers = 0 is below the limit of 1; use 1 or more"),
     ("sweep --env pong --seed -1", "--seed = -1 is below the limit of 0; use 0 or more"),
     (

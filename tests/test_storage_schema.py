@@ -27,14 +27,15 @@ from storage.rows import Base
 
 ASSETS = Path(__file__).parent / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
+NEXT = f"{int(schema.HEAD) + 1:04}"  # the revision after ours
 
 ADD_AND_REBUILD = """
 import sqlalchemy as sa
 from alembic import op
 from protein.errors import StoreError
 
-revision = "0002"
-down_revision = "0001"
+revision = "{new}"
+down_revision = "{head}"
 
 
 def upgrade():
@@ -67,7 +68,7 @@ def by_models(own_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> I
 def later_migrations(folder: Path, more: str = "") -> Path:
     """Returns a copy of our migrations with one more, which rebuilds the table of trials."""
     shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_note.py").write_text(ADD_AND_REBUILD.format(more=more))
+    (folder / "versions" / f"{NEXT}_note.py").write_text(ADD_AND_REBUILD.format(more=more, new=NEXT, head=schema.HEAD))
     return folder
 
 
@@ -191,8 +192,8 @@ def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
     shutil.copy(ASSETS / "storage_0001.db", path)
     engine = create_engine(parse_url(str(path)))
     migrations = later_migrations(tmp_path / "later")
-    schema.bring_up_to_date(engine, "x.db", migrations=migrations, head="0002")
-    assert version(path) == "0002"
+    schema.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
+    assert version(path) == NEXT
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*), min(note) FROM trials")).one() == (8, "none")
         assert connection.execute(text("SELECT count(*) FROM measurements")).scalar_one() == 32  # rebuilding cost none
@@ -215,7 +216,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason
     engine = create_engine(parse_url(str(path)))
     migrations = later_migrations(tmp_path / "later", more)
     with pytest.raises(StoreError, match=reason):
-        schema.bring_up_to_date(engine, "x.db", migrations=migrations, head="0002")
+        schema.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
     engine.dispose()
     assert version(path) == "0001"
     store = open_store(str(path))
@@ -223,7 +224,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason
     store.close()
 
 
-@pytest.mark.parametrize("newer", ["0002", "9999"])
+@pytest.mark.parametrize("newer", [NEXT, "9999"])
 def test_a_newer_schema_is_refused_untouched(tmp_path: Path, newer: str) -> None:
     path = tmp_path / "x.db"
     open_store(str(path)).close()

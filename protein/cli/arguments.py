@@ -51,6 +51,8 @@ class Sweep(Stored):
     """Trials that run at the same time."""
     method: Annotated[str | None, _arg("TEXT", _OF_CONFIG)] = None
     """protein (cost-aware Bayesian search), random, or one of Optuna's samplers, as optuna:tpe."""
+    prior: Annotated[str | None, _arg("SWEEP", "(default: none)")] = None
+    """Begin from what another sweep of the store found: its trials count until this sweep's own say otherwise."""
     seed: Annotated[int | None, value_spec(int, "--seed"), _arg("INT", _OF_CONFIG)] = None
     """Source of the sweep's randomness."""
     early_stopping: Annotated[bool | None, value_spec(bool, "--early-stopping"), _arg("True|False", _OF_CONFIG)] = None

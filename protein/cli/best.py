@@ -14,6 +14,8 @@ from protein.cli.recommended import Choice, Recommendation, duration_above, reco
 from protein.cli.train import stored_values
 from protein.config.layers import unflatten
 from protein.config.write import to_toml
+from protein.errors import UsageError
+from protein.job import runs_trainer
 from protein.space import Space
 from protein.types import SweepRecord
 from protein.view import data, tables, text
@@ -24,7 +26,10 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         found = recommendation(sweep, store.trials(sweep.id), arguments.under)
+    trains = runs_trainer(sweep.spec.config)
     if arguments.toml is not None:
+        if not trains:
+            raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
         _write(sweep, found.chosen, arguments.toml)
     chosen = found.chosen
     rows = [choice for choice in (found.best, found.under, found.knee) if choice is not None]
@@ -34,9 +39,11 @@ def run(command: Command) -> int:
     }
     if found.under is not None:
         commands[found.under.name] = _train(sweep, arguments.store, arguments.under)
+    if not trains:
+        commands = {}
     if arguments.json:
-        record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": commands[chosen.name]}
-        answers = [{"params": dict(row.trial.params), **_json(row), "command": commands[row.name]} for row in rows]
+        record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": commands.get(chosen.name)}
+        answers = [{"params": dict(row.trial.params), **_json(row), "command": commands.get(row.name)} for row in rows]
         print_json({"sweep": sweep.spec.name, **record, "answers": answers})
         return 0
     console = tables.make_console()

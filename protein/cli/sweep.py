@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import shlex
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 import envs_c
-from protein import pareto, provenance
+from protein import pareto, prior, provenance
 from protein.backends.local import LocalBackend
 from protein.cli import INTERRUPTED_CODE, stores
 from protein.cli.arguments import Sweep
@@ -50,12 +51,21 @@ def run(command: Command) -> int:
     spec, settings = _define(arguments, command.values)
     space = Space.from_dict(spec.space)
     start = {name: value for name, value in flatten(spec.config).items() if name in space.names}
-    recipe = Recipe(early_stopping=settings.early_stopping)
-    designer = make_designer(spec.method, space, start, seed=spec.seed, recipe=recipe)
+    design = functools.partial(
+        make_designer, spec.method, space, start, seed=spec.seed, recipe=Recipe(early_stopping=settings.early_stopping)
+    )
+    designer = design()  # before anything is created: a mistake leaves nothing behind
     _check_cap(arguments, budget, settings.max_trial_cost_seconds)
     console = tables.make_console()
     stop = threading.Event()
-    with _resumable(console, command), caught(stop), stores.opened(arguments.store, create=True) as store:
+    with (
+        _resumable(console, command),
+        caught(stop),
+        stores.opened(arguments.store, create=arguments.prior is None) as store,
+    ):
+        spec = _with_prior(store, spec, arguments, space)
+        if spec.prior:
+            designer = design(prior=prior.observations(spec.prior))
         sweep, created = _create_or_resume(store, spec, budget)
         trials = store.trials(sweep.id)
         if sweep.max_cost_seconds is not None and data.spent_seconds(trials) >= sweep.max_cost_seconds:
@@ -152,6 +162,26 @@ def _check_cap(arguments: Sweep, budget: float | None, cap: float | None) -> Non
         )
 
 
+def _with_prior(store: Store, spec: SweepSpec, arguments: Sweep, space: Space) -> SweepSpec:
+    """Returns the definition with what a new sweep takes over from its prior; a stored one keeps what it took over."""
+    stored, wanted = store.find_sweep(spec.name), arguments.prior
+    if stored is not None:
+        held = stored.spec.prior.get("sweep")
+        if wanted not in (None, held):
+            raise UsageError(
+                f"sweep '{spec.name}' exists with prior = {held or 'none'} (now {wanted}); choose another --name, or"
+                " leave it as it was"
+            )
+        return dataclasses.replace(spec, prior=stored.spec.prior)
+    if wanted is None:
+        return spec
+    if wanted == spec.name:
+        raise UsageError(f"--prior '{wanted}' is the new sweep's own name; choose another with --name")
+    former = stores.find(store, wanted)
+    fixed = flatten(former.spec.config)
+    return dataclasses.replace(spec, prior=prior.snapshot(wanted, store.trials(former.id), space=space, fixed=fixed))
+
+
 def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tuple[SweepRecord, bool]:
     """Returns the sweep with its budget, and whether it is new. Raises `UsageError` when the stored one differs."""
     stored = store.find_sweep(spec.name)
@@ -201,6 +231,8 @@ def _announce(
     budget = "no budget set" if sweep.max_cost_seconds is None else f"budget {text.seconds(sweep.max_cost_seconds)}"
     if created:
         line = f"sweep '{sweep.spec.name}': values swept: {len(space.names)}, {budget}"
+        if sweep.spec.prior:
+            line += f"; begins from {len(sweep.spec.prior['trials'])} trials of sweep '{sweep.spec.prior['sweep']}'"
     else:
         spent = text.seconds(data.spent_seconds(trials))
         line = f"sweep '{sweep.spec.name}' goes on, trials so far: {len(trials)}, {spent} spent, {budget}"

@@ -21,6 +21,7 @@ from protein.cli.signals import caught
 from protein.config.layers import flatten
 from protein.config.resolve import file_name, find_env, load
 from protein.errors import UsageError
+from protein.job import runs_trainer
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
 from protein.view.training import TrainingState, make_watcher
@@ -117,6 +118,11 @@ def _config(arguments: Train, values: Mapping[str, Any], console: Console) -> Ru
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.from_)
+        if not runs_trainer(sweep.spec.config):
+            raise UsageError(
+                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a function of somebody's own, which protein train"
+                f" does not know; see its params with protein best {sweep.spec.name}"
+            )
         choice = recommendation(sweep, store.trials(sweep.id), arguments.under).chosen
     if arguments.environment not in (None, sweep.spec.env):
         raise UsageError(

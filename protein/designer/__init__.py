@@ -5,13 +5,14 @@ between calls, so a sweep that is killed and resumed gets the suggestions that i
 """
 
 import importlib.util
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protein.designer.recipe import Recipe
 from protein.designer.suggest import ProteinDesigner, RandomDesigner
 from protein.errors import UsageError, nearest
 from protein.space import Space
-from protein.types import Params
+from protein.types import Observation, Params
 
 if TYPE_CHECKING:
     from protein.designer.optuna import OptunaDesigner
@@ -23,7 +24,13 @@ METHODS = ("protein", "random", "optuna:tpe", "optuna:gp", "optuna:cmaes", "optu
 
 
 def make_designer(
-    method: str, space: Space, start: Params | None, *, seed: int = 0, recipe: Recipe | None = None
+    method: str,
+    space: Space,
+    start: Params | None,
+    *,
+    seed: int = 0,
+    recipe: Recipe | None = None,
+    prior: Sequence[Observation] = (),
 ) -> "ProteinDesigner | RandomDesigner | OptunaDesigner":
     """Returns a designer (see `protein.ports.Designer`).
 
@@ -34,12 +41,16 @@ def make_designer(
         start: the user's own config, the first trial; moved into the space where it lies outside. None: no such trial.
         seed: of the space-filling initial design, which has to stay the same from trial to trial: the sweep's seed.
         recipe: settings of the engine, for measuring what each is worth; None: as shipped.
+        prior: finished trials of a former sweep to begin from (see `protein.designer.prior`); scores to be maximised.
 
     Raises:
-        UsageError: unknown method, with the nearest name; a package that the method needs is not installed.
+        UsageError: unknown method, with the nearest name; a package that the method needs is not installed; a prior
+            without a scored trial in this space, or with a method that cannot use one.
     """
     if method == "protein":
-        return ProteinDesigner(space, start, seed=seed, recipe=recipe or Recipe())
+        return ProteinDesigner(space, start, seed=seed, recipe=recipe or Recipe(), prior=prior)
+    if prior and method in METHODS:
+        raise UsageError(f"method '{method}' can make no use of a prior; drop it, or take method 'protein'")
     if method == "random":
         return RandomDesigner(space, start)
     if method in METHODS:

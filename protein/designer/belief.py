@@ -7,12 +7,15 @@ import numpy as np
 
 from protein.designer.known import Known
 from protein.designer.recipe import Recipe
-from protein.models import ScoreModel, ScoreScale
+from protein.models import FormerTrials, ScoreModel, ScoreScale
 from protein.space import Space
 
 
-def score_model(space: Space, known: Known, recipe: Recipe) -> ScoreModel:
-    """Fits the score model to final scores and points of curves; `known` has at least one score."""
+def score_model(space: Space, known: Known, recipe: Recipe, former: FormerTrials | None = None) -> ScoreModel:
+    """Fits the score model to final scores and points of curves; `known` has at least one score.
+
+    The search may lean on a former sweep's scores; the recommendation goes by this sweep alone.
+    """
     return ScoreModel.fit(
         space,
         np.concatenate([known.x_scored, known.x_curve]),
@@ -21,4 +24,5 @@ def score_model(space: Space, known: Known, recipe: Recipe) -> ScoreModel:
         scale=ScoreScale.of(known.scores),
         trend=recipe.cost_trend,
         log_noise=recipe.log_noise,
+        former=former,
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protein.designer.known import Known
 from protein.gp import Array
-from protein.models import CostModel
+from protein.models import CostModel, FormerTrials
 from protein.space import Space
 
 _UPPER_Z = 0.8416  # the 80th percentile of a standard normal
@@ -34,11 +34,16 @@ class Allowance:
 
     @classmethod
     def of(
-        cls, space: Space, known: Known, remaining_seconds: float | None, max_trial_seconds: float | None
+        cls,
+        space: Space,
+        known: Known,
+        remaining_seconds: float | None,
+        max_trial_seconds: float | None,
+        former: FormerTrials | None = None,
     ) -> "Allowance":
-        """Fits the cost model, where a cost is known."""
+        """Fits the cost model, where a cost is known; it leans on a former sweep's costs, where there are some."""
         limits = [limit for limit in (remaining_seconds, max_trial_seconds) if limit is not None]
-        model = CostModel.fit(space, known.x_scored, known.costs) if len(known.costs) else None
+        model = CostModel.fit(space, known.x_scored, known.costs, former=former) if len(known.costs) else None
         if remaining_seconds is None:
             total = _OPEN_BUDGET * known.spent_seconds
         else:

@@ -39,6 +39,13 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
     return np.concatenate([x, space.sample(_NUM_POINTS, rng)])
 
 
+def interleaved(chosen: Array, filling: Array, num_filling: int) -> Array:
+    """Returns chosen points, `k x d`, and the first `num_filling` of `filling` in turn, then the rest of `filling`."""
+    turns = max(len(chosen), num_filling)
+    rows = [row for i in range(turns) for row in (*chosen[i : i + 1], *filling[:num_filling][i : i + 1])]
+    return np.concatenate([np.array(rows), filling[num_filling:]]) if rows else filling
+
+
 def next_initial_point(points: Array, known: Known, allowance: Allowance, *, find_cheap: bool) -> Array | None:
     """Returns the next point of the design that was not tried and is not running, `d`, or None when all were.
 

@@ -12,6 +12,13 @@ class Recipe:
     num_initial: int = 8  # space-filling trials after the user's own config
     initial_cost_share: float = 0.3  # they keep the cost parameter in this lowest share of its range
     initial_pull: float = 0.5  # every second one lies this far on the way to the user's own config
+    former_levels: tuple[float, ...] = (0.15, 0.4, 0.65)  # after a former sweep: points of its front near these shares
+    # of its range of log cost take the place of space-filling ones ...
+    num_former_filling: int = 5  # ... but for so many, which find out a former sweep that misleads
+    num_former_best: int = 3  # its best points are among the centers of the search
+    former_doubt: float = (
+        1.0  # standard deviations by which a former sweep's front is lowered before it counts as known
+    )
     cost_exponent: float = COST_EXPONENT
     num_levels: int = NUM_LEVELS
     price_floor: float = 0.03  # trials below this share of the whole budget are priced as if they cost it

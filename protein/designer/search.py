@@ -10,6 +10,7 @@ from protein.designer.belief import score_model
 from protein.designer.budget import Allowance, cheapest_points
 from protein.designer.candidates import ladders, neighbours, spread
 from protein.designer.known import Known
+from protein.designer.prior import Former
 from protein.designer.recipe import Recipe
 from protein.gp import Array
 from protein.models import Z80, FailureModel, ScoreModel
@@ -40,17 +41,20 @@ class Search:
         start: Array | None,
         listed: Array | None,
         rng: np.random.Generator,
+        former: Former | None = None,
     ) -> None:
         """Fits the models. `known` has at least one score; `start` is the user's own config, `d`; `listed` is every
-        point of a space that has few, `n x d`."""
+        point of a space that has few, `n x d`; `former` a sweep to lean on."""
         assert allowance.model is not None
         self._space, self._known, self._allowance, self._recipe, self._rng = space, known, allowance, recipe, rng
-        self._start, self._listed = start, listed
+        self._start, self._listed, self._former = start, listed, former
         price = recipe.price_floor * allowance.total_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
-        self._score = score_model(space, known, recipe)
-        self._failure = FailureModel.fit(space, known.x_tried, known.ok)
+        self._score = score_model(space, known, recipe, None if former is None else former.scores)
+        # Where it predicts the scores no better than they do each other, nothing of it counts but its costs.
+        self._former = former = former if former is None or self._score.leans else None
+        self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=None if former is None else former.ends)
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
         if len(known.x_running):
@@ -59,6 +63,12 @@ class Search:
             log_cost = np.concatenate([log_cost, self._cost.predict(known.x_running)[0]])
         self._x_front, self._front_log_cost = x_front, log_cost
         self._front_mean, _ = self._score.predict(x_front)
+        # What the former front surely gives counts as known: to run it again is no gain, to go beyond it is.
+        self._known_mean, self._known_log_cost = self._front_mean, log_cost
+        if former is not None and len(former.x_front):
+            mean, sd = self._score.predict(former.x_front)
+            self._known_mean = np.concatenate([self._front_mean, mean - recipe.former_doubt * sd])
+            self._known_log_cost = np.concatenate([log_cost, self._cost.predict(former.x_front)[0]])
 
     def pick(self) -> Pick | None:
         """Returns the most valuable point that may be started, or None when none may."""
@@ -94,12 +104,14 @@ class Search:
         return np.asarray(x[self._allowance.fits(x)]) if len(x) else x
 
     def _centers(self) -> Array:
-        """The front as the model sees it, the best few at any cost, and the user's own config."""
+        """The front as the model sees it, the best few at any cost, the user's own config, a former sweep's best."""
         front = front_indices(self._front_mean, np.exp(self._front_log_cost))[::-1]
         top = np.argsort(-self._front_mean, kind="stable")[:5]
         chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[: self._recipe.num_centers]
         centers = self._x_front[chosen]
-        return np.concatenate([centers, self._start[None, :]]) if self._start is not None else centers
+        if self._start is not None:
+            centers = np.concatenate([centers, self._start[None, :]])
+        return centers if self._former is None else np.concatenate([centers, self._former.x_best])
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
         """Levels from the cheapest to the dearest cost that is known or could be chosen, and the front at them."""
@@ -107,7 +119,7 @@ class Search:
         low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
         high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
         levels = cost_levels(low, high, self._recipe.num_levels)
-        return levels, front_at(levels, self._front_mean, self._front_log_cost, self._recipe.front_floor)
+        return levels, front_at(levels, self._known_mean, self._known_log_cost, self._recipe.front_floor)
 
     def _value(self, x: Array, levels: Array, front: Array) -> Array:
         mean, sd = self._score.predict(x)

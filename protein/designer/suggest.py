@@ -7,17 +7,20 @@ point whose `origin` says so, never in an exception.
 """
 
 import logging
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from protein.designer.budget import Allowance, cheapest_points
 from protein.designer.candidates import all_points, ladders
-from protein.designer.initial import initial_points, next_initial_point
-from protein.designer.known import Known
+from protein.designer.initial import initial_points, interleaved, next_initial_point
+from protein.designer.known import Known, keys
+from protein.designer.prior import Former
 from protein.designer.recipe import Recipe
 from protein.designer.reevaluate import reevaluation
-from protein.designer.search import Search
+from protein.designer.search import Search, format_seconds
+from protein.errors import UsageError
 from protein.gp import Array, single_thread
 from protein.models import FailureModel
 from protein.space import Space
@@ -73,7 +76,15 @@ class RandomDesigner:
 class ProteinDesigner:
     """The engine: own config, cheap space-filling design, then cost-aware improvement of the front."""
 
-    def __init__(self, space: Space, start: Params | None, *, seed: int, recipe: Recipe) -> None:
+    def __init__(
+        self,
+        space: Space,
+        start: Params | None,
+        *,
+        seed: int,
+        recipe: Recipe,
+        prior: Sequence[Observation] = (),
+    ) -> None:
         self._space, self._recipe = space, recipe
         self._start = space.snap(start) if start is not None else None
         self._start_origin = "your own config"
@@ -88,6 +99,19 @@ class ProteinDesigner:
             start=self._x_start,
             pull=recipe.initial_pull,
         )
+        with single_thread(), np.errstate(all="ignore"):
+            self._former = Former.of(space, start, prior, recipe) if prior else None
+        self._num_initial = recipe.num_initial
+        if prior and self._former is None:
+            raise UsageError(
+                f"none of the {len(prior)} trials of the prior has a score and lies in this space;"
+                " give another prior, or none"
+            )
+        if self._former is not None:
+            beginnings = self._former.beginnings(recipe.former_levels)
+            self._initial = interleaved(beginnings, self._initial, recipe.num_former_filling)
+            self._num_initial = len(beginnings) + recipe.num_former_filling
+            self._from_former = frozenset(keys(beginnings))
 
     def suggest(
         self,
@@ -107,14 +131,17 @@ class ProteinDesigner:
             if self._start is not None and known.num_trials == 0:
                 return Suggestion(params=self._start, origin=self._start_origin)
             rng = np.random.default_rng(seed)
-            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+            former_costs = None if self._former is None else self._former.costs
+            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds, former_costs)
             position = known.num_trials - (self._start is not None)
-            if position < self._recipe.num_initial:
+            if position < self._num_initial:
                 return self._design(known, allowance, position, rng)
             if not len(known.scores):
                 return self._look_for_a_score(known, allowance, rng)
             try:
-                search = Search(self._space, known, allowance, self._recipe, self._x_start, self._listed, rng)
+                search = Search(
+                    self._space, known, allowance, self._recipe, self._x_start, self._listed, rng, self._former
+                )
                 again = reevaluation(
                     self._space, history, known, allowance, self._recipe, search.score, remaining_seconds
                 )
@@ -151,8 +178,14 @@ class ProteinDesigner:
 
     def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
         """The next point of the initial design; where it would overrun, the same point at a lower cost."""
-        origin = f"initial design {position + 1} of {self._recipe.num_initial}"
-        x = next_initial_point(self._initial, known, allowance, find_cheap=self._space.cost_index is None)
+        origin = f"initial design {position + 1} of {self._num_initial}"
+        find_cheap = self._space.cost_index is None and self._former is None
+        x = next_initial_point(self._initial, known, allowance, find_cheap=find_cheap)
+        if self._former is not None and x is not None and keys(x[None, :])[0] in self._from_former:
+            log_cost = self._former.costs.expects(x[None, :])
+            if allowance.model is not None:
+                log_cost, _ = allowance.model.predict(x[None, :])
+            origin = f"from the prior sweep's front near {format_seconds(math.exp(float(log_cost[0])))}"
         if x is None:  # a small discrete space whose design points are all taken
             x = _random_point(self._space, known, allowance, self._listed, rng)
             return None if x is None else Suggestion(params=self._space.from_unit(x), origin=f"{origin}, random")

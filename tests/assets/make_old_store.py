@@ -35,6 +35,7 @@ def fill(store: Store) -> None:
             seed=3,
             space={"parameters": [{"name": "train.learning_rate", "low": 0.001, "high": 0.1}]},
             config={"train": {"learning_rate": 0.01, "total_timesteps": 1000}},
+            prior={"sweep": "older", "trials": []} if name == "pong" else {},
             provenance=PROVENANCE,
         )
         sweep = store.create_sweep(spec, 600.0 if name == "pong" else None)

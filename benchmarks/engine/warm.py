@@ -1,0 +1,217 @@
+"""Measures what a former sweep is worth as a prior, and what a misleading one costs.
+
+    python benchmarks/engine/warm.py --seeds 6
+
+For each family and seed of the synthetic tasks, at 25 mean-random-trial costs and at most 120 trials:
+
+    cold       the engine alone
+    related    with 40 trials of a sweep of a relative: each coordinate but the cost parameter's and the categorical
+               ones is moved by N(0, 0.07), so the optimum lies elsewhere and costs depend on the params a little
+               differently; costs are 1.5 times as high, scores are in other units, the noise is other noise
+    unrelated  with 40 trials of a sweep of the same family's problem of another seed: another optimum, other weights
+
+Figures as in `suite.py`: best, volume, area, from noiseless truth. Differences to cold are paired over (family, seed),
+with 90 % bootstrap intervals. Each finished cell is kept in a JSON-lines file beside the result: stop and go on at any
+time.
+"""
+
+import argparse
+import ast
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import machine  # noqa: E402
+import numpy as np  # noqa: E402
+from engine.reference import Reference, search  # noqa: E402
+from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
+
+from protein.designer import Recipe, make_designer  # noqa: E402
+from protein.space import Categorical  # noqa: E402
+from protein.types import Observation, Params  # noqa: E402
+
+KINDS = ("related", "unrelated")
+METRICS = ("best", "volume", "area")
+BUDGET = 25.0  # mean random-trial costs
+TRIAL_CAP = 120
+NUM_PRIOR = 40
+SHIFT = 0.07
+COST_FACTOR = 1.5
+UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Relative:
+    """A task like `base`, seen through moved coordinates and other units."""
+
+    base: SyntheticTask
+    delta: tuple[float, ...]
+
+    def run(self, params: Params, seed: int) -> Observation:
+        space = self.base.space
+        u = np.clip(space.to_unit(params) + np.array(self.delta), 0.0, 1.0)
+        found = self.base.run(space.snap(space.from_unit(u)), seed=seed)
+        return dataclasses.replace(
+            found,
+            params=params,
+            score=None if found.score is None else UNITS[0] + UNITS[1] * found.score,
+            cost_seconds=COST_FACTOR * found.cost_seconds,
+            curve=(),
+        )
+
+
+def relative(task: SyntheticTask, seed: int) -> Relative:
+    delta = np.random.default_rng([seed, 77]).normal(0.0, SHIFT, task.space.num_dims)
+    for i, parameter in enumerate(task.space.parameters):
+        if i == task.space.cost_index or isinstance(parameter, Categorical):
+            delta[i] = 0.0
+    return Relative(task, tuple(delta.tolist()))
+
+
+def spend(
+    task: Any, base: SyntheticTask, seed: int, total: float, cap: int, prior: Sequence[Observation], recipe: Recipe
+) -> list[Observation]:
+    """Runs the engine on a task until its budget or the number of trials is spent."""
+    designer = make_designer("protein", base.space, base.start, seed=seed, prior=prior, recipe=recipe)
+    history: list[Observation] = []
+    spent = 0.0
+    while len(history) < cap:
+        draw = int(np.random.SeedSequence([seed, len(history)]).generate_state(1)[0])
+        suggestion = designer.suggest(history, [], remaining_seconds=total - spent, max_trial_seconds=None, seed=draw)
+        if suggestion is None:
+            break
+        observation = task.run(suggestion.params, seed=seed)
+        spent += observation.cost_seconds
+        if spent > total:
+            break
+        history.append(observation)
+    return history
+
+
+def figures(task: SyntheticTask, scale: Reference, history: Sequence[Observation], total: float) -> dict[str, float]:
+    """Returns best, volume and area of a run."""
+    scored = [o for o in history if o.score is not None]
+    if not scored:
+        return dict.fromkeys(METRICS, 0.0)
+    truth = scale.normalise(np.array([task.true_score(o) for o in scored]))
+    area, incumbent, measured, at = 0.0, 0.0, -np.inf, 0.0
+    values = iter(truth.tolist())
+    for observation in history:
+        area += incumbent * observation.cost_seconds
+        at += observation.cost_seconds
+        if observation.score is not None:
+            value = next(values)
+            if observation.score > measured:
+                measured, incumbent = observation.score, max(value, 0.0)
+    area = (area + incumbent * (total - at)) / total
+    best = float(truth[int(np.argmax([o.score for o in scored]))])
+    volume = scale.volume(truth, np.array([o.cost_seconds for o in scored]))
+    return {"best": round(best, 5), "volume": round(volume, 5), "area": round(area, 5), "trials": len(history)}
+
+
+def run_cell(family: str, seed: int, recipe: Recipe) -> dict[str, Any]:
+    """Runs cold, related and unrelated on one task."""
+    task = make_synthetic(family, seed)
+    scale = search(task)
+    total = BUDGET * scale.mean_cost
+    near, far = relative(task, seed), make_synthetic(family, seed + 1000)
+    priors: dict[str, list[Observation]] = {
+        "cold": [],
+        "related": spend(near, task, seed + 500, COST_FACTOR * total, NUM_PRIOR, (), recipe),
+        "unrelated": spend(_Plain(far), far, seed + 500, total, NUM_PRIOR, (), recipe),
+    }
+    row: dict[str, Any] = {"family": family, "seed": seed}
+    for name, prior in priors.items():
+        history = spend(_Plain(task), task, seed, total, TRIAL_CAP, prior, recipe)
+        row[name] = figures(task, scale, history, total)
+    return row
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plain:
+    base: SyntheticTask
+
+    def run(self, params: Params, seed: int) -> Observation:
+        return self.base.run(params, seed=seed)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns one line for each kind of prior and figure: means, paired difference, interval, the worst family."""
+    lines = []
+    for kind in KINDS:
+        for metric in METRICS:
+            cold = np.array([row["cold"][metric] for row in rows])
+            warm = np.array([row[kind][metric] for row in rows])
+            gap = warm - cold
+            drawn = gap[np.random.default_rng(0).integers(0, len(gap), (4000, len(gap)))].mean(axis=1)
+            low, high = np.quantile(drawn, [0.05, 0.95])
+            families = {
+                family: (
+                    float(np.mean([r[kind][metric] - r["cold"][metric] for r in rows if r["family"] == family])),
+                    float(np.mean([r["cold"][metric] for r in rows if r["family"] == family])),
+                )
+                for family in dict.fromkeys(row["family"] for row in rows)
+            }
+            worst = min(families, key=lambda family: families[family][0])
+            lines.append(
+                {
+                    "prior": kind,
+                    "figure": metric,
+                    "cold": round(float(cold.mean()), 4),
+                    "warm": round(float(warm.mean()), 4),
+                    "difference": round(float(gap.mean()), 4),
+                    "interval_90": [round(float(low), 4), round(float(high), 4)],
+                    "relative": round(float(gap.mean() / cold.mean()), 4),
+                    "worst_family": worst,
+                    "worst_difference": round(families[worst][0], 4),
+                    "worst_cold": round(families[worst][1], 4),
+                }
+            )
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--recipe", default="", help="changed settings of the engine, as in former_levels=(0.3,);...")
+    parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
+    arguments = parser.parse_args()
+    changes = dict(part.split("=", 1) for part in arguments.recipe.split(";") if part)
+    recipe = dataclasses.replace(Recipe(), **{key: ast.literal_eval(value) for key, value in changes.items()})
+    cells = arguments.file.with_suffix(".jsonl")
+    rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
+    done = {(row["family"], row["seed"]) for row in rows}
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
+        for family in arguments.families:
+            if (family, seed) not in done:
+                rows.append(run_cell(family, seed, recipe))
+                with cells.open("a") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+    lines = summary(rows)
+    print(machine.headline())
+    print(
+        f"{len(rows)} cells, {BUDGET:g} mean random-trial costs, at most {TRIAL_CAP} trials, {NUM_PRIOR} former ones\n"
+    )
+    for line in lines:
+        low, high = line["interval_90"]
+        print(
+            f"{line['prior']:<10} {line['figure']:<7} cold {line['cold']:.3f}  warm {line['warm']:.3f}"
+            f"  {line['difference']:+.3f} [{low:+.3f}, {high:+.3f}]  {line['relative']:+.1%}"
+            f"  worst: {line['worst_family']} {line['worst_difference']:+.3f} of {line['worst_cold']:.3f}"
+        )
+    result = {**machine.describe(), "budget": BUDGET, "cap": TRIAL_CAP, "prior_trials": NUM_PRIOR, "table": lines}
+    arguments.file.write_text(json.dumps({**result, "cells": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,483 @@
+"""`protein.Sweep`: a sweep over your own training function, kept in the same store as all others.
+
+    def train(params, report):
+        model = Model(params["width"])
+        for epoch in range(params["epochs"]):
+            model.fit_one_epoch(lr=params["lr"])
+            report(epoch + 1, model.validate())
+        return model.validate()
+
+    result = protein.Sweep(space, budget="10m", name="mine").run(train)
+    print(result.best.score, result.best.params)
+
+The same call again goes on where the last one stopped: Ctrl-C, `kill -9` and a larger budget included. `protein
+status`, `show`, `best` and `pareto` read it. The loop is that of `protein sweep`, in a thread of its own; the function
+runs in the caller's thread, one trial after the other, where an interrupt, a debugger and a framework's own threads
+find what they expect. Cost is the wall clock of the function, or what it reports. A trial can be stopped only while it
+reports.
+"""
+
+import contextlib
+import dataclasses
+import math
+import queue
+import re
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from protein import pareto, prior, provenance
+from protein.cli import stores
+from protein.cli.recommended import recommendation
+from protein.config.layers import flatten
+from protein.config.units import parse_duration
+from protein.designer import make_designer
+from protein.errors import ProteinError, UsageError
+from protein.ports import Finished, Job, Progress, Store
+from protein.space import Space
+from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.types import (
+    INTERRUPTED,
+    Artifact,
+    Estimate,
+    Measurement,
+    Outcome,
+    Params,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialRecord,
+    TrialState,
+)
+from protein.view import text
+from protein.view.progress import progress
+
+REACHED_CAP = "stopped at its cost limit"
+_QUIET_SECONDS = 2.0  # nothing is printed before, and at most one line in so many afterwards
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LOG_FILE = "trial.log"
+
+Train = Callable[[dict[str, Any], "Report"], float]
+
+
+class Stop(BaseException):
+    """Raised by `report` where a trial is to end: let it pass. No `Exception`, so that `except Exception` does."""
+
+
+class Report:
+    """What a training function reports its learning curve with; called as `report(steps, score)`.
+
+    Attributes:
+        seed: the trial's own, for the randomness of the training.
+    """
+
+    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[Progress | Finished]") -> None:
+        self.seed: int = job.config["seed"]
+        self._cap_seconds: float | None = job.config["max_seconds"]
+        self._trial, self._sign, self._events = job.trial, sign, events
+        self._began = time.perf_counter()
+        self._told_seconds: float | None = None
+        self._stop_reason = ""
+        self.last: Measurement | None = None
+        self.pruned = ""  # why the trial ends early with what it has; "" while it does not
+
+    def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
+        """Adds a point to the trial's learning curve.
+
+        Args:
+            steps: of training so far, 0 or more: in the unit of the space's cost parameter where there is one, so that
+                the engine sees how much of the trial is to come.
+            score: now; None where there is none yet. One that is not finite ends the trial as failed.
+            cost_seconds: what the trial has cost so far, where that is not the wall clock.
+            metrics: further numbers to keep.
+
+        Raises:
+            Stop: the trial is to end here.
+            UsageError: steps or a cost that cannot be.
+        """
+        if score is not None and not math.isfinite(score):
+            raise ValueError(f"the score became {score} at step {steps}")
+        if cost_seconds is not None:
+            self._told_seconds = cost_seconds
+        try:
+            point = Measurement(
+                steps=int(steps),
+                elapsed_seconds=self.cost_seconds(),
+                score=None if score is None else self._sign * float(score),
+                metrics={name: float(value) for name, value in metrics.items()},
+            )
+        except ValueError as error:
+            raise UsageError(f"report: {error}") from error
+        self.last = point
+        self._events.put(Progress(trial=self._trial, measurements=(point,)))
+        if self._stop_reason:
+            raise Stop(self._stop_reason)
+        if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
+            self.pruned = REACHED_CAP
+            raise Stop(REACHED_CAP)
+
+    def cost_seconds(self) -> float:
+        """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
+        return time.perf_counter() - self._began if self._told_seconds is None else float(self._told_seconds)
+
+    def stop(self, reason: str, *, pruned: bool) -> None:
+        """Lets the next report raise `Stop`. Called from the loop's thread."""
+        self.pruned = reason if pruned else ""
+        self._stop_reason = reason
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """What came of a sweep so far; scores as the training function returned them.
+
+    Attributes:
+        name: the sweep's, to ask `protein best NAME` and the like.
+        trials: all, by number.
+        best: what `protein best` recommends, the complete trial of the best expected score: noise may have flattered
+            the one that measured best. None where no trial is complete.
+        front: the Pareto front, cheapest first: each trial beats all that cost less.
+        interrupted: whether Ctrl-C ended it before its budget was spent.
+    """
+
+    name: str
+    trials: tuple[TrialRecord, ...]
+    best: TrialRecord | None
+    front: tuple[TrialRecord, ...]
+    interrupted: bool
+
+
+class Sweep:
+    """A cost-aware search over a training function of your own. See the head of this file."""
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        budget: str | float | None,
+        name: str = "sweep",
+        store: str | None = None,
+        seed: int = 0,
+        direction: Literal["maximize", "minimize"] = "maximize",
+        start: Params | None = None,
+        max_trial_cost: str | float | None = None,
+        prior: str | None = None,
+        method: str = "protein",
+        quiet: bool = False,
+    ) -> None:
+        """Says what to search; nothing is run or stored yet.
+
+        Args:
+            space: what to search. Its `cost_parameter` says what makes a trial dear; without it the engine finds out.
+            budget: what all trials together may cost: seconds, or text such as "90s", "10m" or "1h30m"; None: no limit,
+                it runs until Ctrl-C.
+            name: of the sweep in its store; the same name goes on with the same sweep.
+            store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, where the command line looks, too.
+            seed: the source of randomness.
+            direction: whether a higher score is better, or a lower one. The store, and with it the command line, keeps
+                scores to be maximised: with "minimize" the negative ones.
+            start: the config that you have, tried first; None: none.
+            max_trial_cost: what one trial may cost, as `budget`; None: a quarter of it.
+            prior: name of another sweep of the store to begin from; it counts until this sweep's trials say otherwise.
+            method: "protein", or "random" for comparison.
+            quiet: print nothing.
+
+        Raises:
+            UsageError: a value that cannot be used, with its limit.
+            SpaceError: `start` is not a point of the space.
+        """
+        if direction not in ("maximize", "minimize"):
+            raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
+            )
+        if start is not None:
+            space.validate(start)
+        self._space, self._start, self._seed, self._method = space, start, seed, method
+        self._budget_seconds = _seconds(budget, "budget")
+        self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
+        self._name, self._store, self._prior, self._quiet = name, store, prior, quiet
+        self._direction = direction
+
+    def run(self, train: Train) -> SweepResult:
+        """Runs trials until the budget is spent or Ctrl-C, and returns what all trials of the sweep came to.
+
+        Args:
+            train: called as `train(params, report)`; returns the score. What it raises ends that trial alone, as
+                failed, with the reason and what it cost; the traceback is in the trial's log.
+
+        Raises:
+            UsageError: a sweep of this name is another one (space, direction, seed, method or start differ), or another
+                process is running it; or `train` returned something that is no number.
+            TrialFailed: ten trials in a row failed.
+            StoreError: the store cannot be used.
+        """
+        with stores.opened(self._store, create=True) as store:
+            spec = self._spec(store, train)
+            designer = make_designer(
+                self._method, self._space, self._start, seed=self._seed, prior=prior.observations(spec.prior)
+            )
+            sweep = self._create_or_resume(store, spec)
+            sign = 1.0 if self._direction == "maximize" else -1.0
+            backend = _InProcess(train, sign)
+            watcher = _Lines(sign, quiet=self._quiet)
+            stop = threading.Event()
+            settings = LoopSettings(
+                directory=stores.artifact_directory(stores.url(self._store), self._name),
+                max_cost_seconds=self._budget_seconds,
+                max_trial_seconds=self._max_trial_seconds,
+            )
+            failure: list[BaseException] = []
+
+            def loop() -> None:
+                try:
+                    run_sweep(
+                        sweep,
+                        designer=designer,
+                        store=store,
+                        backend=backend,
+                        settings=settings,
+                        listener=watcher,
+                        stop=stop,
+                    )
+                except BaseException as error:
+                    failure.append(error)
+                finally:
+                    backend.jobs.put(None)
+
+            thread = threading.Thread(target=loop, name="protein-sweep", daemon=True)
+            thread.start()
+            backend.serve(stop)
+            thread.join()
+            for error in (*backend.errors, *failure):
+                raise error
+            result = _result(sweep, store.trials(sweep.id), sign, interrupted=stop.is_set())
+        watcher.conclude(result, self._store)
+        return result
+
+    def _spec(self, store: Store, train: Train) -> SweepSpec:
+        found = store.find_sweep(self._name)
+        config = {"own": {"direction": self._direction, "start": None if self._start is None else dict(self._start)}}
+        spec = SweepSpec(
+            name=self._name,
+            env=f"{getattr(train, '__name__', type(train).__name__)}()",
+            method=self._method,
+            seed=self._seed,
+            space=self._space.to_dict(),
+            config=config,
+            provenance=provenance.collect(config),
+        )
+        if found is not None:
+            held = found.spec.prior.get("sweep")
+            if self._prior not in (None, held):
+                raise UsageError(
+                    f"sweep '{self._name}' exists with the prior {held or 'none'} (now {self._prior}); choose another"
+                    " name, or leave it as it was"
+                )
+            return dataclasses.replace(spec, prior=found.spec.prior)
+        if self._prior is None:
+            return spec
+        former = stores.find(store, self._prior)
+        fixed = flatten(former.spec.config)
+        taken = prior.snapshot(self._prior, store.trials(former.id), space=self._space, fixed=fixed)
+        return dataclasses.replace(spec, prior=taken)
+
+    def _create_or_resume(self, store: Store, spec: SweepSpec) -> SweepRecord:
+        found = store.find_sweep(spec.name)
+        if found is None:
+            return store.create_sweep(spec, self._budget_seconds)
+        for what, before, now in (
+            ("space", Space.from_dict(found.spec.space), self._space),
+            ("direction and start", found.spec.config, dict(spec.config)),
+            ("method", found.spec.method, spec.method),
+            ("seed", found.spec.seed, spec.seed),
+        ):
+            if before != now:
+                raise UsageError(
+                    f"sweep '{spec.name}' exists with another {what}: {before!r:.200} (now {now!r:.200}); choose"
+                    " another name, or leave it as it was"
+                )
+        if self._budget_seconds != found.max_cost_seconds:
+            store.set_budget(found.id, self._budget_seconds)
+        return dataclasses.replace(found, max_cost_seconds=self._budget_seconds)
+
+
+class _InProcess:
+    """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
+
+    def __init__(self, train: Train, sign: float) -> None:
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self.errors: list[ProteinError] = []  # mistakes in how the function is written: no other params would mend them
+        self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
+        self._train, self._sign = train, sign
+        self._report: Report | None = None
+
+    def start(self, job: Job) -> None:
+        self.jobs.put(job)
+
+    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+        events: list[Progress | Finished] = []
+        with contextlib.suppress(queue.Empty):
+            events.append(self._events.get(timeout=timeout_seconds))
+            while True:
+                events.append(self._events.get_nowait())
+        return events
+
+    def stop(self, trial: Trial, reason: str) -> None:
+        self._end(reason, pruned=False)
+
+    def prune(self, trial: Trial, reason: str) -> None:
+        self._end(reason, pruned=True)
+
+    def close(self) -> None:
+        self._end(INTERRUPTED, pruned=False)
+
+    def _end(self, reason: str, *, pruned: bool) -> None:
+        if self._report is not None:
+            self._report.stop(reason, pruned=pruned)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Runs what is started, until the loop has ended. A KeyboardInterrupt ends the trial and sets `stop`."""
+        while True:
+            try:
+                job = self.jobs.get()
+            except KeyboardInterrupt:
+                stop.set()
+                continue
+            if job is None:
+                return
+            self._run(job, stop)
+
+    def _run(self, job: Job, stop: threading.Event) -> None:
+        report = self._report = Report(job, self._sign, self._events)
+        artifacts: tuple[Artifact, ...] = ()
+        state, score, reason = TrialState.FAILED, None, ""
+        try:
+            value = self._train(dict(job.trial.params), report)
+            state, score, reason = self._judge(value)
+        except KeyboardInterrupt:
+            reason = INTERRUPTED
+            stop.set()
+        except Stop as stopped:
+            last = None if report.last is None else report.last.score
+            state, score, reason = (
+                (TrialState.PRUNED, last, report.pruned) if report.pruned else (state, None, str(stopped))
+            )
+        except Exception as error:  # whatever a user's function raises is that trial's result
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            artifacts = _write_log(job.directory)
+            if isinstance(error, UsageError):
+                self.errors.append(error)
+        if self.errors:
+            stop.set()
+        cost = report.cost_seconds()
+        self._report = None
+        outcome = Outcome(
+            state=state,
+            score=score,
+            cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
+            steps=0 if report.last is None else report.last.steps,
+            reason=reason,
+        )
+        self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
+
+    def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
+        try:
+            score = float(value)
+        except (TypeError, ValueError):
+            self.errors.append(
+                UsageError(f"the training function returned {value!r:.80}; it must return the score, a number")
+            )
+            return TrialState.FAILED, None, f"returned {value!r:.80}, which is no score"
+        if not math.isfinite(score):
+            return TrialState.FAILED, None, f"the score is {score}"
+        return TrialState.COMPLETE, self._sign * score, ""
+
+
+class _Lines:
+    """A listener (see `protein.sweep.Listener`): a line now and then, once the sweep takes longer than a moment."""
+
+    def __init__(self, sign: float, *, quiet: bool) -> None:
+        self._sign, self._quiet = sign, quiet
+        self._began = self._printed = time.monotonic()
+        self._spent_before: float | None = None
+
+    def update(self, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            self._spent_before = sum(trial.cost_seconds for trial in status.trials if trial.state.finished)
+
+    def started(self, trial: TrialRecord) -> None:
+        pass
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        if self._spent_before is None:
+            before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
+            self._spent_before = sum(before)
+        if time.monotonic() - self._printed >= _QUIET_SECONDS:
+            line = text.outcome_line(_outward(trial, self._sign))
+            self.log(f"{line}; {progress(status, self._spent_before).line()}")
+
+    def log(self, line: str) -> None:
+        self._printed = time.monotonic()
+        if not self._quiet:
+            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+
+    def conclude(self, result: SweepResult, store: str | None) -> None:
+        """Says what came of it, in one line."""
+        if not result.interrupted and time.monotonic() - self._began < _QUIET_SECONDS:
+            return
+        best = result.best
+        said = "no complete trial" if best is None else f"best {text.score(best.score)} (trial {best.number})"
+        ended = "interrupted, run it again to go on; " if result.interrupted else ""
+        words = " ".join(["protein best", result.name, *stores.store_words(store)])
+        self.log(f"sweep '{result.name}': {ended}{len(result.trials)} trials, {said}; see: {words}")
+
+
+def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, interrupted: bool) -> SweepResult:
+    complete = any(trial.state is TrialState.COMPLETE for trial in trials)
+    best = recommendation(sweep, trials).best.trial if complete else None
+    return SweepResult(
+        name=sweep.spec.name,
+        trials=tuple(_outward(trial, sign) for trial in trials),
+        best=None if best is None else _outward(best, sign),
+        front=tuple(_outward(trial, sign) for trial in pareto.front(trials)),
+        interrupted=interrupted,
+    )
+
+
+def _outward(trial: TrialRecord, sign: float) -> TrialRecord:
+    """Returns a trial with scores as the training function knows them."""
+    if sign > 0:
+        return trial
+    guess = trial.predicted_score
+    return dataclasses.replace(
+        trial,
+        score=None if trial.score is None else -trial.score,
+        predicted_score=None if guess is None else Estimate(value=-guess.value, low=-guess.high, high=-guess.low),
+        curve=tuple(
+            dataclasses.replace(point, score=None if point.score is None else -point.score) for point in trial.curve
+        ),
+    )
+
+
+def _write_log(directory: Path) -> tuple[Artifact, ...]:
+    """Keeps the current exception's traceback; where that cannot be written, the reason alone has to do."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / _LOG_FILE
+        path.write_text(traceback.format_exc())
+        return (Artifact(kind="log", path=str(path.absolute())),)
+    return ()
+
+
+def _seconds(value: str | float | None, what: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_duration(value, what)
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{what} must be above 0 seconds, or None for no limit, got {value}")
+    return float(value)

@@ -1,0 +1,168 @@
+"""Sweeps over somebody's own function: kept, resumed, interrupted, and read by the command line."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import protein
+from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein.cli import main
+from protein.errors import TrialFailed, UsageError
+from protein.types import INTERRUPTED, TrialState
+
+SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
+START = {"lr": 0.3, "epochs": 4}
+
+
+def loss(lr: float, epochs: int) -> float:
+    return (math.log10(lr) + 2.0) ** 2 / 4.0 + math.exp(-epochs / 8.0)
+
+
+def train(params: dict[str, Any], report: Report) -> float:
+    """Costs a second an epoch, by its own word."""
+    for epoch in range(1, params["epochs"] + 1):
+        if params["lr"] > 0.5:
+            raise ArithmeticError("loss is\nnan")
+        report(epoch, loss(params["lr"], epoch), cost_seconds=float(epoch), rate=params["lr"])
+    return loss(params["lr"], params["epochs"])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "own.db")
+
+
+def sweep(store: str, budget: str | float | None = 60.0, **changes: Any) -> Sweep:
+    settings: dict[str, Any] = {"name": "mine", "direction": "minimize", "start": START, "quiet": True, **changes}
+    return Sweep(SPACE, budget=budget, store=store, **settings)
+
+
+def outline(result: SweepResult) -> list[Any]:
+    return [(t.number, dict(t.params), t.state, t.score, t.cost_seconds, t.reason) for t in result.trials]
+
+
+def test_a_function_is_swept_and_the_sweep_goes_on_where_it_stopped(store: str, tmp_path: Path) -> None:
+    whole = sweep(store, "1m").run(train)
+    assert whole.best is not None and whole.best.score is not None
+    assert whole.trials[0].params == START and whole.trials[0].score == loss(**START)
+    assert whole.trials[0].curve[0].score == loss(0.3, 1) and whole.trials[0].curve[0].metrics == {"rate": 0.3}
+    assert whole.trials[0].cost_seconds == 4.0 and whole.trials[0].steps == 4
+    assert sum(t.cost_seconds for t in whole.trials) <= 75.0
+    assert whole.best.score < loss(**START) and not whole.interrupted
+    assert [t.score for t in whole.front] == sorted((t.score or 0.0 for t in whole.front), reverse=True)
+
+    other = str(tmp_path / "other.db")
+    calls = 0
+
+    def cut_off(params: dict[str, Any], report: Report) -> float:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            report(1, 0.5, cost_seconds=1.0)
+            raise KeyboardInterrupt
+        return train(params, report)
+
+    first = sweep(other, "1m").run(cut_off)
+    assert first.interrupted and len(first.trials) == 6
+    assert (first.trials[5].state, first.trials[5].reason, first.trials[5].cost_seconds) == (
+        TrialState.FAILED,
+        INTERRUPTED,
+        1.0,
+    )
+    second = sweep(other, "1m").run(train)
+    assert outline(second)[:6] == outline(first) and outline(second)[:5] == outline(whole)[:5]
+    assert second.trials[6].params == second.trials[5].params  # said nothing about it: tried again
+    assert outline(sweep(other, "1m").run(train)) == outline(second)  # nothing left to spend
+
+
+def test_failures_are_results(store: str) -> None:
+    calls = 0
+
+    def odd(params: dict[str, Any], report: Report) -> float:
+        nonlocal calls
+        calls += 1
+        report(1, loss(params["lr"], 1), cost_seconds=1.0)
+        if calls == 2:
+            return math.nan
+        if calls == 4:
+            report(1, math.inf)
+        if calls == 6:
+            raise ArithmeticError("loss is\nnan")
+        return train(params, report)
+
+    result = sweep(store, 60.0, max_trial_cost=12.0).run(odd)
+    reasons = {t.number: t.reason for t in result.trials if t.number in (1, 3, 5)}
+    assert reasons == {
+        1: "the score is nan",
+        3: "ValueError: the score became inf at step 1",
+        5: "ArithmeticError: loss is nan",
+    }
+    assert all(result.trials[n].state is TrialState.FAILED and result.trials[n].cost_seconds == 1.0 for n in reasons)
+    log = result.trials[5].artifact("log")
+    assert log is not None and "Traceback" in Path(log).read_text()
+    cut = [t for t in result.trials if t.state is TrialState.PRUNED]
+    assert all(t.cost_seconds <= 12.0 and t.score is not None for t in cut)
+    assert all(t.cost_seconds <= 12.0 for t in result.trials)
+
+
+def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
+    with pytest.raises(UsageError, match="returned None; it must return the score, a number"):
+        sweep(store).run(lambda params, report: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(UsageError, match="report: a measurement needs steps >= 0"):
+        sweep(store, name="steps").run(lambda params, report: report(-1, 0.0) or 0.0)  # type: ignore[func-returns-value]
+    sweep(store, name="seed", budget=5.0).run(train)
+    with pytest.raises(UsageError, match=r"exists with another seed: 0 .now 1."):
+        sweep(store, name="seed", budget=5.0, seed=1).run(train)
+    with pytest.raises(UsageError, match="exists with another direction and start"):
+        sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
+    with pytest.raises(TrialFailed, match="10 trials in a row failed"):
+        sweep(store, name="broken").run(lambda params, report: 1 / 0)
+    for wrong in ("soon", 0.0, -1.0, math.nan):
+        with pytest.raises(UsageError, match="budget"):
+            sweep(store, wrong)
+    with pytest.raises(UsageError, match="direction must be"):
+        sweep(store, direction="down")
+
+
+def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
+    seen: list[str] = []
+
+    def endless(params: dict[str, Any], report: Report) -> float:
+        try:
+            for epoch in range(1, 1000):
+                report(epoch, 1.0, cost_seconds=float(epoch))
+        except Exception:
+            seen.append("swallowed")
+        except protein.Stop as stop:
+            seen.append(str(stop))
+            raise
+        raise AssertionError("never stopped")
+
+    result = sweep(store, 20.0, max_trial_cost=5.0).run(endless)
+    assert set(seen) == {"stopped at its cost limit"} and {t.cost_seconds for t in result.trials} == {5.0}
+    assert result.best is None and {t.score for t in result.trials} == {1.0}
+
+
+def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(store, 100.0).run(train)
+    for words in (["status", "mine"], ["show", "mine"], ["best", "mine"], ["pareto", "mine"]):
+        assert main([*words, "--store", store]) == 0
+        out = capsys.readouterr().out
+        assert "mine" in out or "trial" in out
+        assert "protein train" not in out
+    assert main(["best", "mine", "--store", store, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] is None
+    assert main(["train", "--from", "mine", "--store", store]) == 2
+    assert "train(), a function of somebody's own" in capsys.readouterr().err
+
+    warm = sweep(store, 40.0, name="warm", prior="mine").run(train)
+    assert any(t.origin.startswith("from the prior sweep's front near") for t in warm.trials)
+    again = sweep(store, 60.0, name="warm").run(train)  # the stored snapshot counts, named or not
+    assert outline(again)[: len(warm.trials)] == outline(warm)
+    with pytest.raises(UsageError, match=r"exists with the prior mine .now warm."):
+        sweep(store, 60.0, name="warm", prior="warm").run(train)
