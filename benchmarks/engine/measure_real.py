@@ -5,7 +5,7 @@
 
 For each family: random configs, each on the splits of the next of ten seeds (median test score = 0 of the scale, mean
 cost = the unit of budgets, failures at what they cost); then rounds of mutants of the best by validation score within
-each of six cost levels; then the best of every level on further seeds, none of them used before. The mean test scores
+each of eight cost levels; then the best of every level on further seeds, none of them used before. The mean test scores
 and mean costs of those are the ideal front, and the highest is 1 of the scale: nothing better is known.
 """
 
@@ -29,7 +29,7 @@ from protein.pareto import hypervolume  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 _NUM_SEEDS = 10
-_NUM_LEVELS = 6
+_NUM_LEVELS = 8
 _KEEP = 2  # finalists of each level
 _NUM_FINAL_SEEDS = 4
 
@@ -50,7 +50,7 @@ def measure(family: str, num_random: int, num_search: int) -> dict[str, Any]:
     try_all([dict(p) for p in space.from_unit_many(space.sample(num_random, rng))])
     random_cost = np.array([o.cost_seconds for _, o, _ in runs])
     median = float(np.median([t for _, o, t in runs if o.score is not None]))
-    levels = np.quantile(random_cost, np.linspace(0.2, 1.0, _NUM_LEVELS))
+    levels = np.geomspace(np.quantile(random_cost, 0.02), random_cost.max(), _NUM_LEVELS)
     for share in np.linspace(1.0, 0.3, 5):
         parents = [p for level in levels for p in _best(runs, level, _KEEP)]
         base = space.to_unit_many([parents[i] for i in rng.integers(0, len(parents), num_search // 5)])

@@ -26,6 +26,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine  # noqa: E402
+from engine import recorded  # noqa: E402
 from engine.cells import run_cell  # noqa: E402
 from engine.methods import PEERS, SLOW  # noqa: E402
 from engine.report import ablations, tables  # noqa: E402
@@ -79,7 +80,7 @@ def run(jobs: Sequence[Job], path: Path, processes: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("a"))
-        file.write(json.dumps({"header": machine.describe()}) + "\n")
+        file.write(json.dumps({"header": machine.describe(), "surrogates": recorded.errors()}) + "\n")
         done: Iterable[list[Row]] = map(_run, jobs)
         if processes > 1:
             pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(processes))
