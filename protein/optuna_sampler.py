@@ -149,7 +149,7 @@ class ProteinSampler(BaseSampler):
             suggestion = Suggestion(params=joint.cheapest(), origin="the budget is spent, the cheapest that there is")
         values = joint.values(suggestion.params)
         internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
-        _note(study, trial, suggestion, internal, sign, time.monotonic() - began)
+        _note(study, trial, suggestion, internal, sign, began)
         return values
 
     def sample_independent(
@@ -406,13 +406,16 @@ def _note(
     suggestion: Suggestion,
     internal: Mapping[str, float],
     sign: float,
-    suggest_seconds: float,
+    began: float,
 ) -> None:
-    """Writes down the joint params, for other workers, and for the user why these and what is expected of them."""
+    """Writes down the joint params, for other workers, and for the user why these and what is expected of them.
+
+    `began` is when the suggestion began, on the monotonic clock: all this is no part of the trial's cost.
+    """
     number, text = trial._trial_id, json.dumps(internal)
     for i in range(0, len(text), _PART_LENGTH):
         study._storage.set_trial_system_attr(number, f"{_PARAMS}{i // _PART_LENGTH}", text[i : i + _PART_LENGTH])
-    attributes: dict[str, Any] = {ORIGIN: suggestion.origin, SUGGEST_SECONDS: suggest_seconds}
+    attributes: dict[str, Any] = {ORIGIN: suggestion.origin}
     for name, estimate in (
         (PREDICTED_SCORE, suggestion.predicted_score),
         (PREDICTED_COST, suggestion.predicted_cost_seconds),
@@ -423,6 +426,7 @@ def _note(
             attributes[f"{name}_interval"] = sorted([outward * estimate.low, outward * estimate.high])
     for name, value in attributes.items():
         study._storage.set_trial_user_attr(number, name, value)
+    study._storage.set_trial_user_attr(number, SUGGEST_SECONDS, time.monotonic() - began)
 
 
 def _planned(trial: FrozenTrial, distributions: Mapping[str, BaseDistribution]) -> dict[str, Any]:
