@@ -16,6 +16,8 @@ class Recipe:
     # of its range of log cost take the place of space-filling ones ...
     num_former_filling: int = 5  # ... but for so many, which find out a former sweep that misleads
     num_former_best: int = 3  # its best points are among the centers of the search
+    former_careful_trials: int = 20  # until a sweep that leans on a former one has so many trials of its own, ...
+    former_careful_share: float = 0.03  # ... none is to cost more than this share of the whole budget
     former_doubt: float = (
         1.0  # standard deviations by which a former sweep's front is lowered before it counts as known
     )

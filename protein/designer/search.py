@@ -54,6 +54,10 @@ class Search:
         self._score = score_model(space, known, recipe, None if former is None else former.scores)
         # Where it predicts the scores no better than they do each other, nothing of it counts but its costs.
         self._former = former = former if former is None or self._score.leans else None
+        # A prior that misleads has to be found out cheaply: no large bets before this sweep has trials of its own.
+        self._log_careful = math.inf
+        if former is not None and known.num_trials < recipe.former_careful_trials and allowance.total_seconds > 0:
+            self._log_careful = math.log(recipe.former_careful_share * allowance.total_seconds)
         self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=None if former is None else former.ends)
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
@@ -101,7 +105,11 @@ class Search:
 
     def _startable(self, x: Array) -> Array:
         x = self._known.untried(x)
-        return np.asarray(x[self._allowance.fits(x)]) if len(x) else x
+        x = np.asarray(x[self._allowance.fits(x)]) if len(x) else x
+        if len(x) and self._log_careful < math.inf:
+            careful = x[self._cost.predict(x)[0] <= self._log_careful]
+            x = careful if len(careful) else x
+        return x
 
     def _centers(self) -> Array:
         """The front as the model sees it, the best few at any cost, the user's own config, a former sweep's best."""
