@@ -90,7 +90,8 @@ class Report:
         Args:
             steps: of training so far, 0 or more: in the unit of the space's cost parameter where there is one, so that
                 the engine sees how much of the trial is to come.
-            score: now; None where there is none yet. One that is not finite ends the trial as failed.
+            score: now, of the same kind as the one that the function returns; None where there is none yet. One that is
+                not finite ends the trial as failed.
             cost_seconds: what the trial has cost so far, where that is not the wall clock.
             metrics: further numbers to keep.
 
