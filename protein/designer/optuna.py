@@ -92,7 +92,7 @@ class OptunaDesigner:
             near = self._nearest(asked, known, allowance, np.random.default_rng(seed))
             if near is None:
                 return None
-            origin += ", moved to the nearest new point that is valid and fits the budget"
+            origin += ", nearest new point that fits"
             return Suggestion(params=self._space.from_unit(near), origin=origin)
 
     def should_stop(
