@@ -12,9 +12,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from protein.backends.function import Report, Stop
     from protein.engine import Protein
     from protein.optuna_sampler import ProteinSampler as ProteinSampler
-    from protein.own import Report, Stop, Sweep, SweepResult
+    from protein.own import Sweep, SweepResult
     from protein.parameters import Categorical, Float, Integer
     from protein.recommend import Contender
     from protein.space import Space
@@ -45,9 +46,9 @@ _HOMES = {
     "Observation": "protein.types",
     "Protein": "protein.engine",
     "ProteinSampler": "protein.optuna_sampler",
-    "Report": "protein.own",
+    "Report": "protein.backends.function",
     "Space": "protein.space",
-    "Stop": "protein.own",
+    "Stop": "protein.backends.function",
     "Suggestion": "protein.types",
     "Sweep": "protein.own",
     "SweepResult": "protein.own",

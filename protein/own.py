@@ -17,117 +17,37 @@ find what they expect. Cost is the wall clock of the function, or what it report
 reports.
 """
 
-import contextlib
 import dataclasses
 import math
-import queue
 import re
 import threading
 import time
-import traceback
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from protein import pareto, prior, provenance
+from protein.backends.function import FunctionBackend, Train
 from protein.cli import stores
 from protein.cli.recommended import recommendation
 from protein.config.layers import flatten
 from protein.config.units import parse_duration
 from protein.designer import make_designer
-from protein.errors import ProteinError, UsageError
-from protein.ports import Finished, Job, Progress, Store
+from protein.errors import UsageError
+from protein.ports import Store
 from protein.space import Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
 from protein.types import (
-    INTERRUPTED,
-    Artifact,
     Estimate,
-    Measurement,
-    Outcome,
     Params,
     SweepRecord,
     SweepSpec,
-    Trial,
     TrialRecord,
     TrialState,
 )
 from protein.view import text
 from protein.view.progress import progress
 
-REACHED_CAP = "stopped at its cost limit"
 _QUIET_SECONDS = 2.0  # nothing is printed before, and at most one line in so many afterwards
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_LOG_FILE = "trial.log"
-
-Train = Callable[[dict[str, Any], "Report"], float]
-
-
-class Stop(BaseException):
-    """Raised by `report` where a trial is to end: let it pass. No `Exception`, so that `except Exception` does."""
-
-
-class Report:
-    """What a training function reports its learning curve with; called as `report(steps, score)`.
-
-    Attributes:
-        seed: the trial's own, for the randomness of the training.
-    """
-
-    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[Progress | Finished]") -> None:
-        self.seed: int = job.config["seed"]
-        self._cap_seconds: float | None = job.config["max_seconds"]
-        self._trial, self._sign, self._events = job.trial, sign, events
-        self._began = time.perf_counter()
-        self._told_seconds: float | None = None
-        self._stop_reason = ""
-        self.last: Measurement | None = None
-        self.pruned = ""  # why the trial ends early with what it has; "" while it does not
-
-    def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
-        """Adds a point to the trial's learning curve.
-
-        Args:
-            steps: of training so far, 0 or more: in the unit of the space's cost parameter where there is one, so that
-                the engine sees how much of the trial is to come.
-            score: now, of the same kind as the one that the function returns; None where there is none yet. One that is
-                not finite ends the trial as failed.
-            cost_seconds: what the trial has cost so far, where that is not the wall clock.
-            metrics: further numbers to keep.
-
-        Raises:
-            Stop: the trial is to end here.
-            UsageError: steps or a cost that cannot be.
-        """
-        if score is not None and not math.isfinite(score):
-            raise ValueError(f"the score became {score} at step {steps}")
-        if cost_seconds is not None:
-            self._told_seconds = cost_seconds
-        try:
-            point = Measurement(
-                steps=int(steps),
-                elapsed_seconds=self.cost_seconds(),
-                score=None if score is None else self._sign * float(score),
-                metrics={name: float(value) for name, value in metrics.items()},
-            )
-        except ValueError as error:
-            raise UsageError(f"report: {error}") from error
-        self.last = point
-        self._events.put(Progress(trial=self._trial, measurements=(point,)))
-        if self._stop_reason:
-            raise Stop(self._stop_reason)
-        if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
-            self.pruned = REACHED_CAP
-            raise Stop(REACHED_CAP)
-
-    def cost_seconds(self) -> float:
-        """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
-        return time.perf_counter() - self._began if self._told_seconds is None else float(self._told_seconds)
-
-    def stop(self, reason: str, *, pruned: bool) -> None:
-        """Lets the next report raise `Stop`. Called from the loop's thread."""
-        self.pruned = reason if pruned else ""
-        self._stop_reason = reason
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +143,7 @@ class Sweep:
             )
             sweep = self._create_or_resume(store, spec)
             sign = 1.0 if self._direction == "maximize" else -1.0
-            backend = _InProcess(train, sign)
+            backend = FunctionBackend(train, sign)
             watcher = _Lines(sign, quiet=self._quiet)
             stop = threading.Event()
             settings = LoopSettings(
@@ -306,98 +226,6 @@ class Sweep:
         return dataclasses.replace(found, max_cost_seconds=self._budget_seconds)
 
 
-class _InProcess:
-    """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
-
-    def __init__(self, train: Train, sign: float) -> None:
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self.errors: list[ProteinError] = []  # mistakes in how the function is written: no other params would mend them
-        self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
-        self._train, self._sign = train, sign
-        self._report: Report | None = None
-
-    def start(self, job: Job) -> None:
-        self.jobs.put(job)
-
-    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
-        events: list[Progress | Finished] = []
-        with contextlib.suppress(queue.Empty):
-            events.append(self._events.get(timeout=timeout_seconds))
-            while True:
-                events.append(self._events.get_nowait())
-        return events
-
-    def stop(self, trial: Trial, reason: str) -> None:
-        self._end(reason, pruned=False)
-
-    def prune(self, trial: Trial, reason: str) -> None:
-        self._end(reason, pruned=True)
-
-    def close(self) -> None:
-        self._end(INTERRUPTED, pruned=False)
-
-    def _end(self, reason: str, *, pruned: bool) -> None:
-        if self._report is not None:
-            self._report.stop(reason, pruned=pruned)
-
-    def serve(self, stop: threading.Event) -> None:
-        """Runs what is started, until the loop has ended. A KeyboardInterrupt ends the trial and sets `stop`."""
-        while True:
-            try:
-                job = self.jobs.get()
-            except KeyboardInterrupt:
-                stop.set()
-                continue
-            if job is None:
-                return
-            self._run(job, stop)
-
-    def _run(self, job: Job, stop: threading.Event) -> None:
-        report = self._report = Report(job, self._sign, self._events)
-        artifacts: tuple[Artifact, ...] = ()
-        state, score, reason = TrialState.FAILED, None, ""
-        try:
-            value = self._train(dict(job.trial.params), report)
-            state, score, reason = self._judge(value)
-        except KeyboardInterrupt:
-            reason = INTERRUPTED
-            stop.set()
-        except Stop as stopped:
-            last = None if report.last is None else report.last.score
-            state, score, reason = (
-                (TrialState.PRUNED, last, report.pruned) if report.pruned else (state, None, str(stopped))
-            )
-        except Exception as error:  # whatever a user's function raises is that trial's result
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            artifacts = _write_log(job.directory)
-            if isinstance(error, UsageError):
-                self.errors.append(error)
-        if self.errors:
-            stop.set()
-        cost = report.cost_seconds()
-        self._report = None
-        outcome = Outcome(
-            state=state,
-            score=score,
-            cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
-            steps=0 if report.last is None else report.last.steps,
-            reason=reason,
-        )
-        self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
-
-    def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
-        try:
-            score = float(value)
-        except (TypeError, ValueError):
-            self.errors.append(
-                UsageError(f"the training function returned {value!r:.80}; it must return the score, a number")
-            )
-            return TrialState.FAILED, None, f"returned {value!r:.80}, which is no score"
-        if not math.isfinite(score):
-            return TrialState.FAILED, None, f"the score is {score}"
-        return TrialState.COMPLETE, self._sign * score, ""
-
-
 class _Lines:
     """A listener (see `protein.sweep.Listener`): a line now and then, once the sweep takes longer than a moment."""
 
@@ -462,16 +290,6 @@ def _outward(trial: TrialRecord, sign: float) -> TrialRecord:
             dataclasses.replace(point, score=None if point.score is None else -point.score) for point in trial.curve
         ),
     )
-
-
-def _write_log(directory: Path) -> tuple[Artifact, ...]:
-    """Keeps the current exception's traceback; where that cannot be written, the reason alone has to do."""
-    with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / _LOG_FILE
-        path.write_text(traceback.format_exc())
-        return (Artifact(kind="log", path=str(path.absolute())),)
-    return ()
 
 
 def _seconds(value: str | float | None, what: str) -> float | None:

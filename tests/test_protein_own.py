@@ -142,7 +142,7 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
         raise AssertionError("never stopped")
 
     result = sweep(store, 20.0, max_trial_cost=5.0).run(endless)
-    assert set(seen) == {"stopped at its cost limit"} and {t.cost_seconds for t in result.trials} == {5.0}
+    assert set(seen) == {"stopped at its cost cap"} and {t.cost_seconds for t in result.trials} == {5.0}
     assert result.best is None and {t.score for t in result.trials} == {1.0}
 
 
