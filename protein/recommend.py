@@ -14,6 +14,9 @@ Notation
 A mu above everything that was ever measured is taken back to the highest measured score: noise lifts that above the
 best true score, and games have a highest score that the model does not know of. What is equal then is decided by cost.
 
+Only final scores count, not the points of curves that the search learns from: the luck of a run's seed is in all of its
+curve, and a model that takes three points of a lucky run for three witnesses believes it.
+
 Nothing here raises, whatever the observations: where the model cannot be fitted, contenders are compared by the plain
 mean of their own scores, and `basis` says so.
 """
@@ -100,7 +103,7 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
     recipe = Recipe()
-    known = Known.of(space, observations, [], max_curve_points=recipe.max_curve_points)
+    known = Known.of(space, observations, [])
     model = score_model(space, known, recipe)
     estimates = model.estimates(x, measured=False)
     highest = float(np.max(known.scores))

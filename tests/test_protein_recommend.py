@@ -1,5 +1,6 @@
 """The recommendation: whose true score is expected to be best, and at what cost."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from protein.gp import Array
 from protein.models import ScoreModel
 from protein.recommend import MODEL, Contender, best, contenders, knee
 from protein.space import Float, Integer, Space
-from protein.types import INTERRUPTED, Observation, Params, TrialState
+from protein.types import INTERRUPTED, Measurement, Observation, Params, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 10_000, scale="log")], cost_parameter="steps")
 
@@ -43,6 +44,19 @@ def test_without_noise_the_posterior_keeps_the_order_of_what_was_measured() -> N
     history = noisy(25, 0.0)
     chosen = best(contenders(SPACE, history))
     assert chosen is not None and chosen.measured == (max(o.score for o in history if o.score is not None),)
+
+
+def test_a_curve_that_shares_its_runs_luck_is_no_further_witness() -> None:
+    history = [
+        dataclasses.replace(
+            observation,
+            curve=tuple(
+                Measurement(steps=steps, elapsed_seconds=steps / 100, score=observation.score) for steps in (250, 500)
+            ),
+        )
+        for observation in noisy(40, 0.3)
+    ]
+    assert contenders(SPACE, history) == contenders(SPACE, noisy(40, 0.3))
 
 
 def test_runs_of_one_config_are_one_contender_and_narrow_its_interval() -> None:

@@ -1,6 +1,6 @@
 """What the engine believes about scores, given everything known: the one place where the score model is put together.
 
-The search and the recommendation both ask here, so that what is recommended is what the search believed.
+The search and the recommendation both ask here; the recommendation shows it no points of curves (`protein.recommend`).
 """
 
 import numpy as np

@@ -14,6 +14,8 @@ expected true score of what is recommended rises by s_i h(-|mu_i - f_i| / s_i), 
 cost like any trial (see `protein.acquisition`). Where noise is small against the gaps between contenders the gain is
 below `reevaluation_gain`, nothing is run again, and the search goes on; without a budget there is no end to decide at.
 
+Posteriors are those of the recommendation (`protein.recommend`): final scores alone, no points of curves.
+
 Source: Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (2008),
 section 3.
 """
@@ -25,11 +27,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from protein.acquisition import log_h
+from protein.designer.belief import score_model
 from protein.designer.budget import Allowance
 from protein.designer.known import Known, complete_runs, keys
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import ScoreModel
 from protein.space import Space
 from protein.types import Observation, Params
 
@@ -51,7 +53,6 @@ def reevaluation(
     known: Known,
     allowance: Allowance,
     recipe: Recipe,
-    score: ScoreModel,
     remaining_seconds: float | None,
 ) -> Repeat | None:
     """Returns the contender that should be run again now, or None where the search should go on.
@@ -60,7 +61,6 @@ def reevaluation(
         space, history, known: the sweep so far.
         allowance: what one trial may cost.
         recipe: `reevaluation_share` of the budget, at its end, may be spent on repeats.
-        score: the model of z, running trials taken into account.
         remaining_seconds: of the budget; None: no budget.
     """
     if remaining_seconds is None or remaining_seconds > recipe.reevaluation_share * allowance.total_seconds:
@@ -68,6 +68,8 @@ def reevaluation(
     groups, x = complete_runs(space, history)
     if len(groups) < 2:
         return None
+    score = score_model(space, Known.of(space, history, []), recipe)
+    score = score.believe(known.x_running) if len(known.x_running) else score
     mean, sd = score.predict(x)
     gain = expected_gain(mean, sd, score.process.noise)
     busy = set(keys(known.x_running))

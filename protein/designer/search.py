@@ -13,7 +13,7 @@ from protein.designer.known import Known
 from protein.designer.prior import Former
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import Z80, FailureModel, ScoreModel
+from protein.models import Z80, FailureModel
 from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
 from protein.types import Estimate
@@ -94,11 +94,6 @@ class Search:
                 x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
         chosen = x[int(np.argmax(value))]
         return self.describe(chosen, self._reason(float(self._cost.predict(chosen[None, :])[0][0])))
-
-    @property
-    def score(self) -> ScoreModel:
-        """The model of z, with running trials taken into account."""
-        return self._score
 
     def _fresh(self) -> Array:
         return self._space.sample(64, self._rng)

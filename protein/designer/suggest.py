@@ -142,9 +142,7 @@ class ProteinDesigner:
                 search = Search(
                     self._space, known, allowance, self._recipe, self._x_start, self._listed, rng, self._former
                 )
-                again = reevaluation(
-                    self._space, history, known, allowance, self._recipe, search.score, remaining_seconds
-                )
+                again = reevaluation(self._space, history, known, allowance, self._recipe, remaining_seconds)
                 pick = search.pick() if again is None else search.describe(again.x_unit, again.origin)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                 _logger.warning("the models failed, falling back to a random point", exc_info=True)
