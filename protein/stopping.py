@@ -1,19 +1,20 @@
-"""Which running trial is hopeless: it will not reach the front, to judge by how others went on that once stood like it.
+"""Which running trial is hopeless: it will not come near the front, to judge by the ends of trials that stood like it.
 
 Notation
     phi      share of a trial's steps that are done, in (0, 1]
     s(phi)   score of its learning curve there, between points linearly
     S        its final score (of a finished trial)
     c        what it costs, or, while it runs, what it will have cost: the seconds so far over phi
-    f(c)     the best final score of finished trials that cost at most c
+    bar      the lower of two: the best final score at a cost of at most c, and the `bar_quantile` of all final scores
 
 Like is compared with like: at the same share of the run, because under a learning-rate schedule a trial that is half
-way is not what a trial of half the steps is, however equal their steps; and the curve's score (of episodes in training)
-with the curve's, because the final score comes of an evaluation.
+way is not what a trial of half the steps is; among trials of a like cost or more, because short runs end before
+learning takes off; and the curve's score (of episodes in training) with the curve's, because the final one comes of an
+evaluation.
 
-The forecast is by neighbours: of the finished trials, the `num_neighbours` whose s(phi) was nearest to the running
-trial's. If not even the best of their final scores reached f(c), the trial is hopeless. Nothing is assumed about the
-curves' form, and one trial that took off late from where this one stands is enough to let it run on.
+A trial is hopeless when it stands in the lower half of the comparable ones at phi, and none of those that stood
+nearest to it there came up to the bar. Nothing is assumed about the form of curves, and one trial that took off late
+from where this one stands is enough to let it run on.
 
 Source: that other trials' scores at the same point make a yardstick is the median rule's idea (Golovin et al., Google
 Vizier: A Service for Black-Box Optimization, 2017); the rest is ours, measured in docs/log.md.
@@ -29,18 +30,20 @@ import numpy as np
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialState
 
-_SAME_STEPS = 1.25  # finished trials whose steps, relative to what was asked, differ by more are of unknown length
+_SAME_LENGTH = 1.25  # where finished trials' steps, relative to what was asked, differ by more, nothing is compared
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the rule needs before it stops anything."""
+    """What the rule needs before it stops anything. `docs/log.md` has the measurements behind the defaults."""
 
-    min_finished: int = 10  # complete trials with a curve
-    first_share: float = 1.0 / 3.0  # of the run: before it nothing is stopped
-    last_share: float = 0.9  # nor after it, where nothing is left to save
-    min_neighbours: int = 6
-    neighbour_share: float = 0.25  # of the finished trials, where that is more
+    min_finished: int = 10  # complete trials before any is stopped
+    first_share: float = 0.4  # of the run: nothing is stopped before it ...
+    last_share: float = 0.9  # ... nor after it, where little is left to save
+    cost_share: float = 0.25  # comparable trials cost at least this share of what the running one will have cost
+    num_nearest: int = 6  # comparable trials that stand for it ...
+    nearest_share: float = 0.25  # ... or this share of them, where that is more
+    bar_quantile: float = 0.8
     spared: float = 0.12  # share of the hopeless that may finish all the same, so that the models see how those end
 
 
@@ -53,80 +56,90 @@ def reason_to_stop(
     seed: int,
     rule: Rule | None = None,
 ) -> str | None:
-    """Returns why a running trial is hopeless, in words without units of the score, or None.
+    """Returns why a running trial is hopeless, in words that hold whichever way scores are told, or None.
 
     Args:
         space: its cost parameter says how long a trial is meant to be.
         history: finished trials, in any order.
-        params: of the running trial.
-        curve: its points so far, oldest first.
+        params: of the running trial. One that a complete trial had is there to be measured again: it may finish.
+        curve: its points so far.
         seed: decides, with the params, whether the trial is one of those that are spared.
-        rule: the numbers above.
+        rule: the numbers above; None: as measured.
     """
     rule = rule or Rule()
-    finished = [o for o in history if o.state is TrialState.COMPLETE and len(_scored(o.curve)) > 1]
-    own = _scored(curve)
-    length = _length(space, finished, params)
-    if len(finished) < rule.min_finished or not own or length is None:
+    complete = [o for o in history if o.state is TrialState.COMPLETE]
+    own, length = _scored(curve), _length(space, complete, params)
+    if len(complete) < rule.min_finished or not own or length is None:
         return None
-    share, score = own[-1].steps / length, own[-1].score
-    if not rule.first_share <= share <= rule.last_share or score is None:
+    if any(dict(o.params) == dict(params) for o in complete):
         return None
-    if any(dict(o.params) == dict(params) for o in history):  # a re-evaluation is there to be finished
+    steps, seconds, score = own[-1]
+    share = steps / length
+    if not rule.first_share <= share <= rule.last_share:
         return None
-    cost = own[-1].elapsed_seconds / share
-    costs = np.array([o.cost_seconds for o in finished])
-    if cost < float(np.median(costs)):
+    costs = np.array([o.cost_seconds for o in complete])
+    final = np.array([o.score for o in complete], dtype=np.float64)
+    cost = seconds / share
+    if cost < float(np.mean(costs)):  # there is next to nothing to save, and cheap trials are what the model lives on
         return None
-    then = np.array([_score_at(o, share) for o in finished])
-    final = np.array([o.score for o in finished], dtype=np.float64)
-    known = np.isfinite(then)
-    count = max(rule.min_neighbours, round(rule.neighbour_share * int(np.sum(known))))
-    if int(np.sum(known)) < count:
+    then = np.array([_score_at(o, share) for o in complete])
+    comparable = np.isfinite(then) & (costs >= rule.cost_share * cost)
+    num_comparable = int(np.sum(comparable))
+    num_nearest = max(rule.num_nearest, round(rule.nearest_share * num_comparable))
+    if num_comparable < num_nearest:
         return None
-    affordable = costs <= cost
-    front = float(np.max(final[affordable]))
-    nearest = np.argsort(np.abs(then[known] - score), kind="stable")[:count]
-    if float(np.max(final[known][nearest])) >= front or _is_spared(params, seed, rule.spared):
+    place = 1 + int(np.sum(then[comparable] > score))
+    if place <= num_comparable / 2 + 1:
         return None
-    place = 1 + int(np.sum(then[known] > score))
+    bar = min(float(np.max(final[costs <= cost])), float(np.quantile(final, rule.bar_quantile)))
+    # Of equally near ones those that ended best: the order of the history does not matter, and a doubt lets it run on.
+    nearest = np.lexsort((-final[comparable], np.abs(then[comparable] - score)))[:num_nearest]
+    if float(np.max(final[comparable][nearest])) >= bar or _is_spared(params, seed, rule.spared):
+        return None
     return (
-        f"at {share:.0%} of its steps in place {place} of {int(np.sum(known)) + 1},"
-        f" and none of the {count} trials that stood like it there came up to the best at its cost"
+        f"at {share:.0%} of its steps in place {place} of {num_comparable + 1} comparable trials,"
+        f" and none of the {num_nearest} that stood nearest to it ended near the front"
     )
 
 
-def _scored(curve: Sequence[Measurement]) -> list[Measurement]:
-    return [point for point in curve if point.score is not None and point.steps > 0]
+def _scored(curve: Sequence[Measurement]) -> list[tuple[int, float, float]]:
+    """Returns (steps, seconds, score) of the points that have a score, by steps."""
+    return sorted((p.steps, p.elapsed_seconds, p.score) for p in curve if p.score is not None and p.steps > 0)
 
 
-def _length(space: Space, finished: Sequence[Observation], params: Params) -> float | None:
-    """Returns the steps that a trial of these params is meant to make; None where the finished ones do not tell.
+def _length(space: Space, complete: Sequence[Observation], params: Params) -> float | None:
+    """Returns the steps that a trial of these params is meant to make; None where the complete ones do not tell.
 
     Curves count steps of the user's own kind. They are taken to be proportional to the cost parameter, or equal for
-    all where there is none, if the finished trials agree.
+    all where there is none, if the complete trials agree.
     """
-    name = space.cost_parameter
-    asked = [_number(o.params.get(name)) if name is not None else 1.0 for o in finished]
-    own = _number(params.get(name)) if name is not None else 1.0
-    ratios = [o.curve[-1].steps / a for o, a in zip(finished, asked, strict=True) if a is not None]
+    own = _asked(space, params)
+    ratios = [_steps(o) / asked for o in complete if o.curve and (asked := _asked(space, o.params)) is not None]
     if own is None or not ratios:
         return None
     low, ratio, high = (float(q) for q in np.quantile(ratios, [0.1, 0.5, 0.9]))
-    return ratio * own if low > 0 and high <= _SAME_STEPS * low else None
+    return ratio * own if low > 0 and high <= _SAME_LENGTH * low else None
 
 
-def _number(value: object) -> float | None:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    return float(value) if usable else None  # type: ignore[arg-type]
+def _asked(space: Space, params: Params) -> float | None:
+    """Returns the cost parameter's value, above 0; 1 for all in a space without one; None where it is no number."""
+    if space.cost_parameter is None:
+        return 1.0
+    value = params.get(space.cost_parameter)
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _steps(observation: Observation) -> int:
+    return max(point.steps for point in observation.curve)
 
 
 def _score_at(observation: Observation, share: float) -> float:
     """Returns the score at a share of a finished trial's steps; NaN where its curve had none yet."""
     points = _scored(observation.curve)
-    shares = [point.steps / observation.curve[-1].steps for point in points]
-    scores: list[float] = [point.score for point in points if point.score is not None]
-    return float(np.interp(share, shares, scores, left=math.nan))
+    if not points:
+        return math.nan
+    steps, _, scores = zip(*points, strict=True)
+    return float(np.interp(share * _steps(observation), steps, scores, left=math.nan))
 
 
 def _is_spared(params: Params, seed: int, probability: float) -> bool:

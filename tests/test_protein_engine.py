@@ -1,12 +1,13 @@
 import math
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from protein import Categorical, Float, Integer, Protein, Space, Suggestion
 from protein.errors import SpaceError, UsageError
+from protein.types import TrialState
 
 
 def make_space() -> Space:
@@ -83,6 +84,39 @@ def test_the_best_config_is_told_in_the_scores_own_direction() -> None:
     assert cheap is not None and cheap.expected_cost_seconds <= 1.0 < best.expected_cost_seconds
 
 
+def hopeless(direction: Literal["maximize", "minimize"], sign: float) -> tuple[Protein, list[str | None]]:
+    """An engine that has seen 20 trials, and what it says of 10 that stand at the bottom, and of one at the top."""
+    engine = Protein(make_space(), seed=0, direction=direction)
+    base = {"gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    for i in range(20):
+        curve = [(100_000 * k, float(k), sign * i * k / 10) for k in range(1, 11)]
+        engine.observe({**base, "lr": 1e-4 * (1 + i)}, score=sign * i, cost_seconds=10.0, curve=curve)
+    low = [(100_000 * k, float(k), None if k == 1 else sign * 0.1 * k) for k in range(1, 6)]
+    high = [(100_000 * k, float(k), sign * 2.0 * k) for k in range(1, 6)]
+    answers = [engine.should_stop({**base, "lr": 5e-3 + 1e-4 * i}, low) for i in range(10)]
+    return engine, [*answers, engine.should_stop({**base, "lr": 1e-2}, high)]
+
+
+def test_it_stops_hopeless_trials_whichever_way_scores_are_told() -> None:
+    (_, up), (_, down) = hopeless("maximize", 1.0), hopeless("minimize", -1.0)
+    assert up == down
+    assert sum(reason is not None for reason in up[:10]) >= 7, "most of them; some are spared"
+    assert up[10] is None
+
+
+def test_a_stopped_trial_is_no_failure_and_leaves_the_pending() -> None:
+    engine = Protein(make_space(), seed=0)
+    play(engine, 10)
+    suggestion = engine.suggest()
+    assert suggestion is not None
+    engine.observe(suggestion.params, stopped="stopped early: last of 10", score=0.1, cost_seconds=2.0)
+    assert engine.pending == ()
+    told = engine.observations[-1]
+    assert (told.state, told.score, told.reason) == (TrialState.PRUNED, 0.1, "stopped early: last of 10")
+    engine.observe({**suggestion.params, "opt": "adam"}, stopped="no score yet", cost_seconds=1.0)
+    assert engine.suggest() is not None
+
+
 def test_the_observations_are_all_that_is_needed_to_go_on() -> None:
     whole = Protein(make_space(), seed=1, budget_seconds=1000.0)
     play(whole, 12)
@@ -125,6 +159,7 @@ def test_it_stops_when_the_budget_is_spent() -> None:
     [
         ({"cost_seconds": 1.0}, "either a score or a reason"),
         ({"cost_seconds": 1.0, "score": 1.0, "failed": "diverged"}, "either a score or a reason"),
+        ({"cost_seconds": 1.0, "failed": "diverged", "stopped": "hopeless"}, "either failed or was stopped"),
         ({"cost_seconds": 1.0, "score": math.nan}, "score must be finite.*failed="),
         ({"cost_seconds": -1.0, "score": 1.0}, "cost must be finite seconds >= 0, got -1.0"),
         ({"cost_seconds": 1.0, "score": 1.0, "curve": [(-1, 0.5, 0.1)]}, "steps >= 0"),
@@ -137,6 +172,15 @@ def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         engine.observe(suggestion.params, **told)
     assert engine.observations == () and len(engine.pending) == 1
+
+
+def test_a_curve_that_cannot_be_told() -> None:
+    engine = Protein(make_space())
+    params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    with pytest.raises(UsageError, match="score must be finite or None, got nan; give None where there is no score"):
+        engine.should_stop(params, [(10, 1.0, math.nan)])
+    with pytest.raises(SpaceError):
+        engine.should_stop({"lr": 1e-3}, [(10, 1.0, 1.0)])
 
 
 def test_bad_arguments_are_one_line() -> None:
