@@ -1,4 +1,4 @@
-"""Databases for tests: a fresh SQLite file, or a fresh database on one real PostgreSQL server a session."""
+"""Linear algebra on one thread, and databases: a fresh SQLite file, or one on a real PostgreSQL server of the session."""
 
 import itertools
 import os
@@ -16,6 +16,15 @@ from storage import open_store
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def one_blas_thread() -> Iterator[None]:
+    """For tests that fit models directly: one thread, as in the engine. Several on busy cores mostly wait."""
+    from protein.gp import single_thread
+
+    with single_thread():
+        yield
 
 
 @pytest.fixture(scope="session")

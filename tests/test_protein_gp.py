@@ -12,6 +12,8 @@ from scipy.optimize import approx_fprime
 from protein import gp
 from protein.gp import Array, GaussianProcess, Prior, fit, single_thread, subset
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
 PRIOR = Prior(log_lengthscale=(-0.3, 1.0), log_outputscale=(0.0, 0.7), log_noise=(math.log(1e-3), 1.5))
 RIDGE = Prior(
     log_lengthscale=(0.0, 1.0),
@@ -176,7 +178,9 @@ def test_the_callers_threads_are_restored() -> None:
     def threads() -> list[int]:
         return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
 
-    before = threads()
-    with single_thread():
-        assert set(threads()) == {1}
-    assert threads() == before
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with single_thread():
+            assert set(threads()) == {1}
+        assert threads() == before
+        assert set(before) == {2}

@@ -17,6 +17,8 @@ from protein.models import FormerTrials, ScoreModel
 from protein.prior import MAX_TRIALS, observations, snapshot
 from protein.types import INTERRUPTED, TrialState
 
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
 SPACE = Space(
     [
         Float("lr", 1e-4, 1.0, scale="log"),
