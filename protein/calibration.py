@@ -18,14 +18,13 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from protein.pareto import MIN_COST_SECONDS
-from protein.types import Estimate, TrialState
+from protein.types import Z80, Estimate, TrialState
 
 COVERAGE = 0.8  # of the intervals
 MAX_Z = 10.0
 NUM_BINS = 5
 NUM_PARTS = 3  # of the sweep, to see how it changes
 MIN_FORECASTS = 10  # fewer say nothing about a share
-_Z80 = 1.2816  # a central 80 % interval of a standard normal
 _LEVEL = 0.05  # of the tests behind a verdict
 
 Quantity = Literal["score", "cost"]
@@ -82,7 +81,7 @@ def z_score(predicted: Estimate, measured: float, quantity: Quantity) -> float:
     gap = y - middle
     if gap == 0.0:
         return 0.0
-    sd = (high - middle if gap > 0 else middle - low) / _Z80
+    sd = (high - middle if gap > 0 else middle - low) / Z80
     return math.copysign(min(abs(gap) / sd, MAX_Z) if sd > 0 else MAX_Z, gap)
 
 

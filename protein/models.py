@@ -20,9 +20,8 @@ from scipy.special import ndtr
 from protein.gp import Array, GaussianProcess, Prior, fit, subset
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Space
-from protein.types import Estimate
+from protein.types import Z80, Estimate
 
-Z80 = 1.2816  # a central 80 % interval of a standard normal
 LOW_FENCE = 1.5  # scores this many interquartile ranges below the lower quartile and lower are compressed
 HIGH_FENCE = 1000.0  # and this many above the upper quartile
 _MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information

@@ -34,6 +34,7 @@ class TrialState(StrEnum):
 INTERRUPTED = "interrupted"
 # What the reason of a PRUNED trial begins with that was stopped as hopeless; any other PRUNED one reached its cost cap.
 STOPPED_EARLY = "stopped early"
+Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from protein.designer.known import Known
 from protein.designer.prior import Former
 from protein.designer.recipe import Recipe
 from protein.gp import Array
-from protein.models import Z80, FailureModel
+from protein.models import FailureModel
 from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
-from protein.types import Estimate
+from protein.types import Z80, Estimate
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
