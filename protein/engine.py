@@ -62,8 +62,8 @@ class Protein:
         if direction not in ("maximize", "minimize"):
             raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
         for name, seconds in (("budget_seconds", budget_seconds), ("max_trial_seconds", max_trial_seconds)):
-            if seconds is not None and not seconds > 0:
-                raise UsageError(f"{name} must be above 0, or None for no limit, got {seconds}")
+            if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+                raise UsageError(f"{name} must be above 0 seconds, or None for no limit, got {seconds}")
         if start is not None:
             space.validate(start)
         self._space = space
@@ -144,8 +144,8 @@ class Protein:
 
         Args:
             params: the trial's config.
-            curve: its points so far, each (steps, cost_seconds, score), a score of None where there is none yet. Steps
-                must be proportional to the space's cost parameter; without one, all trials make equally many.
+            curve: its points so far, each (steps, cost_seconds, score), a score of None where there is none yet; steps
+                in the unit of the space's cost parameter. Without one, all trials make equally many.
 
         Raises:
             UsageError: a number that is not finite.
@@ -181,7 +181,8 @@ class Protein:
             params: the config, one value for each parameter of the space.
             cost_seconds: what it cost, 0 or more.
             score: its result; None only with `failed` or `stopped`.
-            curve: points on the way there, each (steps, cost_seconds, score), a score of None where there was none yet.
+            curve: points on the way there, each (steps, cost_seconds, score), a score of None where there was none yet;
+                steps in the unit of the space's cost parameter, so that the engine sees how much was to come.
             failed: why it has no result, such as "diverged"; its cost counts all the same.
             stopped: why it was ended before its end, such as what `should_stop` said; `score` is then the last one that
                 it had, if it had one.

@@ -87,8 +87,8 @@ class ProteinSampler(BaseSampler):
         Raises:
             UsageError: a budget that is not above 0.
         """
-        if budget_seconds is not None and not budget_seconds > 0:
-            raise UsageError(f"budget_seconds must be above 0, or None for no limit, got {budget_seconds}")
+        if budget_seconds is not None and not (math.isfinite(budget_seconds) and budget_seconds > 0):
+            raise UsageError(f"budget_seconds must be above 0 seconds, or None for no limit, got {budget_seconds}")
         self._seed = secrets.randbelow(2**31) if seed is None else seed
         self._cost_parameter = cost_parameter
         self._cost_attribute = cost_attribute

@@ -82,6 +82,9 @@ def reason_to_stop(
     cost = seconds / share
     if cost < float(np.mean(costs)):  # there is next to nothing to save, and cheap trials are what the model lives on
         return None
+    affordable = costs <= cost
+    if not affordable.any():  # all cost the same, and rounding has put their mean below each of them
+        return None
     then = np.array([_score_at(o, share) for o in complete])
     comparable = np.isfinite(then) & (costs >= rule.cost_share * cost)
     num_comparable = int(np.sum(comparable))
@@ -91,7 +94,7 @@ def reason_to_stop(
     place = 1 + int(np.sum(then[comparable] > score))
     if place <= num_comparable / 2 + 1:
         return None
-    bar = min(float(np.max(final[costs <= cost])), float(np.quantile(final, rule.bar_quantile)))
+    bar = min(float(np.max(final[affordable])), float(np.quantile(final, rule.bar_quantile)))
     # Of equally near ones those that ended best: the order of the history does not matter, and a doubt lets it run on.
     nearest = np.lexsort((-final[comparable], np.abs(then[comparable] - score)))[:num_nearest]
     if float(np.max(final[comparable][nearest])) >= bar or _is_spared(params, seed, rule.spared):

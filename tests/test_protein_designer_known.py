@@ -45,6 +45,24 @@ def test_steps_outside_the_range_count_as_its_ends() -> None:
         np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
 
 
+def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() -> None:
+    space = Space([Integer("steps", 1, 64, scale="pow2")], cost_parameter="steps")
+    for reached, counted in ((0, 1), (30, 32), (40, 32), (64, 64), (99, 64)):
+        curve = (Measurement(steps=reached, elapsed_seconds=1.0, score=0.4),)
+        cut = Observation(params={"steps": 64}, state=TrialState.PRUNED, score=0.4, cost_seconds=1.0, curve=curve)
+        known = Known.of(space, [cut], [])
+        assert (known.num_trials, known.x_scored.tolist()) == (1, [space.to_unit({"steps": counted}).tolist()])
+
+
+def test_a_trial_of_no_steps_has_no_points_on_the_way() -> None:
+    space = Space([Integer("steps", 0, 100)], cost_parameter="steps")
+    curve = (Measurement(steps=0, elapsed_seconds=0.0, score=0.4),)
+    for state in (TrialState.COMPLETE, TrialState.PRUNED):
+        none = Observation(params={"steps": 0}, state=state, score=0.4, cost_seconds=0.0, curve=curve)
+        known = Known.of(space, [none], [], max_curve_points=10)
+        assert (known.scores.tolist(), known.unfinished.tolist(), len(known.x_curve)) == ([0.4], [0.0], 0)
+
+
 def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Observation:
     num = len(scores)
     curve = tuple(

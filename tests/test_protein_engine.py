@@ -124,7 +124,7 @@ def test_the_observations_are_all_that_is_needed_to_go_on() -> None:
     assert whole.suggest() == again.suggest()
 
 
-def test_trials_side_by_side_differ_and_their_cost_is_set_aside() -> None:
+def test_trials_side_by_side_differ() -> None:
     engine = Protein(make_space(), seed=0, budget_seconds=400.0)
     play(engine, 10)
     made = [engine.suggest() for _ in range(4)]
@@ -134,6 +134,16 @@ def test_trials_side_by_side_differ_and_their_cost_is_set_aside() -> None:
     assert made[0] is not None
     engine.observe(made[0].params, failed="diverged", cost_seconds=1.0)
     assert engine.pending == tuple(made[1:])
+
+
+def test_what_unobserved_suggestions_should_cost_is_not_spent_twice() -> None:
+    engine = Protein(make_space(), seed=0, budget_seconds=10.0)
+    play(engine, 10)
+    while engine.suggest() is not None:
+        assert len(engine.pending) < 40
+    expected = [s.predicted_cost_seconds.value for s in engine.pending if s.predicted_cost_seconds is not None]
+    assert len(expected) == len(engine.pending) > 1
+    assert engine.spent_seconds + sum(expected) <= 10.0
 
 
 def test_the_users_own_config_comes_first() -> None:
@@ -184,8 +194,9 @@ def test_a_curve_that_cannot_be_told() -> None:
 
 
 def test_bad_arguments_are_one_line() -> None:
-    with pytest.raises(UsageError, match="budget_seconds must be above 0, or None for no limit, got 0"):
-        Protein(make_space(), budget_seconds=0.0)
+    for budget in (0.0, math.nan, math.inf):  # a share of an infinite budget would price all trials alike
+        with pytest.raises(UsageError, match=f"budget_seconds must be above 0 seconds, or None .*, got {budget}"):
+            Protein(make_space(), budget_seconds=budget)
     with pytest.raises(UsageError, match="direction must be"):
         Protein(make_space(), direction="up")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unknown method 'protien'"):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,13 @@ def test_what_the_engine_learns_of_each_end() -> None:
     assert [point.elapsed_seconds for point in curve] == [30.0, 60.0]
 
 
+def test_a_trial_of_several_days_costs_them_all() -> None:
+    began = datetime(2026, 1, 1, 22)
+    trial = optuna.trial.create_trial(value=1.0, user_attrs={"protein:suggest_seconds": 5.0})
+    trial.datetime_start, trial.datetime_complete = began, began + timedelta(days=2, seconds=65)
+    assert sampler(cost_attribute=None)._cost_seconds(trial) == 2 * 86_400.0 + 60.0
+
+
 def test_a_region_that_fails_is_left_alone() -> None:
     def fallible(trial: optuna.Trial) -> float:
         x, y = trial.suggest_float("x", 0.0, 1.0), trial.suggest_float("y", 0.0, 1.0)
@@ -224,8 +232,9 @@ def test_steps_stay_on_their_grid_and_in_proportion() -> None:
 
 
 def test_what_cannot_be_is_said_in_one_line() -> None:
-    with pytest.raises(UsageError, match="budget_seconds must be above 0"):
-        ProteinSampler(budget_seconds=0.0)
+    for budget in (0.0, math.inf):
+        with pytest.raises(UsageError, match="budget_seconds must be above 0 seconds"):
+            ProteinSampler(budget_seconds=budget)
     for changes, message in (
         ({"cost_parameter": "epoch"}, "cost_parameter 'epoch' is in none .*; did you mean 'epochs'"),
         ({"cost_attribute": "second"}, "cost_attribute 'second' is in none .*; did you mean 'seconds'"),

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from protein.space import Float, Integer, Space
@@ -159,6 +160,13 @@ def test_points_without_a_score_are_passed_over() -> None:
 
 def test_all_scores_equal_stop_nothing() -> None:
     assert ask([trial(i / 100, 1.0, 1.0) for i in range(20)], half=1.0) is None
+
+
+def test_equal_costs_whose_mean_is_rounded_below_them_stop_nothing() -> None:
+    history = [trial(i / 100, i / 2, float(i), seconds=0.1) for i in range(41)]
+    assert np.mean([0.1] * 41) == 0.04 / 0.4 < 0.1
+    point = Measurement(steps=400, elapsed_seconds=0.04, score=0.1)
+    assert reason_to_stop(SPACE, history, {"x": 0.77, "steps": 1000}, [point], seed=0, rule=RULE) is None
 
 
 def test_without_a_cost_parameter_all_runs_are_as_long_as_those_that_finished() -> None:

@@ -133,10 +133,10 @@ def reached(space: Space, observation: Observation) -> Params:
     if observation.state is not TrialState.PRUNED or name is None or not observation.curve:
         return observation.params
     asked = observation.params.get(name)
-    low = getattr(space.parameters[space.names.index(name)], "low", None)
-    if isinstance(asked, str) or asked is None or low is None:
+    if isinstance(asked, str) or asked is None:
         return observation.params
-    return {**observation.params, name: max(low, min(asked, observation.curve[-1].steps))}
+    # Moved into the range, on a scale of powers of two to the nearest one: the space has to be able to read it.
+    return {**observation.params, name: space.parameter(name).clip(min(asked, observation.curve[-1].steps))}
 
 
 def _unfinished(space: Space, observation: Observation) -> float:
@@ -158,6 +158,8 @@ def _curve_points(
         if index is None or low is None or len(found) >= max_points:
             break
         asked = float(trials[i].params[space.names[index]])
+        if asked <= 0:  # a cost parameter may begin at 0: there is no share of no steps
+            continue
         for share in _CURVE_SHARES:
             point = min(trials[i].curve, key=lambda point: abs(point.steps - share * asked), default=None)
             if point is None or point.score is None or abs(point.steps - share * asked) > 0.1 * asked:
