@@ -1,4 +1,4 @@
-"""Linear algebra on one thread, and databases: a fresh SQLite file, or one on a real PostgreSQL server of the session."""
+"""Linear algebra on one thread; databases: a fresh SQLite file, or one on a real PostgreSQL server of the session."""
 
 import itertools
 import os
