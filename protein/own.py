@@ -26,9 +26,8 @@ from typing import Literal
 
 from protein import pareto, prior, provenance
 from protein.backends.function import FunctionBackend, Train
-from protein.cli import stores
+from protein.cli import priors, stores
 from protein.cli.recommended import recommendation
-from protein.config.layers import flatten
 from protein.config.units import parse_duration
 from protein.designer import make_designer
 from protein.errors import UsageError
@@ -180,31 +179,17 @@ class Sweep:
         return result
 
     def _spec(self, store: Store, train: Train) -> SweepSpec:
-        found = store.find_sweep(self._name)
         config = {"own": {"direction": self._direction, "start": None if self._start is None else dict(self._start)}}
-        spec = SweepSpec(
+        return SweepSpec(
             name=self._name,
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
             method=self._method,
             seed=self._seed,
             space=self._space.to_dict(),
             config=config,
+            prior=priors.of_sweep(store, self._name, self._prior, self._space),
             provenance=provenance.collect(config),
         )
-        if found is not None:
-            held = found.spec.prior.get("sweep")
-            if self._prior not in (None, held):
-                raise UsageError(
-                    f"sweep '{self._name}' exists with the prior {held or 'none'} (now {self._prior}); choose another"
-                    " name, or leave it as it was"
-                )
-            return dataclasses.replace(spec, prior=found.spec.prior)
-        if self._prior is None:
-            return spec
-        former = stores.find(store, self._prior)
-        fixed = flatten(former.spec.config)
-        taken = prior.snapshot(self._prior, store.trials(former.id), space=self._space, fixed=fixed)
-        return dataclasses.replace(spec, prior=taken)
 
     def _create_or_resume(self, store: Store, spec: SweepSpec) -> SweepRecord:
         found = store.find_sweep(spec.name)

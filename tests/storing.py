@@ -31,6 +31,7 @@ def sweep_spec(name: str = "s") -> SweepSpec:
         seed=7,
         space={"parameters": [{"name": "train.learning_rate", "low": 1e-3, "high": 0.1, "scale": "log"}]},
         config={"train": {"learning_rate": 0.01, "name": "ä", "sizes": [64, 64], "flag": False, "none": None}},
+        prior={"sweep": "older", "trials": [{"number": 3, "params": {"train.learning_rate": 0.02}, "score": None}]},
         provenance=PROVENANCE,
     )
 

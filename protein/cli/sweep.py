@@ -16,7 +16,7 @@ from rich.text import Text
 import envs_c
 from protein import pareto, prior, provenance
 from protein.backends.local import LocalBackend
-from protein.cli import INTERRUPTED_CODE, stores
+from protein.cli import INTERRUPTED_CODE, priors, stores
 from protein.cli.arguments import Sweep
 from protein.cli.devices import require_device
 from protein.cli.output import writing
@@ -63,7 +63,7 @@ def run(command: Command) -> int:
         caught(stop),
         stores.opened(arguments.store, create=arguments.prior is None) as store,
     ):
-        spec = _with_prior(store, spec, arguments, space)
+        spec = dataclasses.replace(spec, prior=priors.of_sweep(store, spec.name, arguments.prior, space))
         if spec.prior:
             designer = design(prior=prior.observations(spec.prior))
         sweep, created = _create_or_resume(store, spec, budget)
@@ -160,26 +160,6 @@ def _check_cap(arguments: Sweep, budget: float | None, cap: float | None) -> Non
             f"--max-cost {arguments.max_cost} is smaller than one trial may cost, --max-trial-cost"
             f" {arguments.max_trial_cost}; raise the budget or lower the cap"
         )
-
-
-def _with_prior(store: Store, spec: SweepSpec, arguments: Sweep, space: Space) -> SweepSpec:
-    """Returns the definition with what a new sweep takes over from its prior; a stored one keeps what it took over."""
-    stored, wanted = store.find_sweep(spec.name), arguments.prior
-    if stored is not None:
-        held = stored.spec.prior.get("sweep")
-        if wanted not in (None, held):
-            raise UsageError(
-                f"sweep '{spec.name}' exists with prior = {held or 'none'} (now {wanted}); choose another --name, or"
-                " leave it as it was"
-            )
-        return dataclasses.replace(spec, prior=stored.spec.prior)
-    if wanted is None:
-        return spec
-    if wanted == spec.name:
-        raise UsageError(f"--prior '{wanted}' is the new sweep's own name; choose another with --name")
-    former = stores.find(store, wanted)
-    fixed = flatten(former.spec.config)
-    return dataclasses.replace(spec, prior=prior.snapshot(wanted, store.trials(former.id), space=space, fixed=fixed))
 
 
 def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tuple[SweepRecord, bool]:

@@ -59,7 +59,7 @@ def test_a_sweep_is_found_as_it_was_created(store: Store) -> None:
     assert store.find_sweep("grösse") is None
 
 
-def test_space_and_config_keep_order_types_and_every_digit(store: Store) -> None:
+def test_space_config_and_prior_keep_order_types_and_every_digit(store: Store) -> None:
     values = {
         "z": 0.1 + 0.2,
         "a": 1,
@@ -69,21 +69,27 @@ def test_space_and_config_keep_order_types_and_every_digit(store: Store) -> None
         "e": 10**30,
         "f": [True, None],
     }
-    store.create_sweep(dataclasses.replace(sweep_spec(), space=values, config={"train": values}), None)
+    store.create_sweep(dataclasses.replace(sweep_spec(), space=values, config={"train": values}, prior=values), None)
     sweep = store.find_sweep("s")
     assert sweep is not None
-    for stored in (sweep.spec.space, sweep.spec.config["train"]):
+    for stored in (sweep.spec.space, sweep.spec.config["train"], sweep.spec.prior):
         assert list(stored.items()) == list(values.items())
         assert [type(value) for value in stored.values()] == [type(value) for value in values.values()]
 
 
 @pytest.mark.parametrize("value", [*NOT_FINITE, {1, 2}, b"bytes"])
-@pytest.mark.parametrize("part", ["space", "config"])
+@pytest.mark.parametrize("part", ["space", "config", "prior"])
 def test_a_sweep_that_is_not_plain_json_is_refused(store: Store, part: str, value: Any) -> None:
     spec = dataclasses.replace(sweep_spec(), **{part: {"train": {"x": [value]}}})
     with pytest.raises(StoreError, match=f"{part} cannot be stored"):
         store.create_sweep(spec, None)
     assert store.list_sweeps() == []
+
+
+def test_a_sweep_without_a_prior_has_an_empty_one(store: Store) -> None:
+    store.create_sweep(dataclasses.replace(sweep_spec(), prior={}), None)
+    sweep = store.find_sweep("s")
+    assert sweep is not None and sweep.spec.prior == {}
 
 
 def test_sweeps_are_listed_oldest_first(store: Store) -> None:
