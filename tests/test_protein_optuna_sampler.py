@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from protein import ProteinSampler
 from protein.errors import UsageError
-from protein.optuna_sampler import _Joint, _number, _value
+from protein.optuna_trials import Joint, to_optunas, to_ours
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -108,7 +108,7 @@ def test_outside_of_optimize_a_spent_budget_gives_the_cheapest() -> None:
 def test_what_the_engine_learns_of_each_end() -> None:
     study = optuna.create_study(sampler=sampler(cost_attribute=None))
     space: dict[str, Any] = {"epochs": optuna.distributions.IntDistribution(1, 100, log=True)}
-    joint = _Joint.of(tuple(space.items()), "epochs")
+    joint = Joint.of(tuple(space.items()), "epochs")
     for state, value, reports, violation in (
         (TrialState.COMPLETE, 2.0, {9: 1.0, 19: 2.0}, -1.0),
         (TrialState.COMPLETE, 2.0, {}, 0.5),
@@ -223,12 +223,12 @@ def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
 
 def test_steps_stay_on_their_grid_and_in_proportion() -> None:
     distribution = optuna.distributions.IntDistribution(20, 100, step=10)
-    assert [_number(distribution, value) for value in (20, 50, 100)] == [2, 5, 10]
-    assert [_value(distribution, number) for number in (2, 5, 10)] == [20, 50, 100]
+    assert [to_ours(distribution, value) for value in (20, 50, 100)] == [2, 5, 10]
+    assert [to_optunas(distribution, number) for number in (2, 5, 10)] == [20, 50, 100]
     uneven = optuna.distributions.FloatDistribution(-0.35, 0.95, step=0.1)
     for number in range(-3, 11):
-        assert uneven._contains(_value(uneven, number))
-        assert _number(uneven, _value(uneven, number)) == number
+        assert uneven._contains(to_optunas(uneven, number))
+        assert to_ours(uneven, to_optunas(uneven, number)) == number
 
 
 def test_what_cannot_be_is_said_in_one_line() -> None:
