@@ -196,7 +196,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     score = re.search(r"^score (\S+) ", trained, re.MULTILINE)
     assert score is not None
     assert float(score[1]) == pytest.approx(best["score"], abs=0.006)
-    assert f"trial {best['number']} of sweep 'pong': score" in trained
+    assert f"trial {best['number']} of sweep 'pong', best at all: expected score" in trained
 
     with start(sweep) as again:
         assert again.stdout is not None and again.stderr is not None
