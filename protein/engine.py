@@ -113,7 +113,7 @@ class Protein:
         """Returns the next config to try, or None when nothing worth starting fits the budget any more.
 
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
-        to cost is set aside.
+        to cost is set aside: for those without a prediction, what trials have cost so far on average.
         """
         number = len(self._observations) + len(self._pending)
         suggestion = self._designer.suggest(
@@ -213,7 +213,8 @@ class Protein:
     def _remaining_seconds(self) -> float | None:
         if self._budget_seconds is None:
             return None
-        expected = sum(s.predicted_cost_seconds.value for s in self._pending if s.predicted_cost_seconds)
+        average = self.spent_seconds / max(len(self._observations), 1)
+        expected = sum(s.predicted_cost_seconds.value if s.predicted_cost_seconds else average for s in self._pending)
         return self._budget_seconds - self.spent_seconds - expected
 
     def _add(self, observation: Observation) -> None:

@@ -174,8 +174,10 @@ class ProteinSampler(BaseSampler):
     def _remaining_seconds(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> float | None:
         if self._budget_seconds is None:
             return None
-        expected = math.fsum(float(trial.user_attrs.get(PREDICTED_COST, 0.0)) for trial in running)
-        return self._budget_seconds - expected - math.fsum(self._cost_seconds(trial) for trial in finished)
+        spent = math.fsum(self._cost_seconds(trial) for trial in finished)
+        average = spent / max(len(finished), 1)  # stands for what was never predicted
+        expected = math.fsum(float(trial.user_attrs.get(PREDICTED_COST, average)) for trial in running)
+        return self._budget_seconds - spent - expected
 
     def _cost_seconds(self, trial: FrozenTrial) -> float:
         if self._cost_attribute is not None:
