@@ -87,6 +87,8 @@ def test_failures_are_results(store: str) -> None:
         report(1, loss(params["lr"], 1), cost_seconds=1.0)
         if calls == 2:
             return math.nan
+        if calls == 3:
+            raise SystemExit(3)
         if calls == 4:
             report(1, math.inf)
         if calls == 6:
@@ -94,9 +96,10 @@ def test_failures_are_results(store: str) -> None:
         return train(params, report)
 
     result = sweep(store, 60.0, max_trial_cost=12.0).run(odd)
-    reasons = {t.number: t.reason for t in result.trials if t.number in (1, 3, 5)}
+    reasons = {t.number: t.reason for t in result.trials if t.number in (1, 2, 3, 5)}
     assert reasons == {
         1: "the score is nan",
+        2: "SystemExit: 3",
         3: "ValueError: the score became inf at step 1",
         5: "ArithmeticError: loss is nan",
     }

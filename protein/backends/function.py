@@ -153,7 +153,7 @@ class FunctionBackend:
             state, score, reason = (
                 (TrialState.PRUNED, last, report.pruned) if report.pruned else (state, None, str(stopped))
             )
-        except Exception as error:  # whatever a user's function raises is that trial's result
+        except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             artifacts = _write_log(job.directory)
             if isinstance(error, UsageError):
