@@ -13,7 +13,7 @@ observed yet, and the seed. So an engine that is given the observations of anoth
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,13 +56,18 @@ class Protein:
                 the value of `start`.
 
         Raises:
-            UsageError: a budget that is not above 0, an unknown direction or method, a prior of no use.
+            UsageError: a budget that is not above 0, an unknown direction or method, a prior of no use, a value of
+                another kind than is asked for.
             SpaceError: `start` or an observation is not a point of the space.
         """
+        if not isinstance(space, Space):
+            raise UsageError(f"space must be a Space, got {_shown(space)}; write Space([...])")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise UsageError(f"seed must be a whole number, 0 or more, got {seed!r}")
         if direction not in ("maximize", "minimize"):
             raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
         for name, seconds in (("budget_seconds", budget_seconds), ("max_trial_seconds", max_trial_seconds)):
-            if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+            if seconds is not None and not (math.isfinite(_number(seconds, name)) and seconds > 0):
                 raise UsageError(f"{name} must be above 0 seconds, or None for no limit, got {seconds}")
         if start is not None:
             space.validate(start)
@@ -72,11 +77,11 @@ class Protein:
         self._max_trial_seconds = max_trial_seconds
         self._sign = 1.0 if direction == "maximize" else -1.0
         self._designer = make_designer(
-            method, space, start, seed=seed, prior=[self._inward(observation) for observation in prior]
+            method, space, start, seed=seed, prior=[self._inward(o) for o in _told(prior, "prior")]
         )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
-        for observation in observations:
+        for observation in _told(observations, "observations"):
             self._add(observation)
 
     @property
@@ -102,7 +107,8 @@ class Protein:
         Args:
             under_seconds: the most that the config may be expected to cost.
         """
-        chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), under_seconds)
+        limit = _number(under_seconds, "under_seconds")
+        chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
         if chosen is None or self._sign > 0:
             return chosen
         score = self._outward(chosen.score)
@@ -110,7 +116,8 @@ class Protein:
         return dataclasses.replace(chosen, score=score, measured=tuple(-value for value in chosen.measured))
 
     def suggest(self) -> Suggestion | None:
-        """Returns the next config to try, or None when nothing worth starting fits the budget any more.
+        """Returns the next config to try, or None when nothing worth starting fits the budget any more, or every config
+        of a small space was tried.
 
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
         to cost is set aside: for those without a prediction, what trials have cost so far on average.
@@ -152,10 +159,7 @@ class Protein:
             SpaceError: the params are not a point of the space.
         """
         self._space.validate(params)
-        try:
-            points = _curve(curve, self._sign)
-        except ValueError as error:
-            raise UsageError(f"{error}; give None where there is no score yet") from error
+        points = _curve(curve, self._sign)
         return self._designer.should_stop(
             [self._inward(observation) for observation in self._observations],
             [pending.params for pending in self._pending if dict(pending.params) != dict(params)],
@@ -196,18 +200,21 @@ class Protein:
             raise UsageError(f"a trial has either failed or was stopped, got failed={failed!r} and stopped={stopped!r}")
         if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
+        self._space.validate(params)
+        if score is not None and not math.isfinite(score := _number(score, "score")):
+            raise UsageError(f"score must be finite, got {score}; tell a trial that gave no number with failed='...'")
         state = TrialState.FAILED if failed else TrialState.PRUNED if stopped else TrialState.COMPLETE
         try:
             observation = Observation(
                 params=dict(params),
                 state=state,
                 score=score,
-                cost_seconds=cost_seconds,
+                cost_seconds=_number(cost_seconds, "cost_seconds"),
                 curve=_curve(curve),
-                reason=failed or stopped,
+                reason=str(failed or stopped),
             )
         except ValueError as error:
-            raise UsageError(f"{error}; tell a trial that gave no number with failed='...'") from error
+            raise UsageError(str(error)) from error
         self._add(observation)
 
     def _remaining_seconds(self) -> float | None:
@@ -251,9 +258,46 @@ class Protein:
         return Estimate(value=-estimate.value, low=-estimate.high, high=-estimate.low)
 
 
+def _number(value: Any, what: str) -> float:
+    """Returns a number of any kind (of NumPy, a tensor of one element) as a float; it may be infinite or NaN."""
+    try:
+        if isinstance(value, str):  # float() would read some
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{what} must be a number, got {_shown(value)}") from error
+
+
 def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:
     """Returns curve points as measurements, their scores times `sign`."""
-    return tuple(
-        Measurement(steps=steps, elapsed_seconds=seconds, score=None if score is None else sign * score)
-        for steps, seconds, score in points
-    )
+    measurements = []
+    for point in points:
+        try:
+            steps, seconds, score = point
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {_shown(point)}") from error
+        try:
+            measurements.append(
+                Measurement(
+                    steps=int(_number(steps, "steps of a curve")),
+                    elapsed_seconds=_number(seconds, "cost_seconds of a curve"),
+                    score=None if score is None else sign * _number(score, "score of a curve"),
+                )
+            )
+        except (ValueError, OverflowError) as error:
+            raise UsageError(f"{error}; give a score of None where there is none yet") from error
+    return tuple(measurements)
+
+
+def _told(observations: Iterable[Observation], what: str) -> list[Observation]:
+    """Returns the observations; something else, such as a sweep's name, is an error."""
+    for observation in (listed := list(observations)):
+        if not isinstance(observation, Observation):
+            raise UsageError(
+                f"{what} must be a list of observations, as in an engine's `observations`, got {_shown(observation)}"
+            )
+    return listed
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {value!r:.80}"

@@ -12,7 +12,7 @@ exponent each). Categoricals: one equal bin per choice; their numeric value is t
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -149,7 +149,7 @@ class Categorical:
     """A parameter with a list of choices and no order among them. True, 1 and 1.0 are three different choices."""
 
     name: str
-    choices: tuple[ParamValue, ...]
+    choices: Sequence[ParamValue]  # kept as a tuple
     default: ParamValue | None = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ the params that `from_unit` returns, round trips are exact. Only numpy is import
 import contextlib
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Space:
         fixed: Params | None = None,
     ) -> None:
         """Raises `SpaceError` on: no or duplicated parameters, an unknown name, constraints that no point satisfies."""
-        self.parameters = tuple(parameters)
+        self.parameters = _listed(parameters)
         self.names = tuple(parameter.name for parameter in self.parameters)
         self.fixed: dict[str, ParamValue] = dict(fixed or {})
         self._position = {name: i for i, name in enumerate(self.names)}
@@ -101,6 +101,8 @@ class Space:
 
     def validate(self, params: Params) -> None:
         """Raises `SpaceError` for the first unknown or missing name, value out of range, or violated constraint."""
+        if not isinstance(params, Mapping):
+            raise SpaceError(f"params must map names to values, as in suggestion.params, got {params!r:.80}")
         for name in params:
             self.parameter(name)
         for parameter in self.parameters:
@@ -310,3 +312,14 @@ class Space:
                     "it (with those before it); widen a range or drop it"
                 )
         return np.asarray(x[np.argmax(satisfied)])
+
+
+def _listed(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    given: Any = parameters
+    if isinstance(given, Mapping | str) or not isinstance(given, Iterable):
+        raise SpaceError(f"a space is given a list, as in Space([Float('lr', 1e-5, 1e-1)]), got {given!r:.80}")
+    listed = tuple(given)
+    for parameter in listed:
+        if not isinstance(parameter, Parameter):
+            raise SpaceError(f"a space is made of Float, Integer and Categorical, got {parameter!r:.80}")
+    return listed

@@ -106,7 +106,7 @@ def test_under_goes_by_the_expected_cost(filled: Path, run: Run, under: str, num
 
 
 def test_when_nothing_is_cheap_enough_the_cheapest_is_named(filled: Path, run: Run) -> None:
-    message = "no trial of sweep 'pong' cost 9.50s or less; the cheapest took 10.0s, so give --under 10s or more"
+    message = "no trial of sweep 'pong' cost 9.5s or less; the cheapest took 10.0s, so give --under 10s or more"
     assert run.error("best --under 9.5s") == message
     assert run.error("train --from pong --under 9.5s") == message
     assert run.error("best --under soon") == (

@@ -1,10 +1,13 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
+import protein
 from protein import Categorical, Float, Integer, Protein, Space, Suggestion
 from protein.errors import SpaceError, UsageError
 from protein.types import TrialState
@@ -16,7 +19,7 @@ def make_space() -> Space:
             Float("lr", 1e-5, 1e-1, scale="log"),
             Float("gamma", 0.9, 0.9999, scale="logit"),
             Integer("steps", 10_000, 10_000_000, scale="log"),
-            Categorical("opt", ("adam", "muon")),
+            Categorical("opt", ["adam", "muon"]),
         ],
         cost_parameter="steps",
     )
@@ -182,6 +185,16 @@ def test_it_stops_when_the_budget_is_spent() -> None:
         ({"cost_seconds": 1.0, "score": math.nan}, "score must be finite.*failed="),
         ({"cost_seconds": -1.0, "score": 1.0}, "cost must be finite seconds >= 0, got -1.0"),
         ({"cost_seconds": 1.0, "score": 1.0, "curve": [(-1, 0.5, 0.1)]}, "steps >= 0"),
+        (
+            {"cost_seconds": 1.0, "score": 1.0, "curve": [(1, 0.5)]},
+            r"\(steps, cost_seconds, score\), got tuple \(1, 0.5\)",
+        ),
+        (
+            {"cost_seconds": 1.0, "score": 1.0, "curve": [(1, 0.5, "x")]},
+            "score of a curve must be a number, got str 'x'",
+        ),
+        ({"cost_seconds": 1.0, "score": "0.9"}, "score must be a number, got str '0.9'"),
+        ({"cost_seconds": None, "score": 0.9}, "cost_seconds must be a number, got NoneType"),
     ],
 )
 def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
@@ -196,22 +209,53 @@ def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
 def test_a_curve_that_cannot_be_told() -> None:
     engine = Protein(make_space())
     params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
-    with pytest.raises(UsageError, match="score must be finite or None, got nan; give None where there is no score"):
+    with pytest.raises(UsageError, match="score must be finite or None, got nan; give a score of None"):
         engine.should_stop(params, [(10, 1.0, math.nan)])
     with pytest.raises(SpaceError):
         engine.should_stop({"lr": 1e-3}, [(10, 1.0, 1.0)])
 
 
-def test_bad_arguments_are_one_line() -> None:
-    for budget in (0.0, math.nan, math.inf):  # a share of an infinite budget would price all trials alike
-        with pytest.raises(UsageError, match=f"budget_seconds must be above 0 seconds, or None .*, got {budget}"):
-            Protein(make_space(), budget_seconds=budget)
-    with pytest.raises(UsageError, match="direction must be"):
-        Protein(make_space(), direction="up")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="unknown method 'protien'"):
-        Protein(make_space(), method="protien")
-    with pytest.raises(SpaceError):
-        Protein(make_space()).observe({"lr": 1.0}, score=1.0, cost_seconds=1.0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget_seconds": 0.0}, "budget_seconds must be above 0 seconds, or None for no limit, got 0"),
+        ({"budget_seconds": math.nan}, "budget_seconds must be above 0 seconds, or None for no limit, got nan"),
+        # a share of an infinite budget would price all trials alike
+        ({"budget_seconds": math.inf}, "budget_seconds must be above 0 seconds, or None for no limit, got inf"),
+        ({"budget_seconds": "10 minutes"}, "budget_seconds must be a number, got str '10 minutes'"),
+        ({"direction": "up"}, "direction must be"),
+        ({"method": "protien"}, "unknown method 'protien'"),
+        ({"seed": -1}, "seed must be a whole number, 0 or more, got -1"),
+        ({"prior": "mine"}, "prior must be a list of observations"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Protein(make_space(), **arguments)
+
+
+def test_params_that_are_no_params() -> None:
+    engine = Protein(make_space())
+    suggestion: Any = engine.suggest()
+    with pytest.raises(SpaceError, match=r"as in suggestion.params, got Suggestion"):
+        engine.observe(suggestion, score=1.0, cost_seconds=1.0)
+    with pytest.raises(SpaceError, match="lr"):
+        engine.observe({"lr": 1.0}, score=1.0, cost_seconds=1.0)
+    space: Any = [Float("lr", 0.0, 1.0)]
+    with pytest.raises(UsageError, match=r"write Space\(\[...\]\)"):
+        Protein(space)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    engine = Protein(make_space())
+    params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    engine.observe(params, score=np.float32(0.5), cost_seconds=np.array(2.0), curve=np.array([[10, 1.0, 0.25]]))  # type: ignore[arg-type]
+    (told,) = engine.observations
+    assert [type(told.score), type(told.cost_seconds), type(told.curve[0].steps)] == [float, float, int]
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(protein.__file__).parent / "py.typed").is_file()
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

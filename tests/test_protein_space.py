@@ -230,6 +230,8 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Categorical("a", ("x", None)), "no bool, number or text"),  # type: ignore[arg-type]
         (lambda: Float("a b", 0.0, 1.0), "not a dotted name"),
         (lambda: Space([]), "no parameters"),
+        (lambda: Space({"a": (0.0, 1.0)}), "is given a list"),  # type: ignore[arg-type]
+        (lambda: Space(["a"]), "made of Float, Integer and Categorical, got 'a'"),  # type: ignore[list-item]
         (lambda: Space([Float("a", 0.0, 1.0), Float("a", 0.0, 2.0)]), "'a' is given twice"),
         (lambda: Space([Float("a", 0.0, 1.0)], fixed={"a": 1.0}), "'a' is given twice"),
         (lambda: Space([Float("steps", 0.0, 1.0)], cost_parameter="stepz"), "did you mean 'steps'"),

@@ -71,7 +71,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         if found is None:
             cheapest = min(contender.expected_cost_seconds for contender in contenders)
             raise UsageError(
-                f"no trial of sweep '{sweep.spec.name}' cost {text.seconds(limit)} or less; the cheapest took"
+                f"no trial of sweep '{sweep.spec.name}' cost {under} or less; the cheapest took"
                 f" {text.seconds(cheapest)}, so give --under {duration_above(cheapest)} or more"
             )
         affordable = choice(f"best under {under}", found)

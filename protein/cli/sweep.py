@@ -167,6 +167,11 @@ def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tu
     stored = store.find_sweep(spec.name)
     if stored is None:
         return store.create_sweep(spec, budget), True
+    if not runs_trainer(stored.spec.config):
+        raise UsageError(
+            f"sweep '{spec.name}' ran {stored.spec.env}, a function of somebody's own, and goes on where that is called;"
+            " choose another --name"
+        )
     differences = _differences(stored.spec, spec)
     if differences:
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""
