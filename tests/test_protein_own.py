@@ -162,6 +162,8 @@ def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     assert json.loads(capsys.readouterr().out)["command"] is None
     assert main(["train", "--from", "mine", "--store", store]) == 2
     assert "train(), a function of somebody's own" in capsys.readouterr().err
+    assert main(["sweep", "--env", "pong", "--name", "mine", "--store", store]) == 2
+    assert "choose another --name" in capsys.readouterr().err
 
     warm = sweep(store, 40.0, name="warm", prior="mine").run(train)
     assert any(t.origin.startswith("from the prior sweep's front near") for t in warm.trials)

@@ -29,6 +29,7 @@ from protein.config.settings import SweepConfig
 from protein.config.units import format_duration, parse_duration, parse_size
 from protein.designer import Recipe, make_designer
 from protein.errors import ConfigError, UsageError
+from protein.job import runs_trainer
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import LoopSettings, SweepStatus, require_a_finished_trial, run_sweep
@@ -169,8 +170,8 @@ def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tu
         return store.create_sweep(spec, budget), True
     if not runs_trainer(stored.spec.config):
         raise UsageError(
-            f"sweep '{spec.name}' ran {stored.spec.env}, a function of somebody's own, and goes on where that is called;"
-            " choose another --name"
+            f"sweep '{spec.name}' ran {stored.spec.env}, a function of somebody's own, and goes on where that is"
+            " called; choose another --name"
         )
     differences = _differences(stored.spec, spec)
     if differences:
