@@ -273,12 +273,12 @@ def test_at_least_one_trial_is_possible_at_the_start(method: str, space: Space) 
     assert suggest(make_designer(method, space, START), [], remaining=0.0) is None
 
 
-@pytest.mark.parametrize("num_trials", [1, 5, 15, 40])
+@pytest.mark.parametrize("num_trials", [1, 5, 30])
 def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
     designer = make_designer(method, SPACE, START)
     history = play(designer, num_trials)
     for limit in (3.0, 10.0, 40.0):
-        for seed in range(3):
+        for seed in range(2):
             for arguments in ({"remaining": limit}, {"remaining": 1e6, "cap": limit}):
                 suggestion = suggest(designer, history, seed=seed, **arguments)
                 assert suggestion is not None
