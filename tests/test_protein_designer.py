@@ -37,6 +37,10 @@ def failed(params: Params) -> Observation:
     return Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason="diverged")
 
 
+def observed(params: Params, score: float) -> Observation:
+    return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0)
+
+
 def suggest(history: list[Observation], running: tuple[Params, ...] = (), seed: int = 0, **kwargs: float) -> Suggestion:
     suggestion = make_designer("protein", SPACE, START).suggest(
         history,
@@ -152,6 +156,23 @@ def test_a_failure_is_no_success() -> None:
     history = [failed(p) if float(p["lr"]) > 0.01 else observe(p) for p in tried]
     params = [suggest(history, seed=seed).params for seed in range(10)]
     assert all(float(p["lr"]) < 0.03 for p in params)
+
+
+@pytest.mark.parametrize("num_dims", [1, 3])
+def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
+    """Scores rise up to where everything fails: the score model promises more beyond, whatever fails there."""
+    space = Space([Float(f"x{i}", 0.0, 1.0) for i in range(num_dims)])
+    designer, history = make_designer("protein", space, None), []
+    for number in range(32):
+        suggestion = designer.suggest(history, (), remaining_seconds=None, max_trial_seconds=None, seed=number)
+        assert suggestion is not None
+        x0 = float(suggestion.params["x0"])
+        end = failed(suggestion.params) if x0 > 0.65 else observed(suggestion.params, x0)
+        history.append(end)
+    ends = [o.state is TrialState.COMPLETE for o in history[8:]]
+    assert ends.count(False) <= 9
+    assert max(len(list(run)) for ok, run in itertools.groupby(ends) if not ok) < 6
+    assert max(o.score for o in history if o.score is not None) > 0.63
 
 
 def test_running_trials_push_the_next_one_elsewhere() -> None:

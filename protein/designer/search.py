@@ -18,6 +18,9 @@ from protein.pareto import MIN_COST_SECONDS, front_indices
 from protein.space import Space
 from protein.types import Z80, Estimate
 
+_SAFE = 0.9  # the highest p_ok that is asked for
+_UNSAFE = 1e6  # by how much a p_ok that falls short by 1 lowers a value, which is a logarithm
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pick:
@@ -59,6 +62,12 @@ class Search:
         if former is not None and known.num_trials < recipe.former_careful_trials and allowance.total_seconds > 0:
             self._log_careful = math.log(recipe.former_careful_share * allowance.total_seconds)
         self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=None if former is None else former.ends)
+        # Where scores rise up to a cliff, the score model, which never sees one beyond it, promises more there than any
+        # log p_ok takes back. So trials that failed of late ask for safer ones.
+        failed = int(np.sum(~known.ok[-recipe.failure_window :]))
+        self._least_p_ok = 0.0
+        if failed > recipe.failures_allowed:
+            self._least_p_ok = min(failed / recipe.failure_window, _SAFE)
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
         if len(known.x_running):
@@ -127,17 +136,19 @@ class Search:
     def _value(self, x: Array, levels: Array, front: Array) -> Array:
         mean, sd = self._score.predict(x)
         cost_mean, cost_sd = self._cost.predict(x)
-        return log_value(
+        p_ok = self._failure.p_ok(x)
+        value = log_value(
             mean,
             sd,
             cost_mean,
             cost_sd,
-            self._failure.p_ok(x),
+            p_ok,
             levels=levels,
             front=front,
             cost_exponent=self._recipe.cost_exponent,
             log_price_floor=self._log_price_floor,
         )
+        return value - _UNSAFE * np.maximum(self._least_p_ok - p_ok, 0.0)
 
     def describe(self, x: Array, reason: str) -> Pick:
         """Returns what is expected of a point, `d`; the origin is the reason for it and what went wrong in the fits."""
