@@ -203,6 +203,33 @@ def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
     engine.dispose()
 
 
+def test_rows_on_a_server_are_upgraded_too(new_postgresql: Callable[..., str], tmp_path: Path) -> None:
+    url, migrations = new_postgresql(), tmp_path / "first"
+    shutil.copytree(schema.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__", "0002_*"))
+    engine = create_engine(parse_url(url))
+    schema.bring_up_to_date(engine, "x", migrations=migrations, head="0001")
+    row = {
+        "name": "s",
+        "env": "pong",
+        "method": "random",
+        "seed": 1,
+        "space": "{}",
+        "config": "{}",
+        "created_at": "2026-01-01 00:00:00+00:00",
+        "version": "0",
+        "git_commit": "",
+        "machine": "",
+        "hash": "",
+    }
+    columns = ", ".join(row).replace("hash", "config_hash")
+    with engine.execution_options(**WRITE).begin() as connection:
+        connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES (:{', :'.join(row)})"), row)
+    engine.dispose()
+    store = open_store(url)
+    assert [(sweep.spec.name, sweep.spec.prior) for sweep in store.list_sweeps()] == [("s", {})]
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
