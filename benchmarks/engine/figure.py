@@ -1,6 +1,6 @@
 """Draws the comparison: best-so-far and hypervolume over the spent budget, for every method."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +26,38 @@ def draw(rows: Sequence[dict[str, Any]], budgets: Sequence[float], path: Path) -
     budgets = [budget for budget in budgets if any(row["budget"] == budget for row in rows)]
     if not budgets:
         raise ValueError("nothing was measured yet at these budgets; run the suite first")
+    colours = _colours(rows)
     figure, axes = plt.subplots(
         len(budgets), len(_PANELS), figsize=(11.0, 4.3 * len(budgets) + 0.7), squeeze=False, sharey="col"
     )
     for budget, line in zip(budgets, axes, strict=True):
         cells = [row for row in rows if row["budget"] == budget]
         for (name, label), panel in zip(_PANELS, line, strict=True):
-            _panel(panel, cells, name, budget)
+            _panel(panel, cells, name, budget, colours)
             panel.set_ylabel(f"{label} (1: best known)")
             panel.set_xlabel(f"spent, in mean random-trial costs (budget {budget:g})")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=7, frameon=False, fontsize=9)
     figure.tight_layout(rect=(0.0, 0.08 if len(budgets) == 1 else 0.05, 1.0, 1.0))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 
-def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: float) -> None:
+def _colours(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One colour for each method, the same in every panel; red is ours alone."""
+    palette = [c for i, c in enumerate(plt.get_cmap("tab20").colors) if i not in (6, 7)]  # type: ignore[attr-defined]
+    peers = sorted({row["method"] for row in rows} - {OURS})
+    return {OURS: _OURS_COLOUR} | {peer: palette[(2 * i + i // 9) % 18] for i, peer in enumerate(peers)}
+
+
+def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: float, colours: Mapping[str, Any]) -> None:
     """Lines are means over families of means over seeds, bands the 90 % bootstrap interval over cells."""
     curves = {method: _curves(cells, method, name) for method in sorted({row["method"] for row in cells})}
     final = sorted(curves, key=lambda m: (m != OURS, -float(curves[m][0][-1])))
-    colours = plt.get_cmap("tab20").colors  # type: ignore[attr-defined]
-    peers = sorted(method for method in curves if method != OURS)
-    for method in [*peers, *([OURS] if OURS in curves else [])]:
+    for method in sorted(curves, key=lambda m: m == OURS):
         middle, low, high = curves[method]
-        colour = _OURS_COLOUR if method == OURS else colours[(2 * peers.index(method)) % 19]
+        colour = colours[method]
         dotted = method in ("random", "sobol")
         panel.plot(
             budget * TRACE_SHARES,
