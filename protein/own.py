@@ -110,7 +110,11 @@ class Sweep:
         """
         if direction not in ("maximize", "minimize"):
             raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
-        if not _NAME.fullmatch(name):
+        if not isinstance(space, Space):
+            raise UsageError(f"space must be a Space, got {space!r:.80}; write Space([...])")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise UsageError(f"seed must be a whole number, 0 or more, got {seed!r}")
+        if not _NAME.fullmatch(str(name)):
             raise UsageError(
                 f"name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
             )
@@ -119,7 +123,7 @@ class Sweep:
         self._space, self._start, self._seed, self._method = space, start, seed, method
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
-        self._name, self._store, self._prior, self._quiet = name, store, prior, quiet
+        self._name, self._store, self._prior, self._quiet = str(name), store, prior, quiet
         self._direction = direction
 
     def run(self, train: Train) -> SweepResult:
@@ -135,6 +139,8 @@ class Sweep:
             TrialFailed: ten trials in a row failed.
             StoreError: the store cannot be used.
         """
+        if not callable(train):
+            raise UsageError(f"train must be a function, called as train(params, report), got {train!r:.80}")
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
@@ -195,9 +201,11 @@ class Sweep:
         found = store.find_sweep(spec.name)
         if found is None:
             return store.create_sweep(spec, self._budget_seconds)
+        configs = (found.spec.config, spec.config)
         for what, before, now in (
             ("space", Space.from_dict(found.spec.space), self._space),
-            ("direction and start", found.spec.config, dict(spec.config)),
+            ("direction", *(config.get("own", {}).get("direction") for config in configs)),
+            ("start", *(config.get("own", {}).get("start") for config in configs)),
             ("method", found.spec.method, spec.method),
             ("seed", found.spec.seed, spec.seed),
         ):
@@ -282,6 +290,6 @@ def _seconds(value: str | float | None, what: str) -> float | None:
         return None
     if isinstance(value, str):
         return parse_duration(value, what)
-    if not (math.isfinite(value) and value > 0):
-        raise UsageError(f"{what} must be above 0 seconds, or None for no limit, got {value}")
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        raise UsageError(f"{what} must be above 0 seconds, or None for no limit, got {value!r:.80}")
     return float(value)

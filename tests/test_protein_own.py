@@ -119,7 +119,7 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
     sweep(store, name="seed", budget=5.0).run(train)
     with pytest.raises(UsageError, match=r"exists with another seed: 0 .now 1."):
         sweep(store, name="seed", budget=5.0, seed=1).run(train)
-    with pytest.raises(UsageError, match="exists with another direction and start"):
+    with pytest.raises(UsageError, match="exists with another direction: 'minimize' .now 'maximize'."):
         sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
     with pytest.raises(TrialFailed, match="10 trials in a row failed"):
         sweep(store, name="broken").run(lambda params, report: 1 / 0)
@@ -128,6 +128,12 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
             sweep(store, wrong)
     with pytest.raises(UsageError, match="direction must be"):
         sweep(store, direction="down")
+    with pytest.raises(UsageError, match="seed must be a whole number, 0 or more, got -1"):
+        sweep(store, seed=-1)
+    with pytest.raises(UsageError, match="train must be a function"):
+        sweep(store, name="none").run(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="space must be a Space"):
+        Sweep([], budget=1.0)  # type: ignore[arg-type]
 
 
 def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:

@@ -113,6 +113,9 @@ def main() -> None:
     rows = read(arguments.file)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     methods = arguments.methods or ["protein", *PEERS]
+    for method in methods:
+        if method not in PEERS and method.partition(":")[0] != "protein":
+            parser.error(f"unknown method {method!r}; known: protein, {', '.join(PEERS)}")
     if not (arguments.table or arguments.ablations or arguments.figure):
         run(missing(rows, methods, arguments.families, seeds, arguments.budgets), arguments.file, arguments.processes)
         rows = read(arguments.file)

@@ -105,7 +105,7 @@ class ProteinDesigner:
         if prior and self._former is None:
             raise UsageError(
                 f"none of the {len(prior)} trials of the prior has a score and lies in this space;"
-                " give another prior, or none"
+                " give another prior or none, or a start that says what parameters had that its trials lack"
             )
         if self._former is not None:
             beginnings = self._former.beginnings(recipe.former_levels)
