@@ -119,7 +119,7 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
     sweep(store, name="seed", budget=5.0).run(train)
     with pytest.raises(UsageError, match=r"exists with another seed: 0 .now 1."):
         sweep(store, name="seed", budget=5.0, seed=1).run(train)
-    with pytest.raises(UsageError, match="exists with another direction: 'minimize' .now 'maximize'."):
+    with pytest.raises(UsageError, match=r"exists with another direction: 'minimize' .now 'maximize'."):
         sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
     with pytest.raises(TrialFailed, match="10 trials in a row failed"):
         sweep(store, name="broken").run(lambda params, report: 1 / 0)
