@@ -31,8 +31,8 @@ class Recipe:
     early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
     reevaluation_share: float = 0.1  # of the whole budget, at its end, where contenders may be run again; 0: never
     reevaluation_gain: float = 0.02  # least gain, in units of z, for which one is
-    failure_window: int = 8  # of so many latest trials ...
-    failures_allowed: int = 2  # ... may so many have failed before a candidate's p_ok must reach the share that did
+    failures_allowed: int = 5  # from so many failures on, and ...
+    failure_share: float = 0.25  # ... above this share of all trials, a candidate must be likely to give a score
     num_uniform: int = 400  # candidates over the whole box
     num_local: int = 600  # candidates around the front, the top few and the user's own config
     num_rungs: int = 16  # candidates along the cost parameter, for each center

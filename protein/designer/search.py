@@ -63,11 +63,11 @@ class Search:
             self._log_careful = math.log(recipe.former_careful_share * allowance.total_seconds)
         self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=None if former is None else former.ends)
         # Where scores rise up to a cliff, the score model, which never sees one beyond it, promises more there than any
-        # log p_ok takes back. So trials that failed of late ask for safer ones.
-        failed = int(np.sum(~known.ok[-recipe.failure_window :]))
-        self._least_p_ok = 0.0
-        if failed > recipe.failures_allowed:
-            self._least_p_ok = min(failed / recipe.failure_window, _SAFE)
+        # log p_ok takes back. So a sweep with many failures asks for points that are safer, the more of them it had.
+        failed = int(np.sum(~known.ok))
+        share = failed / len(known.ok)
+        careful = failed >= recipe.failures_allowed and share > recipe.failure_share
+        self._least_p_ok = min(2.0 * share, _SAFE) if careful else 0.0
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
         if len(known.x_running):
