@@ -83,6 +83,7 @@ class Sweep:
         direction: Literal["maximize", "minimize"] = "maximize",
         start: Params | None = None,
         max_trial_cost: str | float | None = None,
+        max_trials: int | None = None,
         prior: str | None = None,
         method: str = "protein",
         quiet: bool = False,
@@ -100,8 +101,10 @@ class Sweep:
                 scores to be maximised: with "minimize" the negative ones.
             start: the config that you have, tried first; None: none.
             max_trial_cost: what one trial may cost, as `budget`; None: a quarter of it.
+            max_trials: how many trials there may be, failed ones included; None: no limit. A function that costs next
+                to nothing would never use up its budget without it.
             prior: name of another sweep of the store to begin from; it counts until this sweep's trials say otherwise.
-            method: "protein", or "random" for comparison.
+            method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
             quiet: print nothing.
 
         Raises:
@@ -118,11 +121,16 @@ class Sweep:
             raise UsageError(
                 f"name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
             )
+        if max_trials is not None and (
+            isinstance(max_trials, bool) or not isinstance(max_trials, int) or max_trials < 1
+        ):
+            raise UsageError(f"max_trials must be a whole number, 1 or more, or None for no limit, got {max_trials!r}")
         if start is not None:
             space.validate(start)
         self._space, self._start, self._seed, self._method = space, start, seed, method
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
+        self._max_trials = max_trials
         self._name, self._store, self._prior, self._quiet = str(name), store, prior, quiet
         self._direction = direction
 
@@ -155,6 +163,7 @@ class Sweep:
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
+                max_trials=self._max_trials,
             )
             failure: list[BaseException] = []
 

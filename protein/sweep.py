@@ -44,6 +44,7 @@ class LoopSettings:
     workers: int = 1
     max_cost_seconds: float | None = None
     max_trial_seconds: float | None = None  # None: a quarter of the budget
+    max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
 
     def trial_cap_seconds(self) -> float | None:
@@ -94,7 +95,7 @@ def run_sweep(
     listener: Listener,
     stop: threading.Event,
 ) -> SweepStatus:
-    """Runs trials until the budget is spent, nothing worth starting fits any more, or `stop` is set.
+    """Runs trials until the budget or their number is spent, nothing worth starting fits, or `stop` is set.
 
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial.
@@ -195,7 +196,9 @@ class _Loop:
             require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
 
     def _may_start(self) -> bool:
-        return self._hopeless is None and not self._stop.is_set()
+        limit = self._settings.max_trials
+        full = limit is not None and len(self._records) >= limit
+        return self._hopeless is None and not self._stop.is_set() and not full
 
     def _take_up(self) -> None:
         """Reads what is stored; trials that a dead process left running are marked interrupted."""

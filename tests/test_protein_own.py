@@ -155,6 +155,16 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
     assert result.best is None and {t.score for t in result.trials} == {1.0}
 
 
+def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) -> None:
+    def free(params: dict[str, Any], report: Report) -> float:
+        return loss(**params)
+
+    assert len(sweep(store, None, max_trials=3).run(free).trials) == 3
+    assert len(sweep(store, None, max_trials=5).run(free).trials) == 5, "run again with more, it goes on"
+    with pytest.raises(UsageError, match="max_trials must be a whole number, 1 or more"):
+        sweep(store, None, max_trials=0)
+
+
 def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,8 @@ class Sweep(Stored):
     """Budget: training time of all trials together, as in 90s, 15m, 2h or 1h30m."""
     max_trial_cost: Annotated[str | None, _arg("DURATION", "(default: the config's, or budget / 4)")] = None
     """Cap on the training time of one trial."""
+    max_trials: Annotated[int | None, value_spec(int, "--max-trials"), _arg("INT", "(default: no limit)")] = None
+    """Number of trials of the whole sweep, failed ones included."""
     max_trial_memory: Annotated[str | None, _arg("SIZE", _OF_CONFIG)] = None
     """Cap on the memory of one trial, as in 4GiB."""
     workers: Annotated[int | None, value_spec(int, "--workers"), _arg("INT", _OF_CONFIG)] = None

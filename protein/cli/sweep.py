@@ -83,6 +83,7 @@ def run(command: Command) -> int:
                     workers=settings.workers,
                     max_cost_seconds=sweep.max_cost_seconds,
                     max_trial_seconds=settings.max_trial_cost_seconds,
+                    max_trials=arguments.max_trials,
                     max_memory_bytes=settings.max_trial_memory_bytes,
                 ),
                 listener=watcher,
@@ -156,6 +157,8 @@ def _settings(arguments: Sweep, layers: Layers) -> SweepConfig:
 
 
 def _check_cap(arguments: Sweep, budget: float | None, cap: float | None) -> None:
+    if arguments.max_trials is not None and arguments.max_trials < 1:
+        raise UsageError(f"--max-trials {arguments.max_trials} is below the limit of 1; use 1 or more")
     if arguments.max_trial_cost is not None and budget is not None and cap is not None and budget < cap:
         raise UsageError(
             f"--max-cost {arguments.max_cost} is smaller than one trial may cost, --max-trial-cost"
