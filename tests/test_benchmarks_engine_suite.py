@@ -20,9 +20,11 @@ from engine.methods import PEERS, Peer, make_method
 from engine.protocol import Watch
 from engine.reference import Reference
 from engine.report import best_peer, difference, mean, tables
-from engine.suite import TRIAL_CAPS, key, missing, read, run
+from engine.suite import TRIAL_CAPS, key, main, missing, read, run
 from engine.tasks import make_task
+from engine.variants import variant
 
+from protein.designer import Recipe
 from protein.space import Float, Space
 from protein.types import Measurement, Observation, Params, TrialState
 
@@ -233,6 +235,57 @@ class TestRunner:
         ]
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert [row["best"] for row in read(path)] == [0.2]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        "words, said",
+        [
+            (["--methods", "protien"], "unknown method 'protien'; known: protein, random"),
+            (["--methods", "random", "protein:nope=1"], "unknown setting 'nope' of the engine; known: num_initial, "),
+            (
+                ["--methods", "protein:price_floor=abc"],
+                "price_floor cannot be 'abc'; write it as in 'price_floor=0.03'",
+            ),
+            (["--methods", "protein:price_floor"], "price_floor cannot be ''; write it as in 'price_floor=0.03'"),
+            (["--methods", "protein:log_noise=(1.0,)"], "write it as in 'log_noise=(-4.6, 2.0)'"),
+            (["--methods", "protein:num_initial=2.5"], "write it as in 'num_initial=8'"),
+            (["--table"], "there is no file FILE; run python benchmarks/engine/suite.py --file FILE"),
+            (["--ablations"], "there is no file FILE; run"),
+            (["--figure", "never.svg"], "there is no file FILE; run"),
+        ],
+    )
+    def test_a_mistake_is_one_line_and_measures_nothing(
+        self, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "rows.jsonl"
+        with pytest.raises(SystemExit) as end:
+            main([*words, "--file", str(path)])
+        out, err = capsys.readouterr()
+        assert end.value.code == 2 and not out and not path.exists()
+        assert err.startswith("error: ") and err.count("\n") == 1 and said.replace("FILE", str(path)) in err
+
+    def test_a_file_without_what_is_asked_for_says_so(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "rows.jsonl"
+        path.write_text('{"header": {}}\n')
+        changed = "protein:num_initial=2"
+        for words in (["--table"], ["--ablations", "--methods", "random"], ["--figure", "never.svg"]):
+            if "random" in words:
+                run(missing([], ["random", changed], ["ppo"], [0], [2.0]), path, 1)
+            with pytest.raises(SystemExit) as end:
+                main([*words, "--file", str(path)])
+            out, err = capsys.readouterr()
+            assert end.value.code == 2 and not out
+            assert err.startswith(f"error: {path} has no cell of ") and err.count("\n") == 1
+        main(["--file", str(path), "--methods", changed, "--families", "ppo", "--seeds", "1", "--budgets", "2"])
+        assert changed in capsys.readouterr().out, "a run of nothing but a changed setting ends in its table"
+
+    def test_settings_change_the_recipe(self) -> None:
+        assert variant("") == variant(";") == Recipe()
+        changed = variant("num_initial=2; refine_widths=(1, .5);early_stopping=False;price_floor=1")
+        assert changed == dataclasses.replace(
+            Recipe(), num_initial=2, refine_widths=(1.0, 0.5), early_stopping=False, price_floor=1.0
+        )
 
 
 class TestReport:

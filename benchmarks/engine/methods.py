@@ -10,11 +10,10 @@ its score or failure and its cost.
     ei-cooling, ei-cooling-cheap                        improvement per weakened second, see `engine.cooling`
 """
 
-import ast
-import dataclasses
 from typing import Protocol
 
 import numpy as np
+from engine.variants import variant
 
 from protein.designer import Recipe, make_designer
 from protein.recommend import best, contenders
@@ -73,12 +72,10 @@ class Peer:
 
 
 def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
-    """Returns an optimiser by name. Raises `ValueError` for an unknown one."""
+    """Returns an optimiser by name. Raises `ValueError` for an unknown one, `UsageError` for a setting of ours."""
     method, _, settings = name.partition(":")
     if method == "protein":
-        changes = dict(part.split("=", 1) for part in settings.split(";") if part)
-        recipe = dataclasses.replace(Recipe(), **{key: ast.literal_eval(value) for key, value in changes.items()})
-        return _Engine(space, start, seed, recipe)
+        return _Engine(space, start, seed, variant(settings))
     if method in ("random", "sobol"):
         return _Listed(method, space, start, seed)
     if method in _OPTUNA:

@@ -29,8 +29,11 @@ import machine  # noqa: E402
 from engine import recorded  # noqa: E402
 from engine.cells import run_cell  # noqa: E402
 from engine.methods import PEERS, SLOW  # noqa: E402
-from engine.report import ablations, tables  # noqa: E402
+from engine.report import OURS, ablations, tables  # noqa: E402
 from engine.tasks import FAMILIES  # noqa: E402
+from engine.variants import variant  # noqa: E402
+
+from protein.errors import UsageError  # noqa: E402
 
 RESULTS = machine.RESULTS / "engine_suite.jsonl"
 BUDGETS = (25.0, 60.0)  # mean random-trial costs
@@ -94,8 +97,8 @@ def _run(job: Job) -> list[Row]:
     return run_cell(*job)
 
 
-def main() -> None:
-    """Runs what is missing, or only reports."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs what is missing, or only reports; a mistake in the words is one line and exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", help="default: protein and every peer")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
@@ -107,31 +110,73 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing, print what is there")
     parser.add_argument("--ablations", action="store_true", help="run nothing, print the engine's settings")
     parser.add_argument("--figure", type=Path, help="run nothing, draw best-so-far and hypervolume over the budget")
-    arguments = parser.parse_args()
-    if min(arguments.budgets) <= 0 or arguments.seeds < 1 or arguments.processes < 1:
-        parser.error("budgets must be above 0, seeds and processes at least 1")
-    rows = read(arguments.file)
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    arguments = parser.parse_args(argv)
     methods = arguments.methods or ["protein", *PEERS]
-    for method in methods:
-        if method not in PEERS and method.partition(":")[0] != "protein":
-            parser.error(f"unknown method {method!r}; known: protein, {', '.join(PEERS)}")
-    if not (arguments.table or arguments.ablations or arguments.figure):
-        run(missing(rows, methods, arguments.families, seeds, arguments.budgets), arguments.file, arguments.processes)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    try:
+        if min(arguments.budgets) <= 0 or arguments.seeds < 1 or arguments.processes < 1:
+            raise UsageError("budgets must be above 0, seeds and processes at least 1")
+        _check_methods(methods)
         rows = read(arguments.file)
-    rows = [r for r in rows if r["family"] in arguments.families and r["seed"] in seeds]
-    if arguments.methods is not None:
-        rows = [r for r in rows if r["method"] in methods]
-    for budget in arguments.budgets:
-        cells = [row for row in rows if row["budget"] == budget]
-        if cells and not arguments.figure:
-            print(f"\nbudget {budget:g} mean random-trial costs, at most {cells[0]['cap']} trials")
-            print("\n".join(ablations(cells) if arguments.ablations else tables(cells)))
+        if not (arguments.table or arguments.ablations or arguments.figure):
+            jobs = missing(rows, methods, arguments.families, seeds, arguments.budgets)
+            run(jobs, arguments.file, arguments.processes)
+            rows = read(arguments.file)
+        rows = [r for r in rows if r["family"] in arguments.families and r["seed"] in seeds]
+        rows = [r for r in rows if r["budget"] in arguments.budgets]
+        if arguments.methods is not None:
+            rows = [r for r in rows if r["method"] in methods]
+        _check_rows(rows, arguments)
+    except UsageError as error:
+        parser.exit(2, f"error: {error}\n")
     if arguments.figure:
         from engine.figure import draw
 
         draw(rows, arguments.budgets, arguments.figure)
         print(f"written: {arguments.figure}")
+        return
+    for budget in arguments.budgets:
+        cells = [row for row in rows if row["budget"] == budget]
+        if cells:
+            report = ablations if arguments.ablations or all(_is_variant(row) for row in cells) else tables
+            print(f"\nbudget {budget:g} mean random-trial costs, at most {cells[0]['cap']} trials")
+            print("\n".join(report(cells)))
+
+
+def _check_methods(methods: Iterable[str]) -> None:
+    """Raises `UsageError` for an unknown method, or an unknown setting of ours."""
+    for method in methods:
+        name, _, settings = method.partition(":")
+        if name == OURS:
+            variant(settings)
+        elif method not in PEERS:
+            raise UsageError(f"unknown method {method!r}; known: {OURS}, {', '.join(PEERS)}")
+
+
+def _check_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
+    """Raises `UsageError` where there is nothing to be shown: which file lacks it, and how it comes there."""
+    path, script = arguments.file, "python benchmarks/engine/suite.py"
+    words = "" if path == RESULTS else f" --file {path}"
+    changed = [row for row in rows if _is_variant(row)]
+    if not path.exists():
+        raise UsageError(f"there is no file {path}; run {script}{words} to measure, it takes hours")
+    if not rows:
+        raise UsageError(
+            f"{path} has no cell of these methods, families, seeds and budgets; measure them with the same words"
+            " but without --table, --ablations or --figure"
+        )
+    if arguments.ablations and not changed:
+        raise UsageError(
+            f"{path} has no cell of a changed setting; run {script}{words} --methods {OURS} {OURS}:price_floor=0.1"
+        )
+    if arguments.figure and len(changed) == len(rows):
+        raise UsageError(
+            f"{path} has changed settings of the engine alone; run {script}{words} --methods {OURS} random"
+        )
+
+
+def _is_variant(row: Row) -> bool:
+    return str(row["method"]).startswith(f"{OURS}:")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ time.
 """
 
 import argparse
-import ast
 import dataclasses
 import json
 import os
@@ -33,8 +32,10 @@ import machine  # noqa: E402
 import numpy as np  # noqa: E402
 from engine.reference import Reference, search  # noqa: E402
 from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
+from engine.variants import variant  # noqa: E402
 
 from protein.designer import Recipe, make_designer  # noqa: E402
+from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
@@ -186,8 +187,10 @@ def main() -> None:
     parser.add_argument("--recipe", default="", help="changed settings of the engine, as in former_levels=(0.3,);...")
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
     arguments = parser.parse_args()
-    changes = dict(part.split("=", 1) for part in arguments.recipe.split(";") if part)
-    recipe = dataclasses.replace(Recipe(), **{key: ast.literal_eval(value) for key, value in changes.items()})
+    try:
+        recipe = variant(arguments.recipe)
+    except UsageError as error:
+        parser.exit(2, f"error: --recipe: {error}\n")
     cells = arguments.file.with_suffix(".jsonl")
     rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
     done = {(row["family"], row["seed"]) for row in rows}
