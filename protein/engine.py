@@ -13,7 +13,7 @@ observed yet, and the seed. So an engine that is given the observations of anoth
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from protein.designer import make_designer
 from protein.errors import UsageError
 from protein.recommend import Contender, best, contenders
 from protein.space import Space
+from protein.told import number, shown
 from protein.types import Estimate, Measurement, Observation, Params, Suggestion, TrialState
 
 
@@ -61,13 +62,13 @@ class Protein:
             SpaceError: `start` or an observation is not a point of the space.
         """
         if not isinstance(space, Space):
-            raise UsageError(f"space must be a Space, got {_shown(space)}; write Space([...])")
+            raise UsageError(f"space must be a Space, got {shown(space)}; write Space([...])")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise UsageError(f"seed must be a whole number, 0 or more, got {seed!r}")
         if direction not in ("maximize", "minimize"):
             raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
         for name, seconds in (("budget_seconds", budget_seconds), ("max_trial_seconds", max_trial_seconds)):
-            if seconds is not None and not (math.isfinite(_number(seconds, name)) and seconds > 0):
+            if seconds is not None and not (math.isfinite(number(seconds, name)) and seconds > 0):
                 raise UsageError(f"{name} must be above 0 seconds, or None for no limit, got {seconds}")
         if start is not None:
             space.validate(start)
@@ -107,7 +108,7 @@ class Protein:
         Args:
             under_seconds: the most that the config may be expected to cost.
         """
-        limit = _number(under_seconds, "under_seconds")
+        limit = number(under_seconds, "under_seconds")
         chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
         if chosen is None or self._sign > 0:
             return chosen
@@ -122,7 +123,7 @@ class Protein:
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
         to cost is set aside: for those without a prediction, what trials have cost so far on average.
         """
-        number = len(self._observations) + len(self._pending)
+        position = len(self._observations) + len(self._pending)
         suggestion = self._designer.suggest(
             [
                 dataclasses.replace(self._inward(observation), number=i)
@@ -131,7 +132,7 @@ class Protein:
             [pending.params for pending in self._pending],
             remaining_seconds=self._remaining_seconds(),
             max_trial_seconds=self._max_trial_seconds,
-            seed=int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0]),
+            seed=int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0]),
         )
         if suggestion is None:
             return None
@@ -201,7 +202,7 @@ class Protein:
         if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
         self._space.validate(params)
-        if score is not None and not math.isfinite(score := _number(score, "score")):
+        if score is not None and not math.isfinite(score := number(score, "score")):
             raise UsageError(f"score must be finite, got {score}; tell a trial that gave no number with failed='...'")
         state = TrialState.FAILED if failed else TrialState.PRUNED if stopped else TrialState.COMPLETE
         try:
@@ -209,7 +210,7 @@ class Protein:
                 params=dict(params),
                 state=state,
                 score=score,
-                cost_seconds=_number(cost_seconds, "cost_seconds"),
+                cost_seconds=number(cost_seconds, "cost_seconds"),
                 curve=_curve(curve),
                 reason=str(failed or stopped),
             )
@@ -258,16 +259,6 @@ class Protein:
         return Estimate(value=-estimate.value, low=-estimate.high, high=-estimate.low)
 
 
-def _number(value: Any, what: str) -> float:
-    """Returns a number of any kind (of NumPy, a tensor of one element) as a float; it may be infinite or NaN."""
-    try:
-        if isinstance(value, str):  # float() would read some
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} must be a number, got {_shown(value)}") from error
-
-
 def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:
     """Returns curve points as measurements, their scores times `sign`."""
     measurements = []
@@ -275,13 +266,13 @@ def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0)
         try:
             steps, seconds, score = point
         except (TypeError, ValueError) as error:
-            raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {_shown(point)}") from error
+            raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
         try:
             measurements.append(
                 Measurement(
-                    steps=int(_number(steps, "steps of a curve")),
-                    elapsed_seconds=_number(seconds, "cost_seconds of a curve"),
-                    score=None if score is None else sign * _number(score, "score of a curve"),
+                    steps=int(number(steps, "steps of a curve")),
+                    elapsed_seconds=number(seconds, "cost_seconds of a curve"),
+                    score=None if score is None else sign * number(score, "score of a curve"),
                 )
             )
         except (ValueError, OverflowError) as error:
@@ -294,10 +285,6 @@ def _told(observations: Iterable[Observation], what: str) -> list[Observation]:
     for observation in (listed := list(observations)):
         if not isinstance(observation, Observation):
             raise UsageError(
-                f"{what} must be a list of observations, as in an engine's `observations`, got {_shown(observation)}"
+                f"{what} must be a list of observations, as in an engine's `observations`, got {shown(observation)}"
             )
     return listed
-
-
-def _shown(value: Any) -> str:
-    return f"{type(value).__name__} {value!r:.80}"

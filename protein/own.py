@@ -18,6 +18,7 @@ reports.
 """
 
 import dataclasses
+import inspect
 import math
 import re
 import threading
@@ -143,12 +144,12 @@ class Sweep:
 
         Raises:
             UsageError: a sweep of this name is another one (space, direction, seed, method or start differ), or another
-                process is running it; or `train` returned something that is no number.
+                process is running it; or a mistake in how `train` is written: its arguments, a returned or reported
+                value that is no number. That ends the sweep at once; mended, it goes on, with the same config.
             TrialFailed: ten trials in a row failed.
             StoreError: the store cannot be used.
         """
-        if not callable(train):
-            raise UsageError(f"train must be a function, called as train(params, report), got {train!r:.80}")
+        _check_callable(train)
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
@@ -292,6 +293,20 @@ def _outward(trial: TrialRecord, sign: float) -> TrialRecord:
             dataclasses.replace(point, score=None if point.score is None else -point.score) for point in trial.curve
         ),
     )
+
+
+def _check_callable(train: Train) -> None:
+    """Raises `UsageError` for what cannot be called as the sweep will call it, before anything is stored."""
+    if not callable(train):
+        raise UsageError(f"train must be a function, called as train(params, report), got {train!r:.80}")
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):  # a few written in C have none; their first trial will tell
+        return
+    try:
+        signature.bind({}, None)
+    except TypeError as error:
+        raise UsageError(f"train must take two arguments, as in train(params, report): {error}") from error
 
 
 def _seconds(value: str | float | None, what: str) -> float | None:

@@ -13,7 +13,7 @@ import numpy as np
 from protein.errors import UsageError
 from protein.gp import subset
 from protein.space import Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, TrialRecord, TrialState
+from protein.types import Measurement, Observation, Params, TrialRecord, TrialState
 
 MAX_TRIALS = 300  # that are taken over: of more, half are the best and the rest are spread evenly over the scores
 
@@ -23,14 +23,14 @@ def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: P
 
     Args:
         name: of the former sweep.
-        trials: its trials; running and interrupted ones are left out.
+        trials: its trials; running ones and those that say nothing are left out.
         space: the new sweep's: other parameters are dropped.
         fixed: dotted values that all former trials ran with beside their params.
 
     Raises:
         UsageError: no former trial has a score.
     """
-    finished = [trial for trial in trials if trial.state.finished and trial.reason != INTERRUPTED]
+    finished = [trial for trial in trials if trial.state.finished and not trial.says_nothing]
     if not any(trial.score is not None for trial in finished):
         raise UsageError(f"the prior '{name}' has no finished trial with a score; give it more time, or drop the prior")
     scores = np.array([-math.inf if trial.score is None else trial.score for trial in finished])

@@ -32,6 +32,9 @@ class TrialState(StrEnum):
 # A FAILED trial with this reason was cut off from outside (Ctrl-C, `kill -9`, power): its cost counts,
 # but it says nothing about its params, so neither the models nor the failure model may learn from it.
 INTERRUPTED = "interrupted"
+# What the reason of a FAILED trial begins with that met a mistake in how a user's training function is written: that
+# says nothing about its params, either. What the function raises by itself does.
+MISTAKE = "mistake in the training function"
 # What the reason of a PRUNED trial begins with that was stopped as hopeless; any other PRUNED one reached its cost cap.
 STOPPED_EARLY = "stopped early"
 Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
@@ -217,9 +220,14 @@ class TrialRecord:
             score=self.score,
             cost_seconds=self.cost_seconds,
             curve=self.curve,
-            reason=self.reason,
+            reason=INTERRUPTED if self.says_nothing else self.reason,
             number=self.number,
         )
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it ended for a reason that has nothing to do with its params."""
+        return self.state is TrialState.FAILED and (self.reason == INTERRUPTED or self.reason.startswith(MISTAKE))
 
     @property
     def stopped_early(self) -> bool:

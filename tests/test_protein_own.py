@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein.backends.function import Train
 from protein.cli import main
 from protein.errors import TrialFailed, UsageError
 from protein.types import INTERRUPTED, TrialState
@@ -111,11 +113,42 @@ def test_failures_are_results(store: str) -> None:
     assert all(t.cost_seconds <= 12.0 for t in result.trials)
 
 
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (lambda params, report: None, "it returned None; it must return the score, a number"),
+        (lambda params, report: "0.5", "it returned '0.5'; it must"),
+        (lambda params, report: (0.5, {"loss": 1.0}), r"it returned \(0.5, {'loss': 1.0}\); it must"),
+        (lambda params, report: report(-1, 0.0), "report: a measurement needs steps >= 0"),
+        (lambda params, report: report(None, 0.0), "report: the steps must be a number, got NoneType None"),
+        (lambda params, report: report(1, "0.5"), "report: the score must be a number, got str '0.5'"),
+        (lambda params, report: report(1, 0.5, rate="x"), "report: the metric 'rate' must be a number"),
+        (lambda params, report: report(0.5), r"report\(\) missing 1 required positional argument: 'score'"),
+    ],
+)
+def test_a_mistake_in_the_function_ends_the_sweep_at_its_first_trial(wrong: Train, said: str, store: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        sweep(store).run(wrong)
+    assert "\n" not in str(error.value)
+    mended = sweep(store, None, max_trials=3).run(train)
+    first = mended.trials[0]
+    assert first.state is TrialState.FAILED and re.match(f"mistake in the training function: {said}", first.reason)
+    assert mended.trials[1].params == START and mended.trials[1].state is TrialState.COMPLETE, "the config lost nothing"
+
+
+def test_a_metric_that_is_not_finite_is_left_out(store: str) -> None:
+    def odd(params: dict[str, Any], report: Report) -> float:
+        report(1, 0.5, good=1.0, bad=math.nan)
+        return 0.5
+
+    assert sweep(store, None, max_trials=1).run(odd).trials[0].curve[0].metrics == {"good": 1.0}
+
+
 def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
-    with pytest.raises(UsageError, match="returned None; it must return the score, a number"):
-        sweep(store).run(lambda params, report: None)  # type: ignore[arg-type, return-value]
-    with pytest.raises(UsageError, match="report: a measurement needs steps >= 0"):
-        sweep(store, name="steps").run(lambda params, report: report(-1, 0.0) or 0.0)  # type: ignore[func-returns-value]
+    for wrong in (lambda: 1.0, lambda params: 1.0, lambda params, report, more: 1.0):
+        with pytest.raises(UsageError, match=r"train must take two arguments, as in train\(params, report\): "):
+            sweep(store).run(wrong)
+    assert not Path(store).exists()
     sweep(store, name="seed", budget=5.0).run(train)
     with pytest.raises(UsageError, match=r"exists with another seed: 0 .now 1."):
         sweep(store, name="seed", budget=5.0, seed=1).run(train)
@@ -123,9 +156,9 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
     with pytest.raises(TrialFailed, match="10 trials in a row failed"):
         sweep(store, name="broken").run(lambda params, report: 1 / 0)
-    for wrong in ("soon", 0.0, -1.0, math.nan):
+    for budget in ("soon", 0.0, -1.0, math.nan):
         with pytest.raises(UsageError, match="budget"):
-            sweep(store, wrong)
+            sweep(store, budget)
     with pytest.raises(UsageError, match="direction must be"):
         sweep(store, direction="down")
     with pytest.raises(UsageError, match="seed must be a whole number, 0 or more, got -1"):

@@ -18,9 +18,11 @@ from typing import Any
 from protein.backends.local import REACHED_CAP
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, Progress
-from protein.types import INTERRUPTED, Artifact, Measurement, Outcome, Trial, TrialState
+from protein.told import number
+from protein.types import INTERRUPTED, MISTAKE, Artifact, Measurement, Outcome, Trial, TrialState
 
 _LOG_FILE = "trial.log"
+_WRONG_REPORT = "TypeError: Report.__call__()"  # as Python begins it where the arguments are too many or too few
 
 Train = Callable[[dict[str, Any], "Report"], float]
 
@@ -55,24 +57,26 @@ class Report:
             score: now, of the same kind as the one that the function returns; None where there is none yet. One that is
                 not finite ends the trial as failed.
             cost_seconds: what the trial has cost so far, where that is not the wall clock.
-            metrics: further numbers to keep.
+            metrics: further numbers to keep; those that are not finite are left out.
 
         Raises:
             Stop: the trial is to end here.
-            UsageError: steps or a cost that cannot be.
+            UsageError: steps or a cost that cannot be, or something that is no number: it ends the sweep.
         """
-        if score is not None and not math.isfinite(score):
-            raise ValueError(f"the score became {score} at step {steps}")
+        told_score = None if score is None else number(score, "report: the score")
+        if told_score is not None and not math.isfinite(told_score):
+            raise ValueError(f"the score became {told_score} at step {steps}")
         if cost_seconds is not None:
-            self._told_seconds = cost_seconds
+            self._told_seconds = number(cost_seconds, "report: cost_seconds")
+        told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
         try:
             point = Measurement(
-                steps=int(steps),
+                steps=int(number(steps, "report: the steps")),
                 elapsed_seconds=self.cost_seconds(),
-                score=None if score is None else self._sign * float(score),
-                metrics={name: float(value) for name, value in metrics.items()},
+                score=None if told_score is None else self._sign * told_score,
+                metrics={name: value for name, value in told.items() if math.isfinite(value)},
             )
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise UsageError(f"report: {error}") from error
         self.last = point
         self._events.put(Progress(trial=self._trial, measurements=(point,)))
@@ -84,7 +88,7 @@ class Report:
 
     def cost_seconds(self) -> float:
         """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
-        return time.perf_counter() - self._began if self._told_seconds is None else float(self._told_seconds)
+        return time.perf_counter() - self._began if self._told_seconds is None else self._told_seconds
 
     def stop(self, reason: str, *, pruned: bool) -> None:
         """Lets the next report raise `Stop`. Called from the loop's thread."""
@@ -156,8 +160,9 @@ class FunctionBackend:
         except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             artifacts = _write_log(job.directory)
-            if isinstance(error, UsageError):
-                self.errors.append(error)
+            if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
+                reason = f"{MISTAKE}: {' '.join(str(error).split())}".replace("Report.__call__()", "report()")
+                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
         if self.errors:
             stop.set()
         cost = report.cost_seconds()
@@ -173,12 +178,9 @@ class FunctionBackend:
 
     def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
         try:
-            score = float(value)
-        except (TypeError, ValueError):
-            self.errors.append(
-                UsageError(f"the training function returned {value!r:.80}; it must return the score, a number")
-            )
-            return TrialState.FAILED, None, f"returned {value!r:.80}, which is no score"
+            score = number(value, "the score")
+        except UsageError as error:
+            raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
         if not math.isfinite(score):
             return TrialState.FAILED, None, f"the score is {score}"
         return TrialState.COMPLETE, self._sign * score, ""
