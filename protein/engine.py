@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from protein.designer import make_designer
+from protein.designer import make_designer, why_nothing
 from protein.errors import UsageError
 from protein.recommend import Contender, best, contenders
 from protein.space import Space
@@ -82,6 +82,7 @@ class Protein:
         )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
+        self._ended = ""
         for observation in _told(observations, "observations"):
             self._add(observation)
 
@@ -94,6 +95,13 @@ class Protein:
     def pending(self) -> tuple[Suggestion, ...]:
         """What has been suggested and not yet observed, oldest first."""
         return tuple(self._pending)
+
+    @property
+    def ended(self) -> str:
+        """Why the last `suggest` returned None: "the budget is spent", "every config of the space was tried" or "no new
+        config is expected to fit ..."; "" where it suggested something. More may fit once what is pending is observed.
+        """
+        return self._ended
 
     @property
     def spent_seconds(self) -> float:
@@ -118,24 +126,32 @@ class Protein:
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None when nothing worth starting fits the budget any more, or every config
-        of a small space was tried.
+        of a small space was tried: `ended` says which.
 
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
         to cost is set aside: for those without a prediction, what trials have cost so far on average.
         """
         position = len(self._observations) + len(self._pending)
+        history = [dataclasses.replace(self._inward(told), number=i) for i, told in enumerate(self._observations)]
+        running = [pending.params for pending in self._pending]
+        remaining = self._remaining_seconds()
         suggestion = self._designer.suggest(
-            [
-                dataclasses.replace(self._inward(observation), number=i)
-                for i, observation in enumerate(self._observations)
-            ],
-            [pending.params for pending in self._pending],
-            remaining_seconds=self._remaining_seconds(),
+            history,
+            running,
+            remaining_seconds=remaining,
             max_trial_seconds=self._max_trial_seconds,
             seed=int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0]),
         )
         if suggestion is None:
+            self._ended = why_nothing(
+                self._space,
+                history,
+                running,
+                remaining_seconds=remaining,
+                max_trial_seconds=self._max_trial_seconds,
+            )
             return None
+        self._ended = ""
         suggestion = Suggestion(
             params=suggestion.params,
             origin=suggestion.origin,

@@ -36,6 +36,7 @@ from protein.ports import Store
 from protein.space import Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
 from protein.types import (
+    INTERRUPTED,
     Estimate,
     Params,
     SweepRecord,
@@ -60,13 +61,16 @@ class SweepResult:
         best: what `protein best` recommends, the complete trial of the best expected score: noise may have flattered
             the one that measured best. None where no trial is complete.
         front: the Pareto front, cheapest first: each trial beats all that cost less.
-        interrupted: whether Ctrl-C ended it before its budget was spent.
+        ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
+            tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C.
+        interrupted: whether Ctrl-C ended it.
     """
 
     name: str
     trials: tuple[TrialRecord, ...]
     best: TrialRecord | None
     front: tuple[TrialRecord, ...]
+    ended: str
     interrupted: bool
 
 
@@ -167,10 +171,11 @@ class Sweep:
                 max_trials=self._max_trials,
             )
             failure: list[BaseException] = []
+            ended: list[str] = []
 
             def loop() -> None:
                 try:
-                    run_sweep(
+                    status = run_sweep(
                         sweep,
                         designer=designer,
                         store=store,
@@ -179,6 +184,7 @@ class Sweep:
                         listener=watcher,
                         stop=stop,
                     )
+                    ended.append(status.ended)
                 except BaseException as error:
                     failure.append(error)
                 finally:
@@ -190,7 +196,7 @@ class Sweep:
             thread.join()
             for error in (*backend.errors, *failure):
                 raise error
-            result = _result(sweep, store.trials(sweep.id), sign, interrupted=stop.is_set())
+            result = _result(sweep, store.trials(sweep.id), sign, ended=ended[0])
         watcher.conclude(result, self._store)
         return result
 
@@ -263,12 +269,12 @@ class _Lines:
             return
         best = result.best
         said = "no complete trial" if best is None else f"best {text.score(best.score)} (trial {best.number})"
-        ended = "interrupted, run it again to go on; " if result.interrupted else ""
+        ended = "interrupted, run it again to go on" if result.interrupted else result.ended
         words = " ".join(["protein best", result.name, *stores.store_words(store)])
-        self.log(f"sweep '{result.name}': {ended}{len(result.trials)} trials, {said}; see: {words}")
+        self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials, {said}; see: {words}")
 
 
-def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, interrupted: bool) -> SweepResult:
+def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: str) -> SweepResult:
     complete = any(trial.state is TrialState.COMPLETE for trial in trials)
     best = recommendation(sweep, trials).best.trial if complete else None
     return SweepResult(
@@ -276,7 +282,8 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, inter
         trials=tuple(_outward(trial, sign) for trial in trials),
         best=None if best is None else _outward(best, sign),
         front=tuple(_outward(trial, sign) for trial in pareto.front(trials)),
-        interrupted=interrupted,
+        ended=ended,
+        interrupted=ended == INTERRUPTED,
     )
 
 

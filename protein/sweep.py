@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from protein import provenance
+from protein.designer import why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
 from protein.job import runs_trainer, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
+from protein.space import Space
 from protein.types import INTERRUPTED, STOPPED_EARLY, Observation, SweepRecord, Trial, TrialRecord, TrialState
 
 POLL_SECONDS = 0.25
@@ -63,6 +65,7 @@ class SweepStatus:
     elapsed_seconds: float  # wall clock since this process took the sweep up
     engine_seconds: float  # of it, in suggest and store
     stopping: bool
+    ended: str = ""  # why no more trials were started, in words; "" while some may be
 
     @property
     def spent_seconds(self) -> float:
@@ -161,6 +164,7 @@ class _Loop:
         self._caps: dict[int, float | None] = {}  # by number
         self._ending: set[int] = set()  # numbers of running trials that were told to end as hopeless
         self._failures_in_a_row = 0
+        self._ended = ""
         self._hopeless: ProteinError | None = None  # why it makes no sense to start another trial
 
     def status(self) -> SweepStatus:
@@ -170,6 +174,7 @@ class _Loop:
             elapsed_seconds=time.monotonic() - self._began,
             engine_seconds=self._engine_seconds,
             stopping=self._stop.is_set(),
+            ended=self._ended,
         )
 
     def run(self) -> None:
@@ -192,13 +197,31 @@ class _Loop:
             self._listener.update(self.status())
         if self._hopeless is not None:
             raise self._hopeless
+        self._ended = self._why(exhausted)
         if exhausted:
             require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
 
     def _may_start(self) -> bool:
+        return self._hopeless is None and not self._stop.is_set() and not self._full()
+
+    def _full(self) -> bool:
         limit = self._settings.max_trials
-        full = limit is not None and len(self._records) >= limit
-        return self._hopeless is None and not self._stop.is_set() and not full
+        return limit is not None and len(self._records) >= limit
+
+    def _why(self, exhausted: bool) -> str:
+        """Returns why the loop has ended."""
+        if self._stop.is_set():
+            return INTERRUPTED
+        if not exhausted:
+            assert self._full()
+            return f"the limit of {self._settings.max_trials} trials is reached"
+        return why_nothing(
+            Space.from_dict(self._sweep.spec.space),
+            self._history(),
+            [],
+            remaining_seconds=self._remaining_seconds(),
+            max_trial_seconds=self._settings.trial_cap_seconds(),
+        )
 
     def _take_up(self) -> None:
         """Reads what is stored; trials that a dead process left running are marked interrupted."""

@@ -158,6 +158,31 @@ def test_workers_of_the_initial_design_do_not_overrun_the_budget_together() -> N
     assert len(engine.pending) > 1 and all(s.predicted_cost_seconds is None for s in engine.pending), "no model yet"
 
 
+def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
+    small = Space([Categorical("opt", ["adam", "muon"]), Integer("depth", 1, 2)])
+    for method in ("protein", "random", "optuna:tpe"):
+        engine = Protein(small, seed=0, method=method)
+        for _ in range(4):
+            suggestion = engine.suggest()
+            assert suggestion is not None and engine.ended == ""
+            engine.observe(suggestion.params, score=float(suggestion.params["depth"]), cost_seconds=1.0)
+        assert engine.suggest() is None and engine.ended == "every config of the space was tried"
+
+    for limits, ended in (
+        ({"budget_seconds": 5.0}, "the budget is spent"),
+        ({"budget_seconds": 5.4}, "no new config is expected to fit what is left of the budget"),
+        (
+            {"budget_seconds": 99.0, "max_trial_seconds": 2.0},
+            "no new config is expected to fit what one trial may cost",
+        ),
+    ):
+        engine = Protein(small, seed=0, **limits)
+        suggestion = engine.suggest()
+        assert suggestion is not None
+        engine.observe(suggestion.params, score=1.0, cost_seconds=5.0)
+        assert engine.suggest() is None and engine.ended == ended
+
+
 def test_the_users_own_config_comes_first() -> None:
     own = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     suggestion = Protein(make_space(), start=own).suggest()

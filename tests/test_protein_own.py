@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import protein
-from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein import Float, Integer, Report, Space, Sweep, SweepResult, own
 from protein.backends.function import Train
 from protein.cli import main
 from protein.errors import TrialFailed, UsageError
@@ -68,7 +68,7 @@ def test_a_function_is_swept_and_the_sweep_goes_on_where_it_stopped(store: str, 
         return train(params, report)
 
     first = sweep(other, "1m").run(cut_off)
-    assert first.interrupted and len(first.trials) == 6
+    assert first.interrupted and first.ended == INTERRUPTED and len(first.trials) == 6
     assert (first.trials[5].state, first.trials[5].reason, first.trials[5].cost_seconds) == (
         TrialState.FAILED,
         INTERRUPTED,
@@ -196,6 +196,34 @@ def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) 
     assert len(sweep(store, None, max_trials=5).run(free).trials) == 5, "run again with more, it goes on"
     with pytest.raises(UsageError, match="max_trials must be a whole number, 1 or more"):
         sweep(store, None, max_trials=0)
+
+
+def test_its_last_line_says_why_it_ended(
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "_QUIET_SECONDS", 0.0)
+    small = Space([Integer("epochs", 1, 3)])
+
+    def costly(params: dict[str, Any], report: Report) -> float:
+        report(1, 1.0, cost_seconds=10.0)
+        return 1.0
+
+    for name, limits, ended in (
+        ("all", {"budget": None}, "every config of the space was tried"),
+        ("few", {"budget": None, "max_trials": 2}, "the limit of 2 trials is reached"),
+        ("dear", {"budget": 10.0, "max_trial_cost": 20.0}, "the budget is spent"),
+        (
+            "left",
+            {"budget": 15.0, "max_trial_cost": 20.0},
+            "no new config is expected to fit what is left of the budget",
+        ),
+    ):
+        for _ in range(2):  # run again, it says so again
+            result = Sweep(small, name=name, store=store, **limits).run(costly)
+            assert result.ended == ended and not result.interrupted
+            last = capsys.readouterr().out.splitlines()[-1]
+            assert f"sweep '{name}': {ended}; {len(result.trials)} trials, " in last
+    assert main(["status", "all", "--store", store]) == 0
 
 
 def test_the_command_line_reads_it_and_another_sweep_begins_from_it(

@@ -262,7 +262,9 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     spec, trials = status.sweep.spec, status.trials
     of = data.counts(trials)
     counted = ", ".join(of.ends()) or "none finished"
-    console.print(Text(f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent", style="bold"))
+    ended = f"; {status.ended}" if status.ended else ""
+    line = f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent{ended}"
+    console.print(Text(line, style="bold"), soft_wrap=True)
     if status.elapsed_seconds > 0 and of.finished:
         share = status.engine_seconds / status.elapsed_seconds
         console.print(

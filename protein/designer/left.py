@@ -1,0 +1,34 @@
+"""Says why a designer had nothing left to suggest."""
+
+import math
+from collections.abc import Sequence
+
+from protein.designer.candidates import all_points
+from protein.designer.known import Known
+from protein.space import Space
+from protein.types import Observation, Params
+
+BUDGET_SPENT = "the budget is spent"
+SPACE_EXHAUSTED = "every config of the space was tried"
+
+
+def why_nothing(
+    space: Space,
+    history: Sequence[Observation],
+    running: Sequence[Params],
+    *,
+    remaining_seconds: float | None,
+    max_trial_seconds: float | None,
+) -> str:
+    """Returns in a few words why `suggest` gave None for these arguments (see `protein.ports.Designer`)."""
+    if remaining_seconds is not None and remaining_seconds <= 0:
+        return BUDGET_SPENT
+    points = all_points(space)
+    if points is not None and not len(Known.of(space, history, running).untried(points)):
+        return SPACE_EXHAUSTED
+    remaining = math.inf if remaining_seconds is None else remaining_seconds
+    cap = math.inf if max_trial_seconds is None else max_trial_seconds
+    if remaining == cap == math.inf:
+        return "no new config was found"
+    limit = "what is left of the budget" if remaining <= cap else "what one trial may cost"
+    return f"no new config is expected to fit {limit}"
