@@ -17,12 +17,13 @@ from typing import Literal
 
 import numpy as np
 
+from protein import signs
 from protein.designer import make_designer, why_nothing
 from protein.errors import UsageError
 from protein.recommend import Contender, best, contenders
 from protein.space import Space
 from protein.told import number, shown
-from protein.types import Estimate, Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import Measurement, Observation, Params, Suggestion, TrialState
 
 
 class Protein:
@@ -118,11 +119,7 @@ class Protein:
         """
         limit = number(under_seconds, "under_seconds")
         chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
-        if chosen is None or self._sign > 0:
-            return chosen
-        score = self._outward(chosen.score)
-        assert score is not None
-        return dataclasses.replace(chosen, score=score, measured=tuple(-value for value in chosen.measured))
+        return None if chosen is None else signs.contender(chosen, self._sign)
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None when nothing worth starting fits the budget any more, or every config
@@ -155,7 +152,7 @@ class Protein:
         suggestion = Suggestion(
             params=suggestion.params,
             origin=suggestion.origin,
-            predicted_score=self._outward(suggestion.predicted_score),
+            predicted_score=signs.estimate(suggestion.predicted_score, self._sign),
             predicted_cost_seconds=suggestion.predicted_cost_seconds,
         )
         self._pending.append(suggestion)
@@ -268,11 +265,6 @@ class Protein:
             ),
             reason=observation.reason,
         )
-
-    def _outward(self, estimate: Estimate | None) -> Estimate | None:
-        if estimate is None or self._sign > 0:
-            return estimate
-        return Estimate(value=-estimate.value, low=-estimate.high, high=-estimate.low)
 
 
 def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:

@@ -25,7 +25,7 @@ import threading
 import time
 from typing import Literal
 
-from protein import pareto, prior, provenance
+from protein import pareto, prior, provenance, signs
 from protein.backends.function import FunctionBackend, Train
 from protein.cli import priors, stores
 from protein.cli.recommended import recommendation
@@ -37,7 +37,6 @@ from protein.space import Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
 from protein.types import (
     INTERRUPTED,
-    Estimate,
     Params,
     SweepRecord,
     SweepSpec,
@@ -102,8 +101,7 @@ class Sweep:
             name: of the sweep in its store; the same name goes on with the same sweep.
             store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, where the command line looks, too.
             seed: the source of randomness.
-            direction: whether a higher score is better, or a lower one. The store, and with it the command line, keeps
-                scores to be maximised: with "minimize" the negative ones.
+            direction: whether a higher score is better, or a lower one.
             start: the config that you have, tried first; None: none.
             max_trial_cost: what one trial may cost, as `budget`; None: a quarter of it.
             max_trials: how many trials there may be, failed ones included; None: no limit. A function that costs next
@@ -255,7 +253,7 @@ class _Lines:
             before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
             self._spent_before = sum(before)
         if time.monotonic() - self._printed >= _QUIET_SECONDS:
-            line = text.outcome_line(_outward(trial, self._sign))
+            line = text.outcome_line(signs.trial(trial, self._sign))
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
 
     def log(self, line: str) -> None:
@@ -276,29 +274,14 @@ class _Lines:
 
 def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: str) -> SweepResult:
     complete = any(trial.state is TrialState.COMPLETE for trial in trials)
-    best = recommendation(sweep, trials).best.trial if complete else None
+    best = recommendation(sweep, trials).best.trial if complete else None  # as it is shown
     return SweepResult(
         name=sweep.spec.name,
-        trials=tuple(_outward(trial, sign) for trial in trials),
-        best=None if best is None else _outward(best, sign),
-        front=tuple(_outward(trial, sign) for trial in pareto.front(trials)),
+        trials=tuple(signs.trial(trial, sign) for trial in trials),
+        best=best,
+        front=tuple(signs.trial(trial, sign) for trial in pareto.front(trials)),
         ended=ended,
         interrupted=ended == INTERRUPTED,
-    )
-
-
-def _outward(trial: TrialRecord, sign: float) -> TrialRecord:
-    """Returns a trial with scores as the training function knows them."""
-    if sign > 0:
-        return trial
-    guess = trial.predicted_score
-    return dataclasses.replace(
-        trial,
-        score=None if trial.score is None else -trial.score,
-        predicted_score=None if guess is None else Estimate(value=-guess.value, low=-guess.high, high=-guess.low),
-        curve=tuple(
-            dataclasses.replace(point, score=None if point.score is None else -point.score) for point in trial.curve
-        ),
     )
 
 

@@ -198,6 +198,41 @@ def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) 
         sweep(store, None, max_trials=0)
 
 
+def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = sweep(store, 100.0, start={"lr": 0.2, "epochs": 1}).run(train)
+    lowest = min(t.score for t in result.trials if t.score is not None and t.state is TrialState.COMPLETE)
+    assert result.best is not None and 0.0 < lowest < result.trials[0].curve[0].score
+
+    def read(*words: str) -> Any:
+        assert main([*words, "mine", "--store", store, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    status, best, front, shown = read("status"), read("best"), read("pareto"), read("show")
+    assert (status["direction"], status["best"]["score"]) == ("minimize", lowest)
+    assert best["score"] == best["measured"][0] == result.best.score
+    assert best["expected_score"]["low"] <= best["expected_score"]["value"] <= best["expected_score"]["high"]
+    assert abs(best["expected_score"]["value"] - lowest) < 0.2
+    assert [point["score"] for point in front["front"]] == [t.score for t in result.front]
+    assert [t["score"] for t in shown["trials"]] == [t.score for t in result.trials]
+
+    negative = re.compile(r"(?<![\w.-])-\d")
+    for words in (["status"], ["status", "mine"], ["best", "mine"], ["show", "mine"]):
+        assert main([*words, "--store", store]) == 0
+        out = capsys.readouterr().out
+        assert f"{lowest:.2f}" in out or f"{lowest:.3g}" in out
+        assert not negative.search(out), out
+    picture = tmp_path / "front.png"
+    assert main(["pareto", "mine", "--store", store, "--png", str(picture)]) == 0
+    plot, _, table = capsys.readouterr().out.partition("● front")
+    labels = [float(line.split("┤")[0]) for line in plot.splitlines() if "┤" in line and line.split("┤")[0].strip()]
+    assert labels == sorted(labels) and labels[0] == pytest.approx(lowest, abs=0.05), "the best is at the top"
+    gains = re.findall(r" [+-]\d\S* ", table)
+    assert len(gains) == len(result.front) - 1 and all(gain.startswith(" -") for gain in gains)
+    assert picture.stat().st_size > 1000
+
+
 def test_its_last_line_says_why_it_ended(
     store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

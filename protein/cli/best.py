@@ -84,13 +84,15 @@ def _json(choice: Choice) -> dict[str, Any]:
 
 
 def _luck(found: Recommendation) -> str | None:
-    """Says why the highest measured score is not what is recommended, where that is so."""
+    """Says why the best measured score is not what is recommended, where that is so."""
     if found.lucky is None:
         return None
     lucky = found.lucky.contender
-    number = found.lucky.trials[lucky.measured.index(max(lucky.measured))].number
+    luckiest = max(lucky.measured, key=lambda score: found.sign * score)
+    number = found.lucky.trials[lucky.measured.index(luckiest)].number
     return (
-        f"trial {number} measured higher ({text.score(max(lucky.measured))}), which looks like luck:"
+        f"trial {number} measured {'higher' if found.sign > 0 else 'lower'} ({text.score(luckiest)}), which looks like"
+        " luck:"
         f" {text.score(lucky.score.value)} is expected of it"
     )
 

@@ -1,6 +1,6 @@
 """`protein pareto`: a sweep's front as a table, a plot in the terminal, and a picture."""
 
-from protein import pareto
+from protein import pareto, signs
 from protein.cli import stores
 from protein.cli.arguments import Pareto
 from protein.cli.output import print_json, writing
@@ -19,6 +19,7 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
+    sign = signs.sign_of(sweep.spec)
     front, knee = pareto.front(trials), pareto.knee(trials)
     if not front:
         raise UsageError(f"sweep '{sweep.spec.name}' has no complete trial yet; give it more time with protein sweep")
@@ -26,17 +27,18 @@ def run(command: Command) -> int:
         spent = text.seconds(data.spent_seconds(trials))
         title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png)
+            write_pareto(trials, title, arguments.png, sign=sign)
+    shown = [signs.trial(record, sign) for record in front]
     if arguments.json:
         assert knee is not None
-        points = [data.point(record) for record in front]
+        points = [data.point(record) for record in shown]
         print_json({"sweep": data.sweep(sweep, trials), "front": points, "knee": knee.number})
         return 0
     console = tables.make_console()
     width = min(console.width, MAX_PLOT_WIDTH)
-    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT)), soft_wrap=True)
+    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, sign=sign)), soft_wrap=True)
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
-    console.print(tables.front(front, knee, console.width))
+    console.print(tables.front(shown, knee, console.width))
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0

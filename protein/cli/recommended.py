@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from protein import recommend
+from protein import recommend, signs
 from protein.config.units import format_duration, parse_duration
 from protein.errors import UsageError
 from protein.recommend import Contender
@@ -15,7 +15,7 @@ from protein.view import text
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One answer: `name` says to what, `trials` are the runs of the config, oldest first."""
+    """One answer: `name` says to what, `trials` are the runs of the config, oldest first; scores as they are shown."""
 
     name: str
     contender: Contender
@@ -39,7 +39,8 @@ class Recommendation:
     best: Choice
     under: Choice | None
     knee: Choice
-    lucky: Choice | None  # what measured higher than the chosen one, under the same limit
+    lucky: Choice | None  # what measured better than the chosen one, under the same limit
+    sign: float  # of the scores as they are shown (see `protein.signs`)
 
     @property
     def chosen(self) -> Choice:
@@ -53,6 +54,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
+    sign = signs.sign_of(sweep.spec)
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
     space = Space.from_dict(sweep.spec.space)
@@ -62,8 +64,8 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         raise UsageError(f"sweep '{sweep.spec.name}' has no complete trial yet; give it more time with protein sweep")
 
     def choice(name: str, contender: Contender) -> Choice:
-        runs = tuple(finished[position] for position in contender.trials)
-        return Choice(name=name, contender=contender, trials=runs)
+        runs = tuple(signs.trial(finished[position], sign) for position in contender.trials)
+        return Choice(name=name, contender=signs.contender(contender, sign), trials=runs)
 
     affordable = None
     if limit is not None:
@@ -82,7 +84,8 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         best=choice("best at all", best),
         under=affordable,
         knee=choice("knee", knee),
-        lucky=choice("highest measured", highest) if max(highest.measured) > max(chosen.measured) else None,
+        lucky=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
+        sign=sign,
     )
 
 

@@ -1,5 +1,6 @@
 """`protein show`: a sweep's trials, everything about one, or how well the engine's predictions held."""
 
+from protein import signs
 from protein.calibration import calibration
 from protein.cli import stores
 from protein.cli.arguments import Show
@@ -20,14 +21,15 @@ def run(command: Command) -> int:
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        trials = store.trials(sweep.id)
+        stored = store.trials(sweep.id)
+    trials = [signs.trial(trial, signs.sign_of(sweep.spec)) for trial in stored]
     if arguments.calibration:
         return _calibration(sweep, trials, arguments)
     console = tables.make_console()
     if arguments.trial is None:
         if arguments.json:
             listed = [data.trial(trial, curve=False) for trial in trials]
-            print_json({"sweep": data.sweep(sweep, trials), "trials": listed})
+            print_json({"sweep": data.sweep(sweep, stored), "trials": listed})
         else:
             console.print(tables.trials(trials, console.width))
         return 0

@@ -2,7 +2,7 @@
 
 from rich.text import Text
 
-from protein import pareto
+from protein import pareto, signs
 from protein.cli import stores
 from protein.cli.arguments import Status
 from protein.cli.output import print_json
@@ -36,14 +36,16 @@ def run(command: Command) -> int:
             console.print(Text(line, style="yellow"), soft_wrap=True)
     if arguments.sweep is None:
         return 0
-    trials = found[0][1]
+    sweep, trials = found[0]
+    sign = signs.sign_of(sweep.spec)
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     if running:
         console.print(Text("\nrunning", style="bold"))
-        console.print(tables.trials(running, console.width))
+        console.print(tables.trials([signs.trial(trial, sign) for trial in running], console.width))
     best = pareto.best_under(trials)
     if best is not None:
-        head = f"\nbest: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
+        score = text.score(signs.score(best.score, sign))
+        head = f"\nbest: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))

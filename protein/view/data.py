@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from protein import pareto
+from protein import pareto, signs
 from protein.types import INTERRUPTED, Estimate, SweepRecord, TrialRecord, TrialState
 
 
@@ -54,17 +54,20 @@ def spent_seconds(trials: Sequence[TrialRecord]) -> float:
 
 
 def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Returns how a sweep is getting on; `trials` as they are stored, the best one's score as it is shown."""
+    sign = signs.sign_of(record.spec)
     best = pareto.best_under(trials)
     return {
         "name": record.spec.name,
         "env": record.spec.env,
         "method": record.spec.method,
         "seed": record.spec.seed,
+        "direction": "maximize" if sign > 0 else "minimize",
         "created_at": record.created_at.isoformat(),
         "max_cost_seconds": record.max_cost_seconds,
         "spent_seconds": spent_seconds(trials),
         "trials": dataclasses.asdict(counts(trials)),
-        "best": None if best is None else point(best),
+        "best": None if best is None else point(signs.trial(best, sign)),
     }
 
 

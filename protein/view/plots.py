@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protein import pareto
+from protein import pareto, signs
 from protein.config.units import format_duration
 from protein.errors import UsageError
 from protein.types import INTERRUPTED, TrialRecord, TrialState
@@ -16,13 +16,14 @@ DOTS_PER_INCH = 120
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
-def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
+def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign: float = 1.0) -> None:
     """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
 
     Args:
         trials: of one sweep; running ones are left out.
         title: stands above the plot.
         path: the file; its folder is made.
+        sign: of the scores as they are written (see `protein.signs`); the best is at the top in any case.
 
     Raises:
         UsageError: no trial has a score.
@@ -52,10 +53,12 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("cost: time of training (log scale)")
-    axes.set_ylabel("score")
+    axes.set_ylabel("score" if sign > 0 else "score (lower is better)")
+    if sign < 0:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{signs.score(value, sign):g}")
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
-    _draw_front(axes, done, right * stretch)
+    _draw_front(axes, done, right * stretch, sign)
     # Outside, where it can cover no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +83,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) 
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
-def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, sign: float) -> None:
     front = pareto.front(done)
     if not front:
         return
@@ -91,13 +94,14 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
     axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
     best, knee = front[-1], pareto.knee(done)
     if knee is not None and knee is not best:
-        _mark(axes, knee, "knee", marker="D", size=70)
-    _mark(axes, best, "best", marker="*", size=190)
+        _mark(axes, knee, "knee", sign, marker="D", size=70)
+    _mark(axes, best, "best", sign, marker="*", size=190)
 
 
-def _mark(axes: Any, trial: TrialRecord, name: str, *, marker: str, size: float) -> None:
+def _mark(axes: Any, trial: TrialRecord, name: str, sign: float, *, marker: str, size: float) -> None:
     cost = max(trial.cost_seconds, pareto.MIN_COST_SECONDS)
-    label = f"{name}: {text.score(trial.score)} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
+    score = text.score(signs.score(trial.score, sign))
+    label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
     # Above and to the left of the front there is nothing.

@@ -17,13 +17,14 @@ _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200
 LEGEND = "● front  ★ best  · other  ○ cut short  × failed"
 
 
-def scatter(trials: Sequence[TrialRecord], width: int, height: int) -> list[str]:
+def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: float = 1.0) -> list[str]:
     """Returns the plot as `height` lines of at most `width` characters; one line of text when there is nothing to plot.
 
     Args:
         trials: of one sweep; running ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
+        sign: of the scores at the axis (see `protein.signs`); the best is at the top in any case.
     """
     done = [trial for trial in trials if trial.state.finished]
     scored = [trial for trial in done if trial.score is not None]
@@ -32,7 +33,8 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int) -> list[str]
     low, high = bounds([trial.score for trial in scored if trial.score is not None])
     rows = max(height, MIN_HEIGHT) - 2
     labels = {
-        row: score_label(high - (high - low) * row / (rows - 1), high - low) for row in (0, (rows - 1) // 2, rows - 1)
+        row: score_label(sign * (high - (high - low) * row / (rows - 1)) + 0.0, high - low)
+        for row in (0, (rows - 1) // 2, rows - 1)
     }
     margin = max(len(label) for label in labels.values()) + 1
     columns = max(width, MIN_WIDTH) - margin - 1

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from protein import pareto
+from protein import pareto, signs
 from protein.types import INTERRUPTED, STOPPED_EARLY, Params, SweepRecord, TrialRecord, TrialState
 from protein.view import data, text
 
@@ -38,6 +38,10 @@ def make_console(file: IO[str] | None = None) -> Console:
 def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: int) -> Table:
     of = [data.counts(trials) for _, trials in records]
     best = [pareto.best_under(trials) for _, trials in records]
+    scores = [
+        signs.score(trial.score if trial else None, signs.sign_of(record.spec))
+        for trial, (record, _) in zip(best, records, strict=True)
+    ]
     budgets = [record.max_cost_seconds for record, _ in records]
     return fitted(
         width,
@@ -49,7 +53,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
         Column("running", [str(count.running) for count in of], right=True, keep=1),
         Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
-        Column("best", [text.score(trial.score if trial else None) for trial in best], right=True, keep=8),
+        Column("best", [text.score(score) for score in scores], right=True, keep=8),
         Column("in", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
     )
 
@@ -76,14 +80,15 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
 
 
 def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) -> Table:
-    """The front, cheapest first, with what each step up gains."""
+    """The front, cheapest first, with what each step up gains; where a lower score is better, that is below 0."""
     notes, gains = [], [""]
     for record in records:
         names = ["best"] * (record is records[-1]) + ["knee"] * (knee is not None and record.number == knee.number)
         notes.append(", ".join(names))
     for before, record in itertools.pairwise(records):
         assert before.score is not None and record.score is not None
-        gains.append(f"+{text.score(record.score - before.score)}")
+        gain = record.score - before.score
+        gains.append(f"{'+' if gain > 0 else ''}{text.score(gain)}")
     return fitted(
         width,
         Column("trial", [str(record.number) for record in records], right=True, keep=9),
