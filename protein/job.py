@@ -45,6 +45,12 @@ def trial_config(
     return result
 
 
+def max_seconds(config: Mapping[str, Any]) -> float | None:
+    """Returns what a trial of this config (see `trial_config`) may cost; None: no limit."""
+    limit: float | None = config.get("train", config)["max_seconds"]
+    return limit or None
+
+
 def usable_cores() -> int:
     """Returns the number of cores that this process may use, which a scheduler may have limited."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

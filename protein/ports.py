@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protein.types import (
+    REACHED_CAP,
     Artifact,
     Measurement,
     Observation,
@@ -144,6 +145,7 @@ class Job:
     directory: Path  # the trial's own folder: config, log, checkpoint
     max_seconds: float | None  # wall clock of the process, start-up and evaluation included
     max_memory_bytes: int | None  # resident
+    at_limit: str = REACHED_CAP  # the reason of a trial that spends all that its config allows it: which limit that is
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

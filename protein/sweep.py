@@ -18,11 +18,21 @@ from typing import Protocol, TypeVar
 from protein import provenance
 from protein.designer import why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
-from protein.job import runs_trainer, trial_config, trial_seed, usable_cores
+from protein.job import max_seconds, runs_trainer, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Progress, Store
 from protein.space import Space
-from protein.types import INTERRUPTED, STOPPED_EARLY, Observation, SweepRecord, Trial, TrialRecord, TrialState
+from protein.types import (
+    INTERRUPTED,
+    REACHED_BUDGET,
+    REACHED_CAP,
+    STOPPED_EARLY,
+    Observation,
+    SweepRecord,
+    Trial,
+    TrialRecord,
+    TrialState,
+)
 
 POLL_SECONDS = 0.25
 LEASE_SECONDS = 120.0
@@ -260,7 +270,8 @@ class _Loop:
         self._engine_seconds += suggest_seconds
         if suggestion is None:
             return False
-        cap = _smallest(self._settings.trial_cap_seconds(), remaining)
+        trial_cap = self._settings.trial_cap_seconds()
+        cap = _smallest(trial_cap, remaining)
         threads = max(1, usable_cores() // self._settings.workers)
         config = trial_config(
             self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap
@@ -311,6 +322,8 @@ class _Loop:
             directory=self._settings.directory / f"{trial.number:04d}",
             max_seconds=None if cap is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * cap,
             max_memory_bytes=self._settings.max_memory_bytes,
+            # The user's own config may hold a lower limit than either.
+            at_limit=REACHED_BUDGET if cap != trial_cap and max_seconds(config) == cap else REACHED_CAP,
         )
         try:
             self._backend.start(job)

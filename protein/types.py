@@ -35,8 +35,10 @@ INTERRUPTED = "interrupted"
 # What the reason of a FAILED trial begins with that met a mistake in how a user's training function is written: that
 # says nothing about its params, either. What the function raises by itself does.
 MISTAKE = "mistake in the training function"
-# What the reason of a PRUNED trial begins with that was stopped as hopeless; any other PRUNED one reached its cost cap.
+# What the reason of a PRUNED trial begins with that was stopped as hopeless; any other one reached a limit of cost:
 STOPPED_EARLY = "stopped early"
+REACHED_CAP = "stopped at its cost cap"
+REACHED_BUDGET = "stopped at the end of the sweep's budget"  # which had less left than the cap
 Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
 
 
@@ -231,8 +233,13 @@ class TrialRecord:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether it was stopped as hopeless; a PRUNED trial that was not reached its cost cap."""
+        """Whether it was stopped as hopeless; a PRUNED trial that was not reached a limit of cost."""
         return self.state is TrialState.PRUNED and self.reason.startswith(STOPPED_EARLY)
+
+    @property
+    def out_of_budget(self) -> bool:
+        """Whether that limit was what the sweep's budget had left, and not the cap of one trial."""
+        return self.state is TrialState.PRUNED and self.reason == REACHED_BUDGET
 
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artefact of a kind, if there is one."""

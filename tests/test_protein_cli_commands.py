@@ -147,6 +147,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
         "complete": 4,
         "pruned": 1,
         "stopped_early": 0,
+        "out_of_budget": 0,
         "failed": 1,
         "interrupted": 1,
     }

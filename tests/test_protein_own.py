@@ -188,6 +188,24 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
     assert result.best is None and {t.score for t in result.trials} == {1.0}
 
 
+def test_a_trial_that_is_cut_off_says_by_which_limit(store: str) -> None:
+    def greedy(params: dict[str, Any], report: Report) -> float:
+        for epoch in range(1, 1000):
+            report(epoch, 1.0, cost_seconds=epoch / 4.0)  # whatever it was given: the cost is a surprise each time
+        return 1.0
+
+    space = Space([Float("x", 0.0, 1.0)])
+    names = {}
+    for name, limits in {"cap": {"max_trial_cost": 4.0}, "budget": {"max_trial_cost": 99.0}, "both": {}}.items():
+        trials = (
+            Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", **limits).run(greedy).trials
+        )
+        names[name] = [(t.reason, t.cost_seconds) for t in trials]
+    assert names["cap"][0] == ("stopped at its cost cap", 4.0)
+    assert names["budget"] == [("stopped at the end of the sweep's budget", 10.0)]
+    assert names["both"][0] == ("stopped at its cost cap", 2.5)
+
+
 def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) -> None:
     def free(params: dict[str, Any], report: Report) -> float:
         return loss(**params)

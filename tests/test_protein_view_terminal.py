@@ -14,7 +14,7 @@ from viewing import failed, many, running, status, sweep_record, trial
 
 from protein import pareto
 from protein.errors import UsageError
-from protein.types import INTERRUPTED, STOPPED_EARLY, TrialState
+from protein.types import INTERRUPTED, REACHED_BUDGET, STOPPED_EARLY, TrialState
 from protein.view import data, plots, tables, terminal
 from protein.view.progress import progress
 
@@ -158,6 +158,7 @@ def test_data_is_json_and_complete() -> None:
         "complete": 10,
         "pruned": 1,
         "stopped_early": 0,
+        "out_of_budget": 0,
         "failed": 1,
         "interrupted": 1,
     }
@@ -180,8 +181,9 @@ def test_counts_keep_interrupted_apart_from_failed() -> None:
 def test_hopeless_trials_are_told_apart_from_capped_ones() -> None:
     hopeless = trial(0, 1.0, 1.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")
     capped = trial(1, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
-    assert data.counts([hopeless, capped]).ends() == ["1 stopped early", "1 at the cost cap"]
-    assert [tables.state(record) for record in (hopeless, capped)] == ["stopped early", "at its cap"]
+    poor = trial(2, 1.0, 1.0, state=TrialState.PRUNED, reason=REACHED_BUDGET)
+    assert data.counts([hopeless, capped, poor]).ends() == ["1 stopped early", "1 at the cost cap", "1 out of budget"]
+    assert [tables.state(t) for t in (hopeless, capped, poor)] == ["stopped early", "at its cap", "out of budget"]
     rows = shown(tables.trials([hopeless, capped], 200), 200)
     assert rows[1].rstrip().endswith("stopped early: last of 20")
     assert rows[2].rstrip().endswith(capped.origin)

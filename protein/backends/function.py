@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protein.backends.local import REACHED_CAP
 from protein.errors import ProteinError, UsageError
 from protein.ports import Finished, Job, Progress
 from protein.told import number
@@ -41,6 +40,7 @@ class Report:
     def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[Progress | Finished]") -> None:
         self.seed: int = job.config["seed"]
         self._cap_seconds: float | None = job.config["max_seconds"]
+        self._at_limit = job.at_limit
         self._trial, self._sign, self._events = job.trial, sign, events
         self._began = time.perf_counter()
         self._told_seconds: float | None = None
@@ -83,8 +83,8 @@ class Report:
         if self._stop_reason:
             raise Stop(self._stop_reason)
         if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
-            self.pruned = REACHED_CAP
-            raise Stop(REACHED_CAP)
+            self.pruned = self._at_limit
+            raise Stop(self._at_limit)
 
     def cost_seconds(self) -> float:
         """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""

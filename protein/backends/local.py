@@ -34,7 +34,6 @@ MAX_LOG_BYTES = 16 << 20  # what a trial prints beside its messages is kept up t
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
 PRELOAD = ("trainer.__main__", "trainer.run", "torch._dynamo")
-REACHED_CAP = "stopped at its cost cap"
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 
 
@@ -264,7 +263,7 @@ class _Process:
         # A result that came while the trial was being stopped is a result: no finished trial is lost.
         if final.get("event") == "result" and self.exitcode == 0 and score is not None:
             capped = final.get("stopped") == "max_seconds"
-            state, reason = (TrialState.PRUNED, REACHED_CAP) if capped else (TrialState.COMPLETE, "")
+            state, reason = (TrialState.PRUNED, self.job.at_limit) if capped else (TrialState.COMPLETE, "")
         elif self.pruned and final.get("event") != "failed":
             state, reason, score = TrialState.PRUNED, self.stop_reason or "", self.last_score
         else:

@@ -15,7 +15,8 @@ class Counts:
     running: int
     complete: int
     pruned: int
-    stopped_early: int  # of those; the others reached their cost cap
+    stopped_early: int  # of those
+    out_of_budget: int  # of those; the others reached their cost cap
     failed: int
     interrupted: int  # not among `failed`
 
@@ -28,7 +29,8 @@ class Counts:
         numbers = {
             "complete": self.complete,
             "stopped early": self.stopped_early,
-            "at the cost cap": self.pruned - self.stopped_early,
+            "at the cost cap": self.pruned - self.stopped_early - self.out_of_budget,
+            "out of budget": self.out_of_budget,
             "failed": self.failed,
             "interrupted": self.interrupted,
         }
@@ -43,6 +45,7 @@ def counts(trials: Sequence[TrialRecord]) -> Counts:
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
         stopped_early=sum(trial.stopped_early for trial in trials),
+        out_of_budget=sum(trial.out_of_budget for trial in trials),
         failed=of[TrialState.FAILED] - interrupted,
         interrupted=interrupted,
     )

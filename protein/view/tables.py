@@ -203,7 +203,7 @@ def state(record: TrialRecord) -> str:
     if record.state is TrialState.FAILED and record.reason == INTERRUPTED:
         return INTERRUPTED
     if record.state is TrialState.PRUNED:
-        return STOPPED_EARLY if record.stopped_early else "at its cap"
+        return STOPPED_EARLY if record.stopped_early else "out of budget" if record.out_of_budget else "at its cap"
     return str(record.state)
 
 

@@ -1,5 +1,6 @@
 """What every backend must do, whatever the trial's process does. See `protein.ports.Backend`."""
 
+import dataclasses
 import os
 import sys
 import time
@@ -104,9 +105,11 @@ def test_garbage_is_logged_and_the_result_still_counts(backend: Backend, tmp_pat
 
 
 def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Backend, tmp_path: Path) -> None:
-    _, finished = run(backend, job(tmp_path, behaviour="capped"))
-    outcome = finished[0].outcome
-    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, "stopped at its cost cap")
+    poor = dataclasses.replace(job(tmp_path, 1, behaviour="capped"), at_limit="no more to spend")
+    _, finished = run(backend, job(tmp_path, 0, behaviour="capped"), poor)
+    for number, reason in ((0, "stopped at its cost cap"), (1, "no more to spend")):
+        outcome = finished[number].outcome
+        assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, reason)
 
 
 def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path) -> None:
