@@ -1,4 +1,4 @@
-"""Linear algebra on one thread; databases: a fresh SQLite file, or one on a real PostgreSQL server of the session."""
+"""Linear algebra on one thread; what tests of commands need; databases: a fresh SQLite file, or one on a real server."""
 
 import itertools
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
+from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 
 from protein.ports import Store
 from storage import open_store

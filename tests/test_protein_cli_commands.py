@@ -1,66 +1,18 @@
-"""The commands on a real store: what they print, what their JSON holds, what they choose and what they refuse."""
+"""The commands on a real store: what they print, what their JSON holds and what they choose."""
 
-import contextlib
-import json
 import re
 import shlex
-import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import Run, sweep_command
 from viewing import STORED, fill_store, store_url, stored_layers
 
 import storage
 from protein.cli import main, stores, sweep
 from protein.cli.parse import parse
-from protein.cli.train import _Recorder
 from protein.config.resolve import load, make_space, start_params
 from trainer.config import RunConfig
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory, with the default store in it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PROTEIN_STORE", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def filled(folder: Path) -> Path:
-    """A working directory whose default store holds the sweep of `viewing.STORED`."""
-    (folder / "runs").mkdir()
-    fill_store("sqlite:///runs/protein.db")
-    return folder
-
-
-class Run:
-    """Runs a command in this process; keeps what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, line: str, code: int = 0) -> str:
-        assert main(shlex.split(line)) == code
-        printed = self._capsys.readouterr()
-        assert (printed.err == "") == (code == 0), printed.err
-        return printed.out
-
-    def error(self, line: str, code: int = 2) -> str:
-        """Returns the one line that a command ends with."""
-        assert main(shlex.split(line)) == code
-        printed = self._capsys.readouterr()
-        assert re.fullmatch(r"error: [^\n]+\n", printed.err), printed.err
-        return printed.err.removeprefix("error: ").rstrip("\n")
-
-    def json(self, line: str) -> Any:
-        return json.loads(self(line))
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(capsys)
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:
@@ -212,19 +164,6 @@ def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folde
     assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
 
 
-def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
-    for command in ("train", "sweep"):
-        assert re.fullmatch(
-            r"cannot make 'gym:CartPool-v1': .*Did you mean: `CartPole`\?",
-            run.error(f"{command} --env gym:CartPool-v1"),
-        )
-        assert run.error(f"{command} --env python:no_such:Env") == (
-            "cannot make 'python:no_such:Env': No module named 'no_such'"
-        )
-        assert "did you mean 'gym'" in run.error(f"{command} --env gmy:CartPole-v1")
-    assert list(folder.iterdir()) == []
-
-
 def test_the_store_may_be_named_by_the_environment(
     filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -246,143 +185,12 @@ def test_artefacts_of_two_stores_in_one_folder_stay_apart(folder: Path) -> None:
     assert server == folder / "runs" / "sweeps" / "pong"
 
 
-def test_a_store_that_cannot_be_read_is_one_line(folder: Path, run: Run) -> None:
-    missing = "there is no store runs/protein.db yet; run protein sweep first, or name another with --store"
-    for command in ("status", "pareto", "best", "show", "train --from pong"):
-        assert run.error(command) == missing
-    assert not (folder / "runs").exists()
-    (folder / "text.db").write_text("not a database, but long enough to be taken for one" * 20)
-    assert "text.db: not a SQLite database" in run.error("status --store text.db")
-    assert "'mysql' is not supported" in run.error("status --store mysql://host/x")
-    assert "cannot be made" in run.error("sweep --env pong --max-cost 1m --store /proc/none/x.db")
-
-
-def test_a_store_of_a_newer_version_is_refused_and_left_alone(filled: Path, run: Run) -> None:
-    with contextlib.closing(sqlite3.connect("runs/protein.db")) as database, database:
-        database.execute("UPDATE protein_schema SET version_num = '9999'")
-    for command in ("status", "sweep --env pong --max-cost 1m"):
-        message = run.error(command)
-        assert message.startswith(
-            "store runs/protein.db has schema 9999, and this version of protein knows schemas up to "
-        )
-        assert "upgrade with" in message
-
-
 def test_an_empty_store_says_how_to_start(folder: Path, run: Run) -> None:
     storage.open_store("sqlite:///runs/protein.db").close()
     hint = "start one with protein sweep --env NAME --max-cost 10m"
     assert hint in run("status")
     assert hint in run.error("best")
     assert run.json("status --json") == []
-
-
-def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
-    line = "/dev/full cannot be written (No space left on device); give another path or make room for it"
-    assert run.error("best --toml /dev/full") == line
-    assert run.error("pareto --png /dev/full") == line
-
-
-def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> None:
-    (filled / "taken").mkdir()
-    assert run.error("best --toml taken") == (
-        "taken cannot be written (Is a directory); give another path or make room for it"
-    )
-    assert run.error("pareto --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
-    assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
-    assert run.error("train --env pong --checkpoint /proc/none/x").startswith("/proc/none/x cannot be written (")
-    assert not (filled / "runs" / "train").exists()
-
-
-def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
-    seen: list[dict[str, Any]] = []
-    with _Recorder(Path("/dev/full"), seen.append) as recorder:
-        for steps in range(3):
-            recorder({"event": "measurement", "steps": steps})
-    assert [event["steps"] for event in seen] == [0, 1, 2]
-    assert recorder.error is not None and recorder.error.strerror == "No space left on device"
-
-
-SWEEP_MISTAKES = [
-    ("sweep", "no environment is named; give --env NAME; known: "),
-    ("sweep --env pung", "unknown environment 'pung'; did you mean 'pong'?"),
-    ("sweep --env pong --max-cost 10x", "--max-cost '10x' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
-    ("sweep --env pong --max-cost ''", "--max-cost '' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
-    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
-    (
-        "sweep --env pong --max-cost 0m",
-        "--max-cost '0m' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m",
-    ),
-    (
-        "sweep --env pong --max-cost 30s --max-trial-cost 1m",
-        "--max-cost 30s is smaller than one trial may cost, --max-trial-cost 1m; raise the budget or lower the cap",
-    ),
-    (
-        "sweep --env pong --train.minibatch-size 131072 --train.horizon 64 --env.num-envs 1024",
-        "train.minibatch_size (131072) is larger than the batch (1024 agents * horizon 64 = 65536): lower it or raise"
-        " env.num_envs or train.horizon",
-    ),
-    ("sweep --env pong --train.learning-rate -1", "train.learning_rate must be at least 0 and finite, got -1.0"),
-    ("sweep --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
-    ("train --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
-    ("train --env pong --trace .", "--trace . is a folder; give the path of a file"),
-    ("sweep --env pong --method bayes", "unknown method 'bayes'; known: "),
-    ("sweep --env pong --prior old", "there is no store runs/protein.db yet; run protein sweep first"),
-    ("sweep --env pong --workers 0", "--workers = 0 is below the limit of 1; use 1 or more"),
-    ("sweep --env pong --seed -1", "--seed = -1 is below the limit of 0; use 0 or more"),
-    (
-        "sweep --env pong --max-trial-memory lots",
-        "--max-trial-memory 'lots' is not a size; write it like 512MiB or 4GiB",
-    ),
-    (
-        "sweep --env pong --name ../x",
-        "--name '../x' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another",
-    ),
-    ("sweep --env pong --config none.toml", "none.toml: no such config file; check the path"),
-    ("train", "no environment is named; give --env NAME; known: "),
-    ("train --env pong --train.minibatch-size 131072", "train.minibatch_size (131072) is larger than the batch "),
-    (
-        "train --env pong --under 30s",
-        "--under 30s chooses among a sweep's trials; name the sweep with --from",
-    ),
-    ("eval", "eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end"),
-    ("eval --checkpoint x --episodes 0", "--episodes 0 is below the limit of 1; play at least one"),
-    ("eval --checkpoint x --seed -1", "--seed -1 is below the limit of 0; use 0 or more"),
-]
-
-
-@pytest.mark.parametrize(("line", "message"), SWEEP_MISTAKES)
-def test_a_mistake_is_one_line_and_makes_nothing(folder: Path, run: Run, line: str, message: str) -> None:
-    assert run.error(line).startswith(message)
-    assert list(folder.iterdir()) == []
-
-
-def test_train_from_a_sweep_refuses_what_contradicts_it(filled: Path, run: Run) -> None:
-    (filled / "own.toml").write_text("[train]\ngamma = 0.5\n")
-    assert run.error("train --from pong --config own.toml") == (
-        "--config own.toml would be overruled by --from pong, which brings a whole config; drop one of the two, or"
-        " override single values with their flags"
-    )
-    assert run.error("train --env go --from pong") == (
-        "--env go contradicts --from pong, a sweep of 'pong'; drop --env or name another sweep"
-    )
-    assert run.error("train --from pung") == "there is no sweep 'pung'; did you mean 'pong'?"
-    assert run.error("train --from pong --train.horizon 1").startswith("train.minibatch_size (1024) is larger than the")
-
-
-def sweep_command(filled: Path, more: str = "") -> str:
-    """The words that define the stored sweep."""
-    return f"sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 {more}"
-
-
-def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled: Path, run: Run) -> None:
-    message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.adam-eps 0.5"))
-    assert message == (
-        "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.adam_eps = 1e-05 (now 0.5);"
-        " choose another --name, or leave those as they were"
-    )
-    message = run.error(sweep_command(filled, "--max-cost 5m --train.learning-rate 0.003"))
-    assert re.match(r"sweep 'pong' exists with train.learning_rate = \S+ swept over .* log \(now 0.003\);", message)
-    assert run.json("status pong --json")["max_cost_seconds"] == 240.0
 
 
 def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path, run: Run) -> None:

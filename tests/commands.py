@@ -1,0 +1,61 @@
+"""For tests of the commands: a working directory, one with a filled store, and what runs a command in this process."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from viewing import fill_store
+
+from protein.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, with the default store in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    """A working directory whose default store holds the sweep of `viewing.STORED`."""
+    (folder / "runs").mkdir()
+    fill_store("sqlite:///runs/protein.db")
+    return folder
+
+
+class Run:
+    """Runs a command in this process; keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, line: str, code: int = 0) -> str:
+        assert main(shlex.split(line)) == code
+        printed = self._capsys.readouterr()
+        assert (printed.err == "") == (code == 0), printed.err
+        return printed.out
+
+    def error(self, line: str, code: int = 2) -> str:
+        """Returns the one line that a command ends with."""
+        assert main(shlex.split(line)) == code
+        printed = self._capsys.readouterr()
+        assert re.fullmatch(r"error: [^\n]+\n", printed.err), printed.err
+        return printed.err.removeprefix("error: ").rstrip("\n")
+
+    def json(self, line: str) -> Any:
+        return json.loads(self(line))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+def sweep_command(filled: Path, more: str = "") -> str:
+    """The words that define the stored sweep."""
+    return f"sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 {more}"
