@@ -1,4 +1,4 @@
-"""Linear algebra on one thread; what tests of commands need; databases: a fresh SQLite file, or one on a real server."""
+"""Linear algebra on one thread; what tests of commands need; databases: a fresh SQLite file, or one on a server."""
 
 import itertools
 import os
