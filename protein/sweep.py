@@ -224,7 +224,8 @@ class _Loop:
             return INTERRUPTED
         if not exhausted:
             assert self._full()
-            return f"the limit of {self._settings.max_trials} trials is reached"
+            limit = self._settings.max_trials
+            return f"the limit of {limit} trial{'' if limit == 1 else 's'} is reached"
         return why_nothing(
             Space.from_dict(self._sweep.spec.space),
             self._history(),

@@ -209,6 +209,11 @@ def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path
     assert (stored["max_cost_seconds"], stored["trials"]["complete"]) == (180.0, 4)
 
 
+def test_a_sweep_that_ends_says_why(filled: Path, run: Run) -> None:
+    text = run(sweep_command(filled, "--max-cost 10m --max-trials 7"))
+    assert "1 failed, 1 interrupted; 3m50s spent; the limit of 7 trials is reached\n" in text
+
+
 def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
     checks = {check["name"]: check["state"] for check in run.json("doctor --json")}
     assert {

@@ -262,7 +262,7 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     spec, trials = status.sweep.spec, status.trials
     of = data.counts(trials)
     counted = ", ".join(of.ends()) or "none finished"
-    ended = f"; {status.ended}" if status.ended else ""
+    ended = f"; {status.ended}" if status.ended and not status.stopping else ""  # of Ctrl-C the last line tells
     line = f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent{ended}"
     console.print(Text(line, style="bold"), soft_wrap=True)
     if status.elapsed_seconds > 0 and of.finished:
