@@ -4,11 +4,15 @@ Notation
     X        `n x p` inputs (model features, about [0, 1]);  y  `n` targets, about standardised
     l        `p` lengthscales, one for each parameter: the columns of a one-hot group share one
     s2, v    outputscale (variance of the process) and noise variance
-    r        sqrt(5) |x / l - x' / l|;  k(x, x') = s2 (1 + r + r^2 / 3) exp(-r) + b2 + w2 (x - 1/2).(x' - 1/2)
+    r        sqrt(5) |x / l - x' / l|
+    a(x)     exp(g h(x)), the process's amplitude: h is one column of x, centred, g its growth (0: the same everywhere)
+    k(x, x') = s2 a(x) a(x') (1 + r + r^2 / 3) exp(-r) + b2 + w2 (x - 1/2).(x' - 1/2)
     b2, w2   fixed variances of a bias and of linear weights: a Bayesian ridge regression beside the process, both
              inferred in one posterior (0 where none is wanted)
-    K = k(X, X) + v I = L L',  alpha = K^-1 y
-    theta    (log l by parameter, log s2, log v), independent normal priors, mode by L-BFGS with the exact gradient
+    u        variance that all observations of one run have in common, its luck (0: each is of a run of its own)
+    K = k(X, X) + u [same run] + v I = L L',  alpha = K^-1 y
+    theta    (log l by parameter, log s2, log v, log u where there is luck, g where there is growth), independent normal
+             priors, mode by L-BFGS with the exact gradient
 
 Everything is float64 on numpy and LAPACK. The kernel and its gradient are written out because evaluating them through
 an automatic-differentiation library took 4 to 12 times as long at the sizes that sweeps have (n = 15 to 200), and the
@@ -31,6 +35,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 
 Array = NDArray[np.float64]
+Runs = NDArray[np.intp]  # labels: which run each observation is of
 
 MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (cost grows with the cube)
 MAX_POINTS = 800  # the posterior conditions on at most this many
@@ -38,49 +43,87 @@ _MAX_ITERATIONS = 40
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_BOUNDS = (math.log(0.02), math.log(50.0))  # of lengthscales and outputscale
 _LOG_NOISE_BOUNDS = (math.log(1e-6), math.log(2.0))
+_GROWTH_BOUNDS = (-4.0, 4.0)
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the Cholesky factor exists
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """Normal priors (mean, standard deviation) of the log hyperparameters, and the fixed variances b2 and w2."""
+    """Normal priors (mean, standard deviation) of the hyperparameters, and the fixed variances b2 and w2.
+
+    Luck counts only where some runs were observed more than once.
+    """
 
     log_lengthscale: tuple[float, float]
     log_outputscale: tuple[float, float]
     log_noise: tuple[float, float]
+    log_luck: tuple[float, float] | None = None  # None: no luck
+    growth: tuple[float, float] | None = None  # None: the same amplitude everywhere
+    growth_column: int = 0  # of the inputs, along which the amplitude grows
     bias_variance: float = 0.0
     linear_variance: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """k(x, x') without noise and luck. `lengthscale` is `p`, one for each column."""
+
+    lengthscale: Array
+    outputscale: float
+    growth: float
+    growth_column: int
+    growth_center: float  # where the amplitude is 1
+    bias_variance: float
+    linear_variance: float
+
+    def __call__(self, x1: Array, x2: Array) -> Array:
+        """Returns the covariance of `n1 x p` and `n2 x p` inputs, `n1 x n2`."""
+        a, b = (x1 - 0.5) / self.lengthscale, (x2 - 0.5) / self.lengthscale
+        squared = np.sum(a * a, axis=1)[:, None] + np.sum(b * b, axis=1)[None, :] - 2.0 * (a @ b.T)
+        r = np.sqrt(5.0 * np.maximum(squared, 0.0))
+        k = self.outputscale * (1.0 + r + r * r / 3.0) * np.exp(-r)
+        if self.growth:
+            k *= np.outer(self.amplitude(x1), self.amplitude(x2))
+        if self.bias_variance or self.linear_variance:
+            k += self.bias_variance + self.linear_variance * ((x1 - 0.5) @ (x2 - 0.5).T)
+        return np.asarray(k)
+
+    def variance(self, x: Array) -> Array:
+        """Returns k(x, x) at `n x p` inputs, `n`."""
+        centred = x - 0.5
+        linear = self.linear_variance * np.einsum("ij,ij->i", centred, centred)
+        return np.asarray(self.outputscale * self.amplitude(x) ** 2 + self.bias_variance + linear)
+
+    def amplitude(self, x: Array) -> Array:
+        """Returns a(x) at `n x p` inputs, `n`."""
+        return np.asarray(np.exp(self.growth * (x[:, self.growth_column] - self.growth_center)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianProcess:
-    """A conditioned process. `lengthscale` is `p`, `chol` the lower factor L, `alpha` K^-1 y."""
+    """A conditioned process. `chol` is the lower factor L, `alpha` K^-1 y."""
 
     x: Array
     y: Array
-    lengthscale: Array
-    outputscale: float
+    runs: Runs
+    kernel: Kernel
     noise: float
-    bias_variance: float
-    linear_variance: float
+    luck: float
     chol: Array
     alpha: Array
     fallback: str = ""  # what went wrong in the fit and what was used instead; "" when nothing did
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Returns posterior mean and standard deviation, `m` each, of the noiseless process at `m x p` inputs."""
-        cross = self._covariance(x, self.x)
+        cross = self.kernel(x, self.x)
         mean = cross @ self.alpha
         v = solve_triangular(self.chol, cross.T, lower=True, check_finite=False)
-        centred = x - 0.5
-        prior = self.outputscale + self.bias_variance
-        prior = prior + self.linear_variance * np.einsum("ij,ij->i", centred, centred)
-        variance = prior - np.einsum("ij,ij->j", v, v)
+        variance = self.kernel.variance(x) - np.einsum("ij,ij->j", v, v)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
 
     def mean(self, x: Array) -> Array:
         """Returns the posterior mean alone, `m`, at `m x p` inputs: linear in the number of observations."""
-        return np.asarray(self._covariance(x, self.x) @ self.alpha)
+        return np.asarray(self.kernel(x, self.x) @ self.alpha)
 
     def log_density(self, given: int = 0) -> float:
         """Returns ln p of all observations but the first `given`, given those, at these hyperparameters."""
@@ -89,24 +132,21 @@ class GaussianProcess:
         return -0.5 * float(whitened @ whitened) - float(log_diagonal.sum()) - 0.5 * len(whitened) * _LOG_2PI
 
     def condition(self, x: Array, y: Array) -> "GaussianProcess":
-        """Returns the process conditioned on `m` further observations, hyperparameters unchanged."""
+        """Returns the process conditioned on `m` further observations of other runs, hyperparameters unchanged."""
         x_all, y_all = np.concatenate([self.x, x]), np.concatenate([self.y, y])
-        return _posterior(
-            x_all,
-            y_all,
-            self.lengthscale,
-            self.outputscale,
-            self.noise,
-            self.bias_variance,
-            self.linear_variance,
-            self.fallback,
-        )
-
-    def _covariance(self, x1: Array, x2: Array) -> Array:
-        return _kernel(x1, x2, self.lengthscale, self.outputscale, self.bias_variance, self.linear_variance)
+        runs = np.concatenate([self.runs, self.runs.max(initial=-1) + 1 + np.arange(len(x))])
+        return _posterior(x_all, y_all, runs, self.kernel, self.noise, self.luck, self.fallback)
 
 
-def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, max_points: int = MAX_POINTS) -> GaussianProcess:
+def fit(
+    x: Array,
+    y: Array,
+    groups: Sequence[int],
+    prior: Prior,
+    *,
+    runs: Runs | None = None,
+    max_points: int = MAX_POINTS,
+) -> GaussianProcess:
     """Returns the process at the mode of its hyperparameters' posterior.
 
     Above `MAX_FIT_POINTS` the mode is that of a subset, above `max_points` the posterior too (see `subset`). A fit that
@@ -117,14 +157,15 @@ def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, max_points: 
         y: `n`, finite, about standardised.
         groups: for each of the p columns the index of its lengthscale, counting up from 0.
         prior: of the hyperparameters.
+        runs: `n`; None: each observation is of a run of its own.
         max_points: that the posterior conditions on; a prediction's cost grows with its square.
     """
     keep = subset(y, max_points)
-    x, y = x[keep], y[keep]
+    x, y, runs = x[keep], y[keep], (np.arange(len(y)) if runs is None else runs)[keep]
     columns = np.asarray(groups)
     num_groups = int(columns.max()) + 1
     fit_keep = subset(y, MAX_FIT_POINTS)
-    objective = _Objective(x[fit_keep], y[fit_keep], columns, num_groups, prior)
+    objective = _Objective(x[fit_keep], y[fit_keep], columns, num_groups, prior, runs[fit_keep])
     start = objective.prior_mean
     theta, fallback = start, ""
     try:
@@ -133,7 +174,7 @@ def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, max_points: 
             start,
             jac=True,
             method="L-BFGS-B",
-            bounds=[_LOG_BOUNDS] * (num_groups + 1) + [_LOG_NOISE_BOUNDS],
+            bounds=objective.bounds,
             options={"maxiter": _MAX_ITERATIONS, "ftol": 1e-6, "gtol": 1e-3},
         )
         if math.isfinite(result.fun) and np.isfinite(result.x).all():
@@ -142,17 +183,17 @@ def fit(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, max_points: 
             fallback = "hyperparameters at their prior mode, the fit gave no finite optimum"
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         fallback = f"hyperparameters at their prior mode, the fit failed ({type(error).__name__})"
-    log_l, log_s2, log_v = theta[:-2], float(theta[-2]), float(theta[-1])
-    return _posterior(
-        x,
-        y,
-        np.exp(log_l)[columns],
-        math.exp(log_s2),
-        math.exp(log_v),
-        prior.bias_variance,
-        prior.linear_variance,
-        fallback,
+    log_l, s2, v, u, growth = objective.read(theta)
+    kernel = Kernel(
+        lengthscale=np.exp(log_l)[columns],
+        outputscale=s2,
+        growth=growth,
+        growth_column=prior.growth_column,
+        growth_center=objective.growth_center,
+        bias_variance=prior.bias_variance,
+        linear_variance=prior.linear_variance,
     )
+    return _posterior(x, y, runs, kernel, v, u, fallback)
 
 
 def subset(y: Array, size: int) -> NDArray[np.intp]:
@@ -180,15 +221,26 @@ def _thread_controller() -> threadpoolctl.ThreadpoolController:
 class _Objective:
     """Minus the log posterior of theta, up to a constant, and its gradient."""
 
-    def __init__(self, x: Array, y: Array, columns: NDArray[np.intp], num_groups: int, prior: Prior) -> None:
+    def __init__(
+        self, x: Array, y: Array, columns: NDArray[np.intp], num_groups: int, prior: Prior, runs: Runs | None = None
+    ) -> None:
         n = len(x)
         self.n, self.y, self.num_groups = n, y, num_groups
-        self.prior_mean = np.array(
-            [prior.log_lengthscale[0]] * num_groups + [prior.log_outputscale[0], prior.log_noise[0]]
-        )
-        self.prior_sd = np.array(
-            [prior.log_lengthscale[1]] * num_groups + [prior.log_outputscale[1], prior.log_noise[1]]
-        )
+        priors = [prior.log_lengthscale] * num_groups + [prior.log_outputscale, prior.log_noise]
+        self.bounds = [_LOG_BOUNDS] * (num_groups + 1) + [_LOG_NOISE_BOUNDS]
+        self.same_run: Array | None = None
+        if prior.log_luck is not None and runs is not None and len(np.unique(runs)) < n:
+            priors.append(prior.log_luck)
+            self.bounds.append(_LOG_NOISE_BOUNDS)
+            self.same_run = (runs[:, None] == runs[None, :]).astype(np.float64)
+        self.heights: Array | None = None  # h(x) + h(x')
+        self.growth_center = float(np.mean(x[:, prior.growth_column]))
+        if prior.growth is not None:
+            priors.append(prior.growth)
+            self.bounds.append(_GROWTH_BOUNDS)
+            height = x[:, prior.growth_column] - self.growth_center
+            self.heights = height[:, None] + height[None, :]
+        self.prior_mean, self.prior_sd = np.array(priors).T
         squared = (x[:, None, :] - x[None, :, :]) ** 2
         by_group = np.zeros((n, n, num_groups))
         for column, group in enumerate(columns):
@@ -198,15 +250,23 @@ class _Objective:
         centred = x - 0.5
         self.fixed = prior.bias_variance + prior.linear_variance * (centred @ centred.T)
 
+    def read(self, theta: Array) -> tuple[Array, float, float, float, float]:
+        """Returns log l, s2, v, u and g; those of the last two that there are not as 0."""
+        log_l, (log_s2, log_v, *rest) = theta[: self.num_groups], theta[self.num_groups :].tolist()
+        u = math.exp(rest.pop(0)) if self.same_run is not None else 0.0
+        return log_l, math.exp(log_s2), math.exp(log_v), u, rest[0] if self.heights is not None else 0.0
+
     def __call__(self, theta: Array) -> tuple[float, Array]:
         n, y = self.n, self.y
-        w = np.exp(-2.0 * theta[:-2])
-        s2, v = math.exp(theta[-2]), math.exp(theta[-1])
+        log_l, s2, v, u, growth = self.read(theta)
+        w = np.exp(-2.0 * log_l)
         r = np.sqrt(5.0 * (self.squared @ w)).reshape(n, n)
-        decay = s2 * np.exp(-r)
+        decay = s2 * np.exp(-r if self.heights is None else growth * self.heights - r)
         matern = decay * (1.0 + r + r * r / 3.0)
         k = matern + self.fixed
         k.flat[:: n + 1] += v
+        if self.same_run is not None:
+            k += u * self.same_run
         chol, info = lapack.dpotrf(k, lower=1)
         if info != 0:
             return 1e10, np.zeros_like(theta)  # not positive definite: the line search steps back
@@ -215,37 +275,24 @@ class _Objective:
         inverse = np.where(self.lower, inverse, inverse.T)
         # d(-log p)/dK = (K^-1 - alpha alpha') / 2 (equation 5.9); d matern / d log l_g = decay (1 + r) / 3 * 5 D_g w_g
         slope = 0.5 * (inverse - np.outer(alpha, alpha))
-        gradient = np.empty_like(theta)
-        gradient[:-2] = ((slope * decay * (1.0 + r)).ravel() @ self.squared) * w * (5.0 / 3.0)
-        gradient[-2] = np.sum(slope * matern)
-        gradient[-1] = v * np.trace(slope)
+        by_matern = slope * matern
+        rest = [np.sum(by_matern), v * np.trace(slope)]
+        if self.same_run is not None:
+            rest.append(u * np.sum(slope * self.same_run))
+        if self.heights is not None:
+            rest.append(np.sum(by_matern * self.heights))
+        gradient = np.append(((slope * decay * (1.0 + r)).ravel() @ self.squared) * w * (5.0 / 3.0), rest)
         pull = (theta - self.prior_mean) / self.prior_sd
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(chol)).sum()) + 0.5 * float(pull @ pull)
         return value, gradient + pull / self.prior_sd
 
 
-def _kernel(x1: Array, x2: Array, lengthscale: Array, outputscale: float, bias: float, linear: float) -> Array:
-    """k(x1, x2), `n1 x n2`, without noise."""
-    a, b = (x1 - 0.5) / lengthscale, (x2 - 0.5) / lengthscale
-    squared = np.sum(a * a, axis=1)[:, None] + np.sum(b * b, axis=1)[None, :] - 2.0 * (a @ b.T)
-    r = np.sqrt(5.0 * np.maximum(squared, 0.0))
-    k = outputscale * (1.0 + r + r * r / 3.0) * np.exp(-r)
-    if bias or linear:
-        k += bias + linear * ((x1 - 0.5) @ (x2 - 0.5).T)
-    return np.asarray(k)
-
-
 def _posterior(
-    x: Array,
-    y: Array,
-    lengthscale: Array,
-    outputscale: float,
-    noise: float,
-    bias: float,
-    linear: float,
-    fallback: str,
+    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, luck: float, fallback: str
 ) -> GaussianProcess:
-    k = _kernel(x, x, lengthscale, outputscale, bias, linear)
+    k = kernel(x, x)
+    if luck:
+        k += luck * (runs[:, None] == runs[None, :])
     diagonal = float(np.mean(np.diag(k)))
     for jitter in _JITTERS:
         full = k.copy()
@@ -259,14 +306,5 @@ def _posterior(
         fallback = fallback or "points treated as unrelated, their covariance could not be factorised"
     alpha, _ = lapack.dpotrs(chol, y, lower=1)
     return GaussianProcess(
-        x=x,
-        y=y,
-        lengthscale=lengthscale,
-        outputscale=outputscale,
-        noise=noise,
-        bias_variance=bias,
-        linear_variance=linear,
-        chol=chol,
-        alpha=alpha,
-        fallback=fallback,
+        x=x, y=y, runs=runs, kernel=kernel, noise=noise, luck=luck, chol=chol, alpha=alpha, fallback=fallback
     )

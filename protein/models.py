@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from protein.gp import Array, GaussianProcess, Prior, fit, subset
+from protein.gp import Array, GaussianProcess, Prior, Runs, fit, subset
 from protein.pareto import MIN_COST_SECONDS
 from protein.space import Space
 from protein.types import Z80, Estimate
@@ -115,7 +115,8 @@ class ScoreModel:
     """A Gaussian process over z, around a prior mean that rises by `trend` over the range of the cost parameter.
 
     More steps help in nearly every training; while cheap trials are flat or noise, that is all there is to go by. The
-    process bends the line to the data.
+    process bends the line to the data. So with its amplitude, which may grow with the cost parameter: what the other
+    parameters do shows less in short runs, and nothing of it before learning takes off.
     """
 
     space: Space
@@ -135,7 +136,10 @@ class ScoreModel:
         *,
         trend: float = 0.0,
         log_noise: tuple[float, float] = (math.log(1e-3), 1.5),
+        log_luck: tuple[float, float] | None = None,
+        growth: tuple[float, float] | None = None,
         unfinished: Array | None = None,
+        runs: Runs | None = None,
         scale: ScoreScale | None = None,
         former: FormerTrials | None = None,
     ) -> "ScoreModel":
@@ -147,7 +151,10 @@ class ScoreModel:
             scores: `n`.
             trend: slope of the prior mean of z over the cost parameter's range.
             log_noise: prior (mean, sd) of the log noise variance.
+            log_luck: that of the variance that scores of one run have in common.
+            growth: that of the log amplitude's rise over the cost parameter's range; None: it does not rise.
             unfinished: `n`, the share of each run that was still to come when it was scored; None: all were finished.
+            runs: `n`, which run each score is of; None: each is of its own.
             scale: between scores and z; None: that of these scores.
             former: a former sweep's z.
         """
@@ -156,6 +163,9 @@ class ScoreModel:
             log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), _LENGTHSCALE_SD),
             log_outputscale=(0.0, 0.7),
             log_noise=log_noise,
+            log_luck=log_luck,
+            growth=growth if space.cost_index is not None else None,
+            growth_column=0 if space.cost_index is None else space.feature_groups().index(space.cost_index),
         )
         features, groups = space.features(x_unit), list(space.feature_groups())
         if unfinished is not None and bool(np.any(unfinished > 0.0)):
@@ -163,11 +173,11 @@ class ScoreModel:
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
         z = scale.to_z(scores)
-        process, leans = fit(features, z - trend * (coordinate - center), groups, prior), False
+        process, leans = fit(features, z - trend * (coordinate - center), groups, prior, runs=runs), False
         if former is not None:
             former = former.some(len(x_unit))
             z_former = _aligned(former, x_unit, z) - trend * (_cost_coordinate(space, former.x_unit) - center)
-            process, leans = _lean(process, space, features, groups, prior, former.x_unit, z_former)
+            process, leans = _lean(process, space, features, groups, prior, former.x_unit, z_former, runs)
         known_range = float(np.min(scores)), float(np.max(scores))
         return cls(space, scale, process, trend, center, known_range, leans)
 
@@ -175,6 +185,11 @@ class ScoreModel:
         """Returns mu and sd of z without noise, `m` each, of runs to their end."""
         mean, sd = self.process.predict(_inputs(self.space, x_unit, self.process))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
+
+    @property
+    def noise(self) -> float:
+        """Variance of one run's z around the true one: its luck and that of its last evaluation."""
+        return self.process.luck + self.process.noise
 
     def estimates(self, x_unit: Array, *, measured: bool) -> list[Estimate]:
         """Returns for each of `m` points the score of a run to its end: the true one, or as it would be `measured`.
@@ -188,7 +203,7 @@ class ScoreModel:
         mean, sd = self.predict(x_unit)
         if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
             raise ArithmeticError("the posterior is not finite")
-        spread = Z80 * np.sqrt(sd**2 + (self.process.noise if measured else 0.0))
+        spread = Z80 * np.sqrt(sd**2 + (self.noise if measured else 0.0))
         lowest, highest = self.known_range
         reach = highest - lowest
 
@@ -310,13 +325,16 @@ def _lean(
     prior: Prior,
     x_former: Array,
     y_former: Array,
+    runs: Runs | None = None,
 ) -> tuple[GaussianProcess, bool]:
     """Returns the process fitted to former and own points together, if the own ones are likelier under it than under
     `own`, which was fitted to them alone, `n x p`; and whether it is."""
     if len(own.y) < len(features):  # too many to see them all: they need no help
         return own, False
     x, groups = _together(space, features, groups, prior, x_former)
-    joint = fit(x, np.concatenate([y_former, own.y]), groups, prior)
+    if runs is not None:
+        runs = np.concatenate([np.arange(len(y_former)), len(y_former) + runs])
+    joint = fit(x, np.concatenate([y_former, own.y]), groups, prior, runs=runs)
     leans = joint.log_density(len(x_former)) >= own.log_density()
     return (joint, True) if leans else (own, False)
 

@@ -36,6 +36,7 @@ class Designer(Protocol):
         remaining_seconds: float | None,
         max_trial_seconds: float | None,
         seed: int,
+        remaining_trials: int | None = None,
     ) -> Suggestion | None:
         """Returns the next trial, or None when nothing worth starting fits in `remaining_seconds`.
 
@@ -47,6 +48,7 @@ class Designer(Protocol):
             remaining_seconds: the budget left after what running trials are expected to spend; None: no budget.
             max_trial_seconds: the cap on one trial's cost; None: no cap.
             seed: the only source of randomness.
+            remaining_trials: how many may still be started, this one included; None: as many as the budget allows.
         """
         ...
 

@@ -266,6 +266,7 @@ class _Loop:
             remaining_seconds=remaining,
             max_trial_seconds=self._settings.trial_cap_seconds(),
             seed=suggest_seed,
+            remaining_trials=None if (limit := self._settings.max_trials) is None else limit - number,
         )
         suggest_seconds = time.monotonic() - began
         self._engine_seconds += suggest_seconds

@@ -15,7 +15,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
-from engine.cells import NUM_TRACE, TRACE_SHARES, Run, figures, incumbents, play, prefix, run_cell
+from engine.cells import TRACE_SHARES, Run, figures, incumbents, play, prefix, run_cell
 from engine.methods import PEERS, Peer, make_method
 from engine.protocol import Watch
 from engine.reference import Reference
@@ -65,7 +65,7 @@ class _Line:
 class _Fixed(Peer):
     """Asks for the same config again and again; stops each run at its second point."""
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         return {"x": 4.0}
 
     def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
@@ -113,7 +113,7 @@ class TestFigures:
         # The staircase of (truth, ln cost): .95 at cost 1 holds up to ln cost 3.
         assert row["volume"] == pytest.approx(0.95 * 3.0 / 2.0, abs=1e-4)
         assert (row["to90"], row["to95"]) == (None, None)
-        assert len(row["trace"]) == len(row["front"]) == NUM_TRACE
+        assert len(row["trace"]) == len(row["front"]) == len(TRACE_SHARES)
         assert row["trace"][-1] == 500
         at = int(np.searchsorted(TRACE_SHARES * total, end[2]))
         assert row["trace"][at - 1 : at + 1] == [200, 800]
@@ -179,7 +179,7 @@ class TestEveryPeer:
         rng = np.random.default_rng(0)
         history = [task.run(p, seed=0) for p in task.space.from_unit_many(task.space.sample(12, rng))]
         for name in ("logei", "qlognehvi"):
-            params = botorch_peers.BotorchPeer(name, task.space, task.start, 0).ask(history, 1.0)
+            params = botorch_peers.BotorchPeer(name, task.space, task.start, 0).ask(history, 1.0, 9)
             assert params is not None
             task.space.validate(params)
             assert params not in [o.params for o in history]

@@ -66,7 +66,7 @@ class BotorchPeer(Peer):
         x = space.canonical(qmc.Sobol(space.num_dims, rng=np.random.default_rng([seed, 1])).random(256))
         self._design = space.from_unit_many(x[space.valid(x)])
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         if not history:
             return self._start
         scores = [o.score for o in history if o.score is not None]

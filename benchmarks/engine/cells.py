@@ -5,7 +5,7 @@ Notation
     truth        true score of what was run, at the steps that it reached, normalised: 0 the median random config, 1 the
                  best known; below 0 counts as 0
     incumbent    the trial that the method would recommend at that moment: the one that measured best among all that
-                 gave a score, or the method's own recommendation where it has one (asked `NUM_TRACE` times in a run)
+                 gave a score, or the method's own recommendation where it has one
 
 Figures
     best         truth of the incumbent at the end
@@ -37,8 +37,7 @@ from protein.types import Measurement, Observation, Params, TrialState
 
 Array = NDArray[np.float64]
 
-NUM_TRACE = 40
-TRACE_SHARES = np.geomspace(0.01, 1.0, NUM_TRACE)
+TRACE_SHARES = np.geomspace(0.01, 1.0, 40)
 _ROUNDING = 1e-9  # of sums of costs
 _references: dict[tuple[str, int], Reference] = {}
 
@@ -83,10 +82,10 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
 
 def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: int) -> Run:
     """Runs a method on a task until its budget, its trials or its ideas are at an end."""
-    run, spent, asked_at = Run(), 0.0, -1
+    run, spent = Run(), 0.0
     while len(run.history) < cap:
         began = time.perf_counter()
-        params = method.ask(run.history, total_seconds - spent)
+        params = method.ask(run.history, total_seconds - spent, cap - len(run.history))
         thinking = time.perf_counter() - began
         if params is None:
             break
@@ -103,12 +102,7 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
         run.history.append(observation)
         run.think_seconds.append(thinking)
         method.tell(observation)
-        advice = run.advice[-1] if run.advice else None
-        if method.recommends and (step := int(NUM_TRACE * spent / total_seconds)) > asked_at:
-            advice, asked_at = method.recommend(run.history), step
-        run.advice.append(advice)
-    if method.recommends and run.history:
-        run.advice[-1] = method.recommend(run.history)
+        run.advice.append(method.recommend(run.history) if method.recommends else None)
     return run
 
 

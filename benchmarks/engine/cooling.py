@@ -46,7 +46,7 @@ class Cooling(Peer):
         self._listed = all_points(space)
         self._total_seconds = 0.0
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         if not history:
             self._total_seconds = remaining_seconds
             return self._start

@@ -78,7 +78,7 @@ def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: floa
 
 
 def _curves(cells: Sequence[dict[str, Any]], method: str, name: str) -> tuple[NDArray[np.float64], ...]:
-    """Mean and band of one method, `NUM_TRACE` each."""
+    """Mean and band of one method, one figure for each of `TRACE_SHARES`."""
     own = [row for row in cells if row["method"] == method]
     families = sorted({row["family"] for row in own})
     sizes = {family: sum(row["family"] == family for row in own) for family in families}

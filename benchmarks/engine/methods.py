@@ -40,7 +40,7 @@ class Method(Protocol):
         """Whether it has a recommendation of its own; the others' is the config that measured best."""
         ...
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         """Returns the next params; None ends the run."""
         ...
 
@@ -106,10 +106,15 @@ class _Engine(Peer):
         self._history: list[Observation] = []
         self._remaining_seconds = 0.0
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         self._history, self._remaining_seconds = history, remaining_seconds
         suggestion = self._designer.suggest(
-            history, [], remaining_seconds=remaining_seconds, max_trial_seconds=None, seed=self._trial_seed()
+            history,
+            [],
+            remaining_seconds=remaining_seconds,
+            max_trial_seconds=None,
+            seed=self._trial_seed(),
+            remaining_trials=remaining_trials,
         )
         return None if suggestion is None else suggestion.params
 
@@ -141,5 +146,5 @@ class _Listed(Peer):
             x = space.sample(512, rng)
         self._points = [start, *space.from_unit_many(x)]
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         return self._points[len(history)] if len(history) < len(self._points) else None

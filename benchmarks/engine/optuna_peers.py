@@ -60,7 +60,7 @@ class OptunaPeer(Peer):
         self._start: Params | None = start
         self._enqueue(start)
 
-    def ask(self, history: list[Observation], remaining_seconds: float) -> Params | None:
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for refused in range(_MAX_REFUSED + 1):

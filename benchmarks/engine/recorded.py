@@ -102,7 +102,7 @@ class Surrogate:
         """
         x = features(self.space, u)[0]
         z = float(self.final_z(u)[0]) if z is None else z
-        far = np.sum(((self.x - x) / (_WIDTHS[0] * self.score.lengthscale)) ** 2, axis=1)
+        far = np.sum(((self.x - x) / (_WIDTHS[0] * self.score.kernel.lengthscale)) ** 2, axis=1)
         far = far + ((self.z - z) / _WIDTHS[1]) ** 2
         known = np.isfinite(self.departures)
         weights = np.exp(-0.5 * (far - np.min(far)))[:, None] * known + 1e-12 * known

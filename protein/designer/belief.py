@@ -24,5 +24,8 @@ def score_model(space: Space, known: Known, recipe: Recipe, former: FormerTrials
         scale=ScoreScale.of(known.scores),
         trend=recipe.cost_trend,
         log_noise=recipe.log_noise,
+        log_luck=recipe.log_luck,
+        growth=recipe.growth,
+        runs=np.concatenate([np.arange(len(known.scores)), known.curve_runs]),
         former=former,
     )

@@ -25,12 +25,14 @@ _MAX_LOG_MARGIN = math.log(1.5)
 class Allowance:
     """What one trial may cost: `limit_seconds` (infinite without any limit), by `model` (None: no cost known yet).
 
-    `total_seconds` is the whole sweep's budget, spent and left.
+    `total_seconds` is the whole sweep's budget, spent and left; `slot_seconds` what is left of it for each of the
+    trials that may still be started, 0 where their number is not limited.
     """
 
     limit_seconds: float
     model: CostModel | None
     total_seconds: float
+    slot_seconds: float = 0.0
 
     @classmethod
     def of(
@@ -40,6 +42,7 @@ class Allowance:
         remaining_seconds: float | None,
         max_trial_seconds: float | None,
         former: FormerTrials | None = None,
+        remaining_trials: int | None = None,
     ) -> "Allowance":
         """Fits the cost model, where a cost is known; it leans on a former sweep's costs, where there are some."""
         limits = [limit for limit in (remaining_seconds, max_trial_seconds) if limit is not None]
@@ -48,7 +51,10 @@ class Allowance:
             total = _OPEN_BUDGET * known.spent_seconds
         else:
             total = known.spent_seconds + remaining_seconds
-        return cls(min(limits, default=math.inf), model, total)
+        slot = 0.0
+        if remaining_seconds is not None and remaining_trials is not None:
+            slot = remaining_seconds / max(remaining_trials, 1)
+        return cls(min(limits, default=math.inf), model, total, slot)
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""

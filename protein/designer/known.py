@@ -10,7 +10,8 @@ suggested again. So are trials that the space cannot read (it was changed since)
 A trial that was stopped early counts as one that asked for the steps it reached: that is what its score and its cost
 belong to. So do points of every trial's curve on the way. With a schedule over the run such a score is not what a run
 of so many steps would give, so each carries the share of its run that was still to come, `unfinished`, and the score
-model learns from the data whether that matters.
+model learns from the data whether that matters. It is told, too, which run they are of: the luck of a run's seed is in
+all of its curve.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.errors import SpaceError
-from protein.gp import Array
+from protein.gp import Array, Runs
 from protein.space import Space
 from protein.types import INTERRUPTED, Observation, Params, TrialState
 
@@ -40,7 +41,8 @@ class Known:
     unfinished: Array  # ... and the share of the run that they did not come to, 0 for those that ran to their end
     x_curve: Array  # points of those trials' curves, `k x d`: the params with the steps of the point ...
     curve_scores: Array  # ... their scores ...
-    curve_unfinished: Array  # ... and the share of the run that was still to come
+    curve_unfinished: Array  # ... the share of the run that was still to come ...
+    curve_runs: Runs  # ... and which of the trials that gave a score they are of
     x_tried: Array  # the scored and the failed ones
     ok: NDArray[np.bool_]  # which of those gave a score; one that was stopped before its first score did not fail
     x_running: Array
@@ -67,7 +69,9 @@ class Known:
         x_finished, x_tried = x_tried, x_tried[teaches]
         ok = np.array([_has_score(o) for o in finished], dtype=bool)[teaches]
         scored = [o for o in finished if _has_score(o)]
-        x_curve, curve_scores, curve_unfinished = _curve_points(space, scored, x_tried[ok], max_curve_points)
+        x_curve, curve_scores, curve_unfinished, curve_runs = _curve_points(
+            space, scored, x_tried[ok], max_curve_points
+        )
         return cls(
             x_scored=x_tried[ok],
             scores=np.array([_score(o) for o in scored]),
@@ -76,6 +80,7 @@ class Known:
             x_curve=x_curve,
             curve_scores=curve_scores,
             curve_unfinished=curve_unfinished,
+            curve_runs=curve_runs,
             x_tried=x_tried,
             ok=ok,
             x_running=x_running,
@@ -149,11 +154,12 @@ def _unfinished(space: Space, observation: Observation) -> float:
 
 def _curve_points(
     space: Space, trials: Sequence[Observation], x_unit: Array, max_points: int
-) -> tuple[Array, Array, Array]:
-    """Returns points of n trials' curves, of the dearest trials first: x `k x d`, scores and unfinished shares, `k`."""
+) -> tuple[Array, Array, Array, Runs]:
+    """Returns points of n trials' curves, of the dearest trials first: x `k x d`, scores, unfinished shares, and which
+    of the trials they are of, `k` each."""
     index = space.cost_index
     low = None if index is None else getattr(space.parameters[index], "low", None)
-    found: list[tuple[Array, float, float]] = []
+    found: list[tuple[Array, float, float, int]] = []
     for i in sorted(range(len(trials)), key=lambda i: (-trials[i].cost_seconds, i)):
         if index is None or low is None or len(found) >= max_points:
             break
@@ -167,12 +173,12 @@ def _curve_points(
             if point.steps >= low:
                 x = x_unit[i].copy()
                 x[index] = space.parameters[index].encode(np.array([point.steps]))[0]
-                found.append((x, point.score, 1.0 - point.steps / asked))
+                found.append((x, point.score, 1.0 - point.steps / asked, i))
     found = found[:max_points]
     if not found:
-        return np.empty((0, space.num_dims)), np.empty(0), np.empty(0)
-    x, scores, unfinished = (np.array(column) for column in zip(*found, strict=True))
-    return x, scores, unfinished
+        return np.empty((0, space.num_dims)), np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)
+    x, scores, unfinished, runs = (np.array(column) for column in zip(*found, strict=True))
+    return x, scores, unfinished, runs
 
 
 def _has_score(observation: Observation) -> bool:

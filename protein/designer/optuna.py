@@ -76,6 +76,7 @@ class OptunaDesigner:
         remaining_seconds: float | None,
         max_trial_seconds: float | None,
         seed: int,
+        remaining_trials: int | None = None,
     ) -> Suggestion | None:
         """See `protein.ports.Designer`; unlike our own engine's, the suggestions depend on the history's order."""
         with single_thread(), np.errstate(all="ignore"), _quiet(), self._one_torch_thread():

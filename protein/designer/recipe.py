@@ -23,10 +23,13 @@ class Recipe:
     )
     cost_exponent: float = COST_EXPONENT
     num_levels: int = NUM_LEVELS
-    price_floor: float = 0.03  # trials below this share of the whole budget are priced as if they cost it
-    front_floor: float = 0.5  # quantile of the known scores that stands for the front below the cheapest trial
+    price_floor: float = 0.03  # this share of the whole budget is added to the price of every trial, and ...
+    slot_price: float = 1.0  # ... where their number is limited, this share of what is left of the budget for each
+    front_floor: float = 0.35  # quantile of the known scores that stands for the front below the cheapest trial
     cost_trend: float = 1.0  # how much z is expected to rise over the cost parameter's range, before seeing data
+    growth: tuple[float, float] | None = (0.7, 0.7)  # prior (mean, sd) of how much the log amplitude of z rises over it
     log_noise: tuple[float, float] = (-4.6, 2.0)  # prior of the log noise variance of z: mean, standard deviation
+    log_luck: tuple[float, float] | None = (-7.0, 2.0)  # and of the variance that all points of a run have in common
     max_curve_points: int = 120  # points on the way that the score model learns from beside the final scores
     early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
     reevaluation_share: float = 0.1  # of the whole budget, at its end, where contenders may be run again; 0: never

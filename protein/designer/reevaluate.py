@@ -71,7 +71,7 @@ def reevaluation(
     score = score_model(space, Known.of(space, history, []), recipe)
     score = score.believe(known.x_running) if len(known.x_running) else score
     mean, sd = score.predict(x)
-    gain = expected_gain(mean, sd, score.process.noise)
+    gain = expected_gain(mean, sd, score.noise)
     busy = set(keys(known.x_running))
     free = [len(group) < MAX_RUNS and key not in busy for group, key in zip(groups, keys(x), strict=True)]
     may = np.array(free) & (gain >= recipe.reevaluation_gain) & allowance.fits(x)

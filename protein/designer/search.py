@@ -51,7 +51,9 @@ class Search:
         assert allowance.model is not None
         self._space, self._known, self._allowance, self._recipe, self._rng = space, known, allowance, recipe, rng
         self._start, self._listed, self._former = start, listed, former
-        price = recipe.price_floor * allowance.total_seconds
+        # A trial also takes one of those that are still allowed: where many seconds are left for few of them, dear ones
+        # are no worse than cheap ones.
+        price = recipe.price_floor * allowance.total_seconds + recipe.slot_price * allowance.slot_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
         self._score = score_model(space, known, recipe, None if former is None else former.scores)

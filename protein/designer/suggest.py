@@ -47,6 +47,7 @@ class RandomDesigner:
         remaining_seconds: float | None,
         max_trial_seconds: float | None,
         seed: int,
+        remaining_trials: int | None = None,
     ) -> Suggestion | None:
         """See `protein.ports.Designer`."""
         with single_thread(), np.errstate(all="ignore"):
@@ -121,6 +122,7 @@ class ProteinDesigner:
         remaining_seconds: float | None,
         max_trial_seconds: float | None,
         seed: int,
+        remaining_trials: int | None = None,
     ) -> Suggestion | None:
         """See `protein.ports.Designer`."""
         # Overflow in a far tail is expected and handled where it matters; a warning would be noise in the user's log.
@@ -132,7 +134,9 @@ class ProteinDesigner:
                 return Suggestion(params=self._start, origin=self._start_origin)
             rng = np.random.default_rng(seed)
             former_costs = None if self._former is None else self._former.costs
-            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds, former_costs)
+            allowance = Allowance.of(
+                self._space, known, remaining_seconds, max_trial_seconds, former_costs, remaining_trials
+            )
             position = known.num_trials - (self._start is not None)
             if position < self._num_initial:
                 return self._design(known, allowance, position, rng)
