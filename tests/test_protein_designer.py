@@ -41,13 +41,20 @@ def observed(params: Params, score: float) -> Observation:
     return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0)
 
 
-def suggest(history: list[Observation], running: tuple[Params, ...] = (), seed: int = 0, **kwargs: float) -> Suggestion:
+def suggest(
+    history: list[Observation],
+    running: tuple[Params, ...] = (),
+    seed: int = 0,
+    trials: int | None = None,
+    **kwargs: float,
+) -> Suggestion:
     suggestion = make_designer("protein", SPACE, START).suggest(
         history,
         running,
         remaining_seconds=kwargs.get("remaining"),
         max_trial_seconds=kwargs.get("cap"),
         seed=seed,
+        remaining_trials=trials,
     )
     assert suggestion is not None
     return suggestion
@@ -181,6 +188,19 @@ def test_running_trials_push_the_next_one_elsewhere() -> None:
     second = suggest(history, (first,)).params
     distance = np.abs(SPACE.to_unit(first) - SPACE.to_unit(second)).max()
     assert distance > 0.02
+
+
+def test_few_trials_for_a_large_budget_are_dearer_ones() -> None:
+    """With 2,000 s left, a trial more or less of 5 s costs nothing when only three may still be started."""
+    history = play(12)
+
+    def seconds(trials: int | None) -> float:
+        return sum(
+            math.log(observe(suggest(history, seed=seed, trials=trials, remaining=2000.0).params).cost_seconds)
+            for seed in range(6)
+        )
+
+    assert seconds(3) > seconds(400)
 
 
 def test_a_design_point_that_would_overrun_is_made_cheaper() -> None:

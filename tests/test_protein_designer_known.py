@@ -78,6 +78,8 @@ def test_curves_give_points_at_the_steps_reached_of_the_dearest_trials_first() -
     known = Known.of(SPACE, [cheap, dear], [], max_curve_points=10)
     assert known.curve_scores.tolist() == [6.0, 0.2], "None is no score, and below 1,000 steps is outside the space"
     assert known.curve_unfinished.tolist() == [0.5, 0.5]
+    assert known.costs.tolist() == [1.0, 50.0]
+    assert known.curve_runs.tolist() == [1, 0]
     reached = [SPACE.to_unit({"rate": 0.01, "steps": steps}) for steps in (200_000, 1_000)]
     np.testing.assert_allclose(known.x_curve, reached, atol=1e-9)
     assert Known.of(SPACE, [cheap, dear], [], max_curve_points=1).curve_scores.tolist() == [6.0]
