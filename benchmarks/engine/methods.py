@@ -10,6 +10,7 @@ its score or failure and its cost.
     ei-cooling, ei-cooling-cheap                        improvement per weakened second, see `engine.cooling`
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -75,7 +76,7 @@ def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
     """Returns an optimiser by name. Raises `ValueError` for an unknown one, `UsageError` for a setting of ours."""
     method, _, settings = name.partition(":")
     if method == "protein":
-        return _Engine(space, start, seed, variant(settings))
+        return Engine(space, start, seed, variant(settings))
     if method in ("random", "sobol"):
         return _Listed(method, space, start, seed)
     if method in _OPTUNA:
@@ -93,15 +94,17 @@ def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
     raise ValueError(f"unknown method {name!r}; known: protein, {', '.join(PEERS)}")
 
 
-class _Engine(Peer):
-    """This project's engine, asked one trial at a time."""
+class Engine(Peer):
+    """This project's engine, asked one trial at a time; it may lean on a former sweep's trials."""
 
     budget_free = False
     recommends = True
 
-    def __init__(self, space: Space, start: Params, seed: int, recipe: Recipe) -> None:
+    def __init__(
+        self, space: Space, start: Params, seed: int, recipe: Recipe, prior: Sequence[Observation] = ()
+    ) -> None:
         self._space = space
-        self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe)
+        self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe, prior=prior)
         self._seed = seed
         self._history: list[Observation] = []
         self._remaining_seconds = 0.0

@@ -1,6 +1,6 @@
 """Measures what a former sweep is worth as a prior, and what a misleading one costs.
 
-    python benchmarks/engine/warm.py --seeds 6
+    python benchmarks/engine/warm.py --seeds 6 --processes 2
 
 For each family and seed of the synthetic tasks, at 25 mean-random-trial costs and at most 120 trials:
 
@@ -10,7 +10,7 @@ For each family and seed of the synthetic tasks, at 25 mean-random-trial costs a
                differently; costs are 1.5 times as high, scores are in other units, the noise is other noise
     unrelated  with 40 trials of a sweep of the same family's problem of another seed: another optimum, other weights
 
-Figures as in `suite.py`: best, volume, area, from noiseless truth. Differences to cold are paired over (family, seed),
+Runs and figures are those of `engine.cells`. Differences to cold are paired over (family, seed),
 with 90 % bootstrap intervals. Each finished cell is kept in a JSON-lines file beside the result: stop and go on at any
 time.
 """
@@ -18,6 +18,7 @@ time.
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
@@ -30,13 +31,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine  # noqa: E402
 import numpy as np  # noqa: E402
-from engine.reference import Reference, search  # noqa: E402
+from engine.cells import Run, figures, play  # noqa: E402
+from engine.methods import Engine  # noqa: E402
+from engine.protocol import Task, Watch  # noqa: E402
+from engine.reference import search  # noqa: E402
 from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
 from engine.variants import variant  # noqa: E402
 
-from protein.designer import Recipe, make_designer  # noqa: E402
+from protein.designer import Recipe  # noqa: E402
 from protein.errors import UsageError  # noqa: E402
-from protein.space import Categorical  # noqa: E402
+from protein.space import Categorical, Space  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 KINDS = ("related", "unrelated")
@@ -51,15 +55,29 @@ UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
 
 @dataclasses.dataclass(frozen=True)
 class Relative:
-    """A task like `base`, seen through moved coordinates and other units."""
+    """A task like `base`, seen through moved coordinates and other units. Its runs have no curves to stop them by."""
 
     base: SyntheticTask
     delta: tuple[float, ...]
 
-    def run(self, params: Params, seed: int) -> Observation:
-        space = self.base.space
-        u = np.clip(space.to_unit(params) + np.array(self.delta), 0.0, 1.0)
-        found = self.base.run(space.snap(space.from_unit(u)), seed=seed)
+    @property
+    def name(self) -> str:
+        return f"relative of {self.base.name}"
+
+    @property
+    def family(self) -> str:
+        return self.base.family
+
+    @property
+    def space(self) -> Space:
+        return self.base.space
+
+    @property
+    def start(self) -> Params:
+        return self.base.start
+
+    def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
+        found = self.base.run(self._moved(params), seed=seed, repeat=repeat)
         return dataclasses.replace(
             found,
             params=params,
@@ -67,6 +85,14 @@ class Relative:
             cost_seconds=COST_FACTOR * found.cost_seconds,
             curve=(),
         )
+
+    def true_score(self, observation: Observation) -> float:
+        moved = dataclasses.replace(observation, params=self._moved(observation.params))
+        return UNITS[0] + UNITS[1] * self.base.true_score(moved)
+
+    def _moved(self, params: Params) -> Params:
+        u = np.clip(self.space.to_unit(params) + np.array(self.delta), 0.0, 1.0)
+        return self.space.snap(self.space.from_unit(u))
 
 
 def relative(task: SyntheticTask, seed: int) -> Relative:
@@ -77,71 +103,28 @@ def relative(task: SyntheticTask, seed: int) -> Relative:
     return Relative(task, tuple(delta.tolist()))
 
 
-def spend(
-    task: Any, base: SyntheticTask, seed: int, total: float, cap: int, prior: Sequence[Observation], recipe: Recipe
-) -> list[Observation]:
-    """Runs the engine on a task until its budget or the number of trials is spent."""
-    designer = make_designer("protein", base.space, base.start, seed=seed, prior=prior, recipe=recipe)
-    history: list[Observation] = []
-    spent = 0.0
-    while len(history) < cap:
-        draw = int(np.random.SeedSequence([seed, len(history)]).generate_state(1)[0])
-        suggestion = designer.suggest(history, [], remaining_seconds=total - spent, max_trial_seconds=None, seed=draw)
-        if suggestion is None:
-            break
-        observation = task.run(suggestion.params, seed=seed)
-        spent += observation.cost_seconds
-        if spent > total:
-            break
-        history.append(observation)
-    return history
-
-
-def figures(task: SyntheticTask, scale: Reference, history: Sequence[Observation], total: float) -> dict[str, float]:
-    """Returns best, volume and area of a run."""
-    scored = [o for o in history if o.score is not None]
-    if not scored:
-        return dict.fromkeys(METRICS, 0.0)
-    truth = scale.normalise(np.array([task.true_score(o) for o in scored]))
-    area, incumbent, measured, at = 0.0, 0.0, -np.inf, 0.0
-    values = iter(truth.tolist())
-    for observation in history:
-        area += incumbent * observation.cost_seconds
-        at += observation.cost_seconds
-        if observation.score is not None:
-            value = next(values)
-            if observation.score > measured:
-                measured, incumbent = observation.score, max(value, 0.0)
-    area = (area + incumbent * (total - at)) / total
-    best = float(truth[int(np.argmax([o.score for o in scored]))])
-    volume = scale.volume(truth, np.array([o.cost_seconds for o in scored]))
-    return {"best": round(best, 5), "volume": round(volume, 5), "area": round(area, 5), "trials": len(history)}
-
-
-def run_cell(family: str, seed: int, recipe: Recipe) -> dict[str, Any]:
+def run_cell(job: tuple[str, int, Recipe]) -> dict[str, Any]:
     """Runs cold, related and unrelated on one task."""
+    family, seed, recipe = job
     task = make_synthetic(family, seed)
     scale = search(task)
     total = BUDGET * scale.mean_cost
     near, far = relative(task, seed), make_synthetic(family, seed + 1000)
+
+    def spend(on: Task, seconds: float, cap: int, seed: int, prior: Sequence[Observation] = ()) -> Run:
+        engine = Engine(on.space, on.start, seed, recipe, prior)
+        return play(on, engine, total_seconds=seconds, cap=cap, seed=seed)
+
     priors: dict[str, list[Observation]] = {
         "cold": [],
-        "related": spend(near, task, seed + 500, COST_FACTOR * total, NUM_PRIOR, (), recipe),
-        "unrelated": spend(_Plain(far), far, seed + 500, total, NUM_PRIOR, (), recipe),
+        "related": spend(near, COST_FACTOR * total, NUM_PRIOR, seed + 500).history,
+        "unrelated": spend(far, total, NUM_PRIOR, seed + 500).history,
     }
     row: dict[str, Any] = {"family": family, "seed": seed}
     for name, prior in priors.items():
-        history = spend(_Plain(task), task, seed, total, TRIAL_CAP, prior, recipe)
-        row[name] = figures(task, scale, history, total)
+        found = figures(task, scale, spend(task, total, TRIAL_CAP, seed, prior), total)
+        row[name] = {key: found[key] for key in (*METRICS, "trials")}
     return row
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plain:
-    base: SyntheticTask
-
-    def run(self, params: Params, seed: int) -> Observation:
-        return self.base.run(params, seed=seed)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -184,6 +167,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--recipe", default="", help="changed settings of the engine, as in former_levels=(0.3,);...")
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
     arguments = parser.parse_args()
@@ -194,12 +178,13 @@ def main() -> None:
     cells = arguments.file.with_suffix(".jsonl")
     rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
     done = {(row["family"], row["seed"]) for row in rows}
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-        for family in arguments.families:
-            if (family, seed) not in done:
-                rows.append(run_cell(family, seed, recipe))
-                with cells.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    jobs = [(family, seed, recipe) for seed in seeds for family in arguments.families if (family, seed) not in done]
+    with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool, cells.open("a") as file:
+        for row in pool.imap_unordered(run_cell, jobs, chunksize=1):
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
     lines = summary(rows)
     print(machine.headline())
     print(
