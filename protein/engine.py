@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 
 from protein import signs
-from protein.designer import make_designer, why_nothing
+from protein.designer import limit_reached, make_designer, why_nothing
 from protein.errors import UsageError
 from protein.recommend import Contender, best, contenders
 from protein.space import Space
-from protein.told import number, shown
+from protein.told import most_trials, number, shown
 from protein.types import Measurement, Observation, Params, Suggestion, TrialState
 
 
@@ -36,6 +36,7 @@ class Protein:
         seed: int = 0,
         budget_seconds: float | None = None,
         max_trial_seconds: float | None = None,
+        max_trials: int | None = None,
         start: Params | None = None,
         direction: Literal["maximize", "minimize"] = "maximize",
         method: str = "protein",
@@ -49,6 +50,8 @@ class Protein:
             seed: the only source of randomness.
             budget_seconds: what all trials together may cost; None: no limit.
             max_trial_seconds: what one trial may cost; None: no limit.
+            max_trials: how many trials there may be, failed ones included; None: no limit. Where few share a large
+                budget, each may be dearer.
             start: the config that you have, tried first; None: none.
             direction: whether a higher score is better, or a lower one.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
@@ -58,8 +61,8 @@ class Protein:
                 the value of `start`.
 
         Raises:
-            UsageError: a budget that is not above 0, an unknown direction or method, a prior of no use, a value of
-                another kind than is asked for.
+            UsageError: a budget or a limit that is not above 0, an unknown direction or method, a prior of no use, a
+                value of another kind than is asked for.
             SpaceError: `start` or an observation is not a point of the space.
         """
         if not isinstance(space, Space):
@@ -77,6 +80,7 @@ class Protein:
         self._seed = seed
         self._budget_seconds = budget_seconds
         self._max_trial_seconds = max_trial_seconds
+        self._max_trials = most_trials(max_trials)
         self._sign = 1.0 if direction == "maximize" else -1.0
         self._designer = make_designer(
             method, space, start, seed=seed, prior=[self._inward(o) for o in _told(prior, "prior")]
@@ -99,8 +103,10 @@ class Protein:
 
     @property
     def ended(self) -> str:
-        """Why the last `suggest` returned None: "the budget is spent", "every config of the space was tried" or "no new
-        config is expected to fit ..."; "" where it suggested something. More may fit once what is pending is observed.
+        """Why the last `suggest` returned None, "" where it suggested something: "the budget is spent", "the limit of 50
+        trials is reached", "every config of the space was tried" or "no new config is expected to fit ...".
+
+        More may fit once what is pending is observed.
         """
         return self._ended
 
@@ -122,13 +128,17 @@ class Protein:
         return None if chosen is None else signs.contender(chosen, self._sign)
 
     def suggest(self) -> Suggestion | None:
-        """Returns the next config to try, or None when nothing worth starting fits the budget any more, or every config
-        of a small space was tried: `ended` says which.
+        """Returns the next config to try, or None when nothing worth starting fits the budget any more, no more trials
+        are allowed, or every config of a small space was tried: `ended` says which.
 
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
         to cost is set aside: for those without a prediction, what trials have cost so far on average.
         """
         position = len(self._observations) + len(self._pending)
+        left = None if self._max_trials is None else self._max_trials - position
+        if self._max_trials is not None and position >= self._max_trials:
+            self._ended = limit_reached(self._max_trials)
+            return None
         history = [dataclasses.replace(self._inward(told), number=i) for i, told in enumerate(self._observations)]
         running = [pending.params for pending in self._pending]
         remaining = self._remaining_seconds()
@@ -138,6 +148,7 @@ class Protein:
             remaining_seconds=remaining,
             max_trial_seconds=self._max_trial_seconds,
             seed=int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0]),
+            remaining_trials=left,
         )
         if suggestion is None:
             self._ended = why_nothing(

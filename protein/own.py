@@ -35,6 +35,7 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.told import most_trials
 from protein.types import (
     INTERRUPTED,
     Params,
@@ -124,16 +125,12 @@ class Sweep:
             raise UsageError(
                 f"name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
             )
-        if max_trials is not None and (
-            isinstance(max_trials, bool) or not isinstance(max_trials, int) or max_trials < 1
-        ):
-            raise UsageError(f"max_trials must be a whole number, 1 or more, or None for no limit, got {max_trials!r}")
         if start is not None:
             space.validate(start)
         self._space, self._start, self._seed, self._method = space, start, seed, method
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
-        self._max_trials = max_trials
+        self._max_trials = most_trials(max_trials)
         self._name, self._store, self._prior, self._quiet = str(name), store, prior, quiet
         self._direction = direction
 

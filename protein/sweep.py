@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from protein import provenance
-from protein.designer import why_nothing
+from protein.designer import limit_reached, why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
 from protein.job import max_seconds, runs_trainer, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
@@ -223,9 +223,8 @@ class _Loop:
         if self._stop.is_set():
             return INTERRUPTED
         if not exhausted:
-            assert self._full()
-            limit = self._settings.max_trials
-            return f"the limit of {limit} trial{'' if limit == 1 else 's'} is reached"
+            assert self._full() and self._settings.max_trials is not None
+            return limit_reached(self._settings.max_trials)
         return why_nothing(
             Space.from_dict(self._sweep.spec.space),
             self._history(),

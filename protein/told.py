@@ -19,6 +19,15 @@ def number(value: Any, what: str) -> float:
         raise UsageError(f"{what} must be a number, got {shown(value)}") from error
 
 
+def most_trials(value: Any) -> int | None:
+    """Returns a limit of the number of trials, or None for none. Raises `UsageError` for anything else."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"max_trials must be a whole number, 1 or more, or None for no limit, got {value!r}")
+    return value
+
+
 def shown(value: Any) -> str:
     """Returns the type and the beginning of a value, to end a message with."""
     return f"{type(value).__name__} {value!r:.80}"

@@ -170,6 +170,7 @@ def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
 
     for limits, ended in (
         ({"budget_seconds": 5.0}, "the budget is spent"),
+        ({"budget_seconds": 99.0, "max_trials": 1}, "the limit of 1 trial is reached"),
         ({"budget_seconds": 5.4}, "no new config is expected to fit what is left of the budget"),
         (
             {"budget_seconds": 99.0, "max_trial_seconds": 2.0},

@@ -46,12 +46,19 @@ class Record:
 def run(family: str, seed: int) -> list[Record]:
     """Runs the engine on one task."""
     task = make_synthetic(family, seed)
-    engine = Protein(task.space, seed=seed, budget_seconds=BUDGET * reference(task).mean_cost, start=task.start)
+    total = BUDGET * reference(task).mean_cost
+    engine = Protein(task.space, seed=seed, budget_seconds=total, max_trials=TRIAL_CAP, start=task.start)
     records: list[Record] = []
-    while len(records) < TRIAL_CAP and (suggestion := engine.suggest()) is not None:
+    while (suggestion := engine.suggest()) is not None:
         repeat = sum(o.params == suggestion.params for o in engine.observations)
         outcome = task.run(suggestion.params, seed=seed, repeat=repeat)
-        engine.observe(suggestion.params, cost_seconds=outcome.cost_seconds, score=outcome.score, failed=outcome.reason)
+        engine.observe(
+            suggestion.params,
+            cost_seconds=outcome.cost_seconds,
+            score=outcome.score,
+            curve=[(point.steps, point.elapsed_seconds, point.score) for point in outcome.curve],
+            failed=outcome.reason,
+        )
         records.append(
             Record(
                 state=outcome.state,

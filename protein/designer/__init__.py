@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from protein.designer.left import why_nothing
+from protein.designer.left import limit_reached, why_nothing
 from protein.designer.recipe import Recipe
 from protein.designer.suggest import ProteinDesigner, RandomDesigner
 from protein.errors import UsageError, nearest
@@ -18,7 +18,7 @@ from protein.types import Observation, Params
 if TYPE_CHECKING:
     from protein.designer.optuna import OptunaDesigner
 
-__all__ = ["METHODS", "ProteinDesigner", "RandomDesigner", "Recipe", "make_designer", "why_nothing"]
+__all__ = ["METHODS", "ProteinDesigner", "RandomDesigner", "Recipe", "limit_reached", "make_designer", "why_nothing"]
 
 _OPTUNA = "optuna:"
 METHODS = ("protein", "random", "optuna:tpe", "optuna:gp", "optuna:cmaes", "optuna:nsga2", "optuna:random")

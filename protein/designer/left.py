@@ -12,6 +12,11 @@ BUDGET_SPENT = "the budget is spent"
 SPACE_EXHAUSTED = "every config of the space was tried"
 
 
+def limit_reached(max_trials: int) -> str:
+    """Returns in a few words that no more trials are allowed."""
+    return f"the limit of {max_trials} trial{'' if max_trials == 1 else 's'} is reached"
+
+
 def why_nothing(
     space: Space,
     history: Sequence[Observation],
