@@ -103,8 +103,8 @@ class Protein:
 
     @property
     def ended(self) -> str:
-        """Why the last `suggest` returned None, "" where it suggested something: "the budget is spent", "the limit of 50
-        trials is reached", "every config of the space was tried" or "no new config is expected to fit ...".
+        """Why the last `suggest` returned None; "" where it suggested something. One of "the budget is spent", "the limit
+        of 50 trials is reached", "every config of the space was tried", "no new config is expected to fit ...".
 
         More may fit once what is pending is observed.
         """
