@@ -103,10 +103,10 @@ class Protein:
 
     @property
     def ended(self) -> str:
-        """Why the last `suggest` returned None; "" where it suggested something. One of "the budget is spent", "the limit
-        of 50 trials is reached", "every config of the space was tried", "no new config is expected to fit ...".
+        """Why the last `suggest` returned None; "" where it suggested something.
 
-        More may fit once what is pending is observed.
+        It is "the budget is spent", "the limit of 50 trials is reached", "every config of the space was tried" or "no
+        new config is expected to fit ...". More may fit once what is pending is observed.
         """
         return self._ended
 
