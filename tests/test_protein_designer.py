@@ -190,6 +190,14 @@ def test_running_trials_push_the_next_one_elsewhere() -> None:
     assert distance > 0.02
 
 
+def test_a_small_budget_does_not_end_within_the_initial_design() -> None:
+    history = play(5)
+    spent = sum(o.cost_seconds for o in history)
+    assert suggest(history, remaining=1.1 * spent).origin == "initial design 5 of 8"
+    assert suggest(history, remaining=0.9 * spent).origin.startswith(("improving", "extending", "cheap"))
+    assert suggest(history[:3], remaining=0.5 * spent).origin.startswith("initial design 3 of 8")
+
+
 def test_few_trials_for_a_large_budget_are_dearer_ones() -> None:
     """With 2,000 s left, a trial more or less of 5 s costs nothing when only three may still be started."""
     history = play(12)

@@ -138,7 +138,7 @@ class ProteinDesigner:
                 self._space, known, remaining_seconds, max_trial_seconds, former_costs, remaining_trials
             )
             position = known.num_trials - (self._start is not None)
-            if position < self._num_initial:
+            if position < self._num_initial and not self._is_small(known, allowance, remaining_seconds):
                 return self._design(known, allowance, position, rng)
             if not len(known.scores):
                 return self._look_for_a_score(known, allowance, rng)
@@ -177,6 +177,12 @@ class ProteinDesigner:
             return None
         with np.errstate(all="ignore"):
             return reason_to_stop(self._space, history, params, curve, seed=seed)
+
+    def _is_small(self, known: Known, allowance: Allowance, remaining_seconds: float | None) -> bool:
+        """Whether the budget is too small for the whole design: see `Recipe.initial_budget_share`."""
+        share = self._recipe.initial_budget_share * allowance.total_seconds
+        enough = len(known.scores) >= self._recipe.num_initial_least
+        return remaining_seconds is not None and enough and known.spent_seconds > share
 
     def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
         """The next point of the initial design; where it would overrun, the same point at a lower cost."""
