@@ -282,6 +282,7 @@ class TestWords:
 
     def test_settings_change_the_recipe(self) -> None:
         assert variant("") == variant(";") == Recipe()
+        assert variant("growth=None").growth is None and variant("growth=(1, 2)").growth == (1.0, 2.0)
         changed = variant("num_initial=2; refine_widths=(1, .5);early_stopping=False;price_floor=1")
         assert changed == dataclasses.replace(
             Recipe(), num_initial=2, refine_widths=(1.0, 0.5), early_stopping=False, price_floor=1.0

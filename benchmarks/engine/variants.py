@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import types
 import typing
 from typing import Any
 
@@ -34,6 +35,9 @@ def variant(settings: str) -> Recipe:
 
 def _as(kind: Any, value: Any) -> Any:
     """Returns a value as one of the kind that a setting is annotated with; raises `ValueError` where it is none."""
+    if isinstance(kind, types.UnionType):  # a setting or None
+        kinds = typing.get_args(kind)
+        return None if value is None else _as(kinds[0], value)
     if items := typing.get_args(kind):
         if not isinstance(value, tuple) or (Ellipsis not in items and len(value) != len(items)):
             raise ValueError("no tuple of that length")
