@@ -32,9 +32,9 @@ from protein.cli.recommended import recommendation
 from protein.config.units import parse_duration
 from protein.designer import make_designer
 from protein.errors import UsageError
-from protein.ports import Store
+from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.sweep import LoopSettings, run_sweep
 from protein.told import most_trials
 from protein.types import (
     INTERRUPTED,

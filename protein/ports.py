@@ -1,4 +1,4 @@
-"""The seams of the sweep: what the loop asks of a designer, a store and a backend.
+"""The seams of the sweep: what the loop asks of a designer, a store and a backend, and what it tells a listener.
 
 The loop knows only these protocols, so an algorithm never learns where a trial runs or where it is stored. Each
 protocol is a written contract; `tests/contracts/` holds every implementation to it.
@@ -192,4 +192,36 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Kills whatever still runs. Safe to call twice."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStatus:
+    """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
+
+    sweep: SweepRecord
+    trials: Sequence[TrialRecord]
+    elapsed_seconds: float  # wall clock since this process took the sweep up
+    engine_seconds: float  # of it, in suggest and store
+    stopping: bool
+    ended: str = ""  # why no more trials were started, in words; "" while some may be
+
+    @property
+    def spent_seconds(self) -> float:
+        return sum(trial.cost_seconds for trial in self.trials)
+
+
+class Listener(Protocol):
+    """What watches a sweep: a live view, or plain lines."""
+
+    def update(self, status: SweepStatus) -> None:
+        """Called after every poll, some times a second."""
+        ...
+
+    def started(self, trial: TrialRecord) -> None: ...
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None: ...
+
+    def log(self, line: str) -> None:
+        """Called with anything else that a person should know, as one line."""
         ...

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from protein import provenance
 from protein.designer import limit_reached, why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
 from protein.job import max_seconds, runs_trainer, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
-from protein.ports import Backend, Designer, Finished, Job, Progress, Store
+from protein.ports import Backend, Designer, Finished, Job, Listener, Progress, Store, SweepStatus
 from protein.space import Space
 from protein.types import (
     INTERRUPTED,
@@ -64,38 +64,6 @@ class LoopSettings:
         if self.max_trial_seconds is not None or self.max_cost_seconds is None:
             return self.max_trial_seconds
         return CAP_FRACTION * self.max_cost_seconds
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SweepStatus:
-    """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
-
-    sweep: SweepRecord
-    trials: Sequence[TrialRecord]
-    elapsed_seconds: float  # wall clock since this process took the sweep up
-    engine_seconds: float  # of it, in suggest and store
-    stopping: bool
-    ended: str = ""  # why no more trials were started, in words; "" while some may be
-
-    @property
-    def spent_seconds(self) -> float:
-        return sum(trial.cost_seconds for trial in self.trials)
-
-
-class Listener(Protocol):
-    """What watches a sweep: a live view, or plain lines."""
-
-    def update(self, status: SweepStatus) -> None:
-        """Called after every poll, some times a second."""
-        ...
-
-    def started(self, trial: TrialRecord) -> None: ...
-
-    def finished(self, trial: TrialRecord, status: SweepStatus) -> None: ...
-
-    def log(self, line: str) -> None:
-        """Called with anything else that a person should know, as one line."""
-        ...
 
 
 def run_sweep(

@@ -13,9 +13,9 @@ import storage
 from protein import provenance
 from protein.backends.local import LocalBackend
 from protein.designer import RandomDesigner, make_designer
-from protein.ports import Designer, Store
+from protein.ports import Designer, Store, SweepStatus
 from protein.space import Float, Space
-from protein.sweep import LoopSettings, SweepStatus, run_sweep
+from protein.sweep import LoopSettings, run_sweep
 from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialRecord
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too

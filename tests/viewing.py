@@ -8,7 +8,7 @@ from pathlib import Path
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
 from protein.owner import current_owner
-from protein.sweep import SweepStatus
+from protein.ports import SweepStatus
 from protein.types import (
     INTERRUPTED,
     Artifact,

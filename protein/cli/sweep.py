@@ -30,9 +30,9 @@ from protein.config.units import format_duration, parse_duration, parse_size
 from protein.designer import Recipe, make_designer
 from protein.errors import ConfigError, UsageError
 from protein.job import runs_trainer
-from protein.ports import Store
+from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import LoopSettings, SweepStatus, require_a_finished_trial, run_sweep
+from protein.sweep import LoopSettings, require_a_finished_trial, run_sweep
 from protein.types import SweepRecord, SweepSpec, TrialRecord
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto

@@ -3,7 +3,7 @@
 import dataclasses
 from datetime import datetime, timedelta
 
-from protein.sweep import SweepStatus
+from protein.ports import SweepStatus
 from protein.view import text
 
 MIN_SPENT_SECONDS = 1.0  # a rate over less is noise

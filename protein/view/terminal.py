@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from protein import pareto
-from protein.sweep import Listener, SweepStatus
+from protein.ports import Listener, SweepStatus
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view.progress import Progress, progress
