@@ -131,9 +131,9 @@ class Search:
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
         """Levels from the cheapest to the dearest cost that is known or could be chosen, and the front at them; when
-        closing a single one, which everything reaches."""
+        closing a single one: what is left, for a trial that takes longer is cut off."""
         if self._closing:
-            return np.array([math.inf]), np.max(self._known_mean, keepdims=True)
+            return np.log([self._allowance.limit_seconds]), np.max(self._known_mean, keepdims=True)
         mean, _ = self._cost.predict(x)
         low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
         high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
