@@ -87,7 +87,10 @@ class Float:
             resolved = margin > 10.0 ** (_SIGNIFICANT - 1 - _MAX_DECIMALS)
             decimals[resolved] = _SIGNIFICANT - 1 - np.floor(np.log10(margin[resolved]))
         value = np.clip(_round_decimals(value, decimals), self.low, self.high)
-        return np.where(x <= 0.0, self.low, np.where(x >= 1.0, self.high, value))
+        # A value so near an end that it has the end's coordinate is the end: what is decoded has to encode to itself.
+        scaled = _to_scale(value, self.scale)
+        at_low, at_high = (x <= 0.0) | (scaled <= low), (x >= 1.0) | (scaled >= high)
+        return np.where(at_low, self.low, np.where(at_high, self.high, value))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

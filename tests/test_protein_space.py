@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protein.constraints import Constraint
@@ -51,6 +51,7 @@ def test_params_from_the_unit_cube_round_trip_exactly(x: list[float]) -> None:
     assert [type(v) for v in params.values()] == [float] * 4 + [int] * 4 + [str, bool]
 
 
+@example(low=118927.99999999988, ratio=2.0, x=2.2e-311, scale="log")  # rounds to a number just above the low end
 @given(
     low=st.floats(1e-12, 1e6),
     ratio=st.floats(1.001, 1e9),
