@@ -190,21 +190,6 @@ def test_running_trials_push_the_next_one_elsewhere() -> None:
     assert distance > 0.02
 
 
-def test_the_end_of_the_budget_goes_to_the_best_score_at_any_cost() -> None:
-    history = play(12)
-    spent = sum(o.cost_seconds for o in history)
-    closing = [suggest(history, seed=seed, remaining=0.1 * spent) for seed in range(4)]
-    assert all(s.origin.startswith("for the best score at all, at ") for s in closing)
-    before = [suggest(history, seed=seed, remaining=0.13 * spent) for seed in range(4)]
-    assert not any(s.origin.startswith("for the best score") for s in before)
-    assert sum(cost(s) for s in closing) > sum(cost(s) for s in before)
-    assert suggest(history, trials=1, remaining=9.0 * spent).origin.startswith("for the best score at all")
-
-
-def cost(suggestion: Suggestion) -> float:
-    return observe(suggestion.params).cost_seconds
-
-
 def test_a_small_budget_does_not_end_within_the_initial_design() -> None:
     history = play(5)
     spent = sum(o.cost_seconds for o in history)

@@ -26,15 +26,13 @@ class Allowance:
     """What one trial may cost: `limit_seconds` (infinite without any limit), by `model` (None: no cost known yet).
 
     `total_seconds` is the whole sweep's budget, spent and left; `slot_seconds` what is left of it for each of the
-    trials that may still be started, 0 where their number is not limited; `share_left` the share of the budget, or of
-    the trials where that is smaller, that is left, 1 without limits.
+    trials that may still be started, 0 where their number is not limited.
     """
 
     limit_seconds: float
     model: CostModel | None
     total_seconds: float
     slot_seconds: float = 0.0
-    share_left: float = 1.0
 
     @classmethod
     def of(
@@ -56,12 +54,7 @@ class Allowance:
         slot = 0.0
         if remaining_seconds is not None and remaining_trials is not None:
             slot = remaining_seconds / max(remaining_trials, 1)
-        shares = [1.0]
-        if remaining_seconds is not None and total > 0:
-            shares.append(remaining_seconds / total)
-        if remaining_trials is not None:
-            shares.append(remaining_trials / (remaining_trials + known.num_trials))
-        return cls(min(limits, default=math.inf), model, total, slot, min(shares))
+        return cls(min(limits, default=math.inf), model, total, slot)
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""

@@ -34,7 +34,6 @@ class Recipe:
     log_luck: tuple[float, float] | None = (-7.0, 2.0)  # and of the variance that all points of a run have in common
     max_curve_points: int = 120  # points on the way that the score model learns from beside the final scores
     early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
-    closing_share: float = 0.1  # of the budget or the trials, at its end, goes to the best score at whatever cost
     reevaluation_share: float = 0.1  # of the whole budget, at its end, where contenders may be run again; 0: never
     reevaluation_gain: float = 0.02  # least gain, in units of z, for which one is
     failures_allowed: int = 5  # from so many failures on, and ...

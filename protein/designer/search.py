@@ -56,8 +56,6 @@ class Search:
         price = recipe.price_floor * allowance.total_seconds + recipe.slot_price * allowance.slot_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
-        # What is left at the very end buys nothing else any more: it goes to the best score at whatever cost.
-        self._closing = allowance.share_left < recipe.closing_share
         self._score = score_model(space, known, recipe, None if former is None else former.scores)
         # Where it predicts the scores no better than they do each other, nothing of it counts but its costs.
         self._former = former = former if former is None or self._score.leans else None
@@ -130,10 +128,7 @@ class Search:
         return centers if self._former is None else np.concatenate([centers, self._former.x_best])
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
-        """Levels from the cheapest to the dearest cost that is known or could be chosen, and the front at them; when
-        closing a single one: what is left, for a trial that takes longer is cut off."""
-        if self._closing:
-            return np.log([self._allowance.limit_seconds]), np.max(self._known_mean, keepdims=True)
+        """Levels from the cheapest to the dearest cost that is known or could be chosen, and the front at them."""
         mean, _ = self._cost.predict(x)
         low = min(float(np.min(mean)), float(np.min(self._front_log_cost)))
         high = max(float(np.max(mean)), float(np.max(self._front_log_cost)))
@@ -152,7 +147,7 @@ class Search:
             p_ok,
             levels=levels,
             front=front,
-            cost_exponent=0.0 if self._closing else self._recipe.cost_exponent,
+            cost_exponent=self._recipe.cost_exponent,
             log_price_floor=self._log_price_floor,
         )
         return value - _UNSAFE * np.maximum(self._least_p_ok - p_ok, 0.0)
@@ -185,8 +180,6 @@ class Search:
         seconds = format_seconds(math.exp(log_cost))
         index = front_indices(self._front_mean, np.exp(self._front_log_cost))
         cheapest, dearest = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
-        if self._closing:
-            return f"for the best score at all, at {seconds}"
         if log_cost < cheapest - 0.1:
             return f"cheap probe at {seconds}"
         if log_cost > dearest + 0.1:
