@@ -31,6 +31,7 @@ _MAX_SIDE_POINTS = 300  # cost and failures are smoother than scores: more point
 _MAX_FORMER_POINTS = 60  # of a former sweep, beside this sweep's own ...
 _MIN_FORMER_POINTS = 20  # ... and fewer the more of those there are, down to this many
 _FULL_POINTS = 120  # own and former points together, where there is a choice
+_LEAN_EVIDENCE = math.log(20.0)  # by how much likelier the former points have to make this sweep's own
 _FORMER_DISTANCE = (
     1 / 2.3
 )  # between this and a former sweep, in prior lengthscales: a correlation of 0.87 to begin with
@@ -335,7 +336,7 @@ def _lean(
     if runs is not None:
         runs = np.concatenate([np.arange(len(y_former)), len(y_former) + runs])
     joint = fit(x, np.concatenate([y_former, own.y]), groups, prior, runs=runs)
-    leans = joint.log_density(len(x_former)) >= own.log_density()
+    leans = joint.log_density(len(x_former)) >= own.log_density() + _LEAN_EVIDENCE
     return (joint, True) if leans else (own, False)
 
 
