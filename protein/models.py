@@ -95,7 +95,7 @@ class FormerTrials:
 
     Joined to a new sweep's trials as points at a distance along a coordinate of its own, whose lengthscale is fitted
     with the others: the two sweeps' functions correlate as much as the data say, and what the former one never looked
-    at stays uncertain. Where that predicts the new trials worse than they predict each other, it is left out.
+    at stays uncertain. Where that does not make the new trials twenty times likelier, it is left out.
 
     Source: Swersky, Snoek and Adams, Multi-Task Bayesian Optimization (2013), here with a single correlation.
     """
@@ -328,8 +328,8 @@ def _lean(
     y_former: Array,
     runs: Runs | None = None,
 ) -> tuple[GaussianProcess, bool]:
-    """Returns the process fitted to former and own points together, if the own ones are likelier under it than under
-    `own`, which was fitted to them alone, `n x p`; and whether it is."""
+    """Returns the process fitted to former and own points together, if the own ones are twenty times likelier under it than
+    under `own`, which was fitted to them alone, `n x p`; and whether they are."""
     if len(own.y) < len(features):  # too many to see them all: they need no help
         return own, False
     x, groups = _together(space, features, groups, prior, x_former)

@@ -57,7 +57,7 @@ class Search:
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = allowance.model
         self._score = score_model(space, known, recipe, None if former is None else former.scores)
-        # Where it predicts the scores no better than they do each other, nothing of it counts but its costs.
+        # Where it does not make the new scores much likelier, nothing of it counts but its costs.
         self._former = former = former if former is None or self._score.leans else None
         # A prior that misleads has to be found out cheaply: no large bets before this sweep has trials of its own.
         self._log_careful = math.inf
