@@ -328,8 +328,8 @@ def _lean(
     y_former: Array,
     runs: Runs | None = None,
 ) -> tuple[GaussianProcess, bool]:
-    """Returns the process fitted to former and own points together, if the own ones are twenty times likelier under it than
-    under `own`, which was fitted to them alone, `n x p`; and whether they are."""
+    """Returns the process fitted to former and own points together, if the own ones are twenty times likelier under it
+    than under `own`, which was fitted to them alone, `n x p`; and whether they are."""
     if len(own.y) < len(features):  # too many to see them all: they need no help
         return own, False
     x, groups = _together(space, features, groups, prior, x_former)
