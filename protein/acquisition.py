@@ -9,7 +9,8 @@ Notation
     f(t)      the best posterior mean among the trials known to cost at most e^t: the front as the model sees it
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
     a         cost exponent: 0 ignores cost, 1 is improvement per second
-    c0        price floor in seconds: a small share of the whole budget
+    c0        price floor in seconds: a small share of the whole budget, and what is left of it for each trial where
+              their number is limited
 
 The value of a candidate is
 

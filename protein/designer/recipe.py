@@ -10,10 +10,10 @@ class Recipe:
     """What the engine does where. `docs/log.md` has the measurements behind the defaults."""
 
     num_initial: int = 8  # space-filling trials after the user's own config
-    initial_budget_share: float = 0.5  # the design is cut short once so much of the budget is spent and ...
-    num_initial_least: int = 4  # ... so many trials have a score: a small budget is not to end within it
     initial_cost_share: float = 0.3  # they keep the cost parameter in this lowest share of its range
     initial_pull: float = 0.5  # every second one lies this far on the way to the user's own config
+    initial_budget_share: float = 0.5  # the design is cut short once so much of the budget is spent and ...
+    num_initial_least: int = 4  # ... so many trials have a score: a small budget is not to end within it
     former_levels: tuple[float, ...] = (0.15, 0.4, 0.65)  # after a former sweep: points of its front near these shares
     # of its range of log cost take the place of space-filling ones ...
     num_former_filling: int = 5  # ... but for so many, which find out a former sweep that misleads
