@@ -17,12 +17,12 @@ from typing import Literal
 
 import numpy as np
 
-from protein import signs
+from protein import signs, told
 from protein.designer import limit_reached, make_designer, why_nothing
 from protein.errors import UsageError
 from protein.recommend import Contender, best, contenders
 from protein.space import Space
-from protein.told import most_trials, number, shown
+from protein.told import number, plain_params, shown
 from protein.types import Measurement, Observation, Params, Suggestion, TrialState
 
 
@@ -67,23 +67,16 @@ class Protein:
         """
         if not isinstance(space, Space):
             raise UsageError(f"space must be a Space, got {shown(space)}; write Space([...])")
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise UsageError(f"seed must be a whole number, 0 or more, got {seed!r}")
-        if direction not in ("maximize", "minimize"):
-            raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
-        for name, seconds in (("budget_seconds", budget_seconds), ("max_trial_seconds", max_trial_seconds)):
-            if seconds is not None and not (math.isfinite(number(seconds, name)) and seconds > 0):
-                raise UsageError(f"{name} must be above 0 seconds, or None for no limit, got {seconds}")
         if start is not None:
-            space.validate(start)
+            space.validate(start := plain_params(start))
         self._space = space
-        self._seed = seed
-        self._budget_seconds = budget_seconds
-        self._max_trial_seconds = max_trial_seconds
-        self._max_trials = most_trials(max_trials)
-        self._sign = 1.0 if direction == "maximize" else -1.0
+        self._seed = told.seed(seed)
+        self._budget_seconds = told.seconds(budget_seconds, "budget_seconds")
+        self._max_trial_seconds = told.seconds(max_trial_seconds, "max_trial_seconds")
+        self._max_trials = told.most_trials(max_trials)
+        self._sign = told.sign(direction)
         self._designer = make_designer(
-            method, space, start, seed=seed, prior=[self._inward(o) for o in _told(prior, "prior")]
+            method, space, start, seed=self._seed, prior=[self._inward(o) for o in _told(prior, "prior")]
         )
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
@@ -124,6 +117,8 @@ class Protein:
             under_seconds: the most that the config may be expected to cost.
         """
         limit = number(under_seconds, "under_seconds")
+        if math.isnan(limit):
+            raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best at all")
         chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
         return None if chosen is None else signs.contender(chosen, self._sign)
 
@@ -135,11 +130,13 @@ class Protein:
         to cost is set aside: for those without a prediction, what trials have cost so far on average.
         """
         position = len(self._observations) + len(self._pending)
-        left = None if self._max_trials is None else self._max_trials - position
-        if self._max_trials is not None and position >= self._max_trials:
-            self._ended = limit_reached(self._max_trials)
-            return None
-        history = [dataclasses.replace(self._inward(told), number=i) for i, told in enumerate(self._observations)]
+        remaining_trials = None
+        if self._max_trials is not None:
+            remaining_trials = self._max_trials - position
+            if remaining_trials <= 0:
+                self._ended = limit_reached(self._max_trials)
+                return None
+        history = [dataclasses.replace(self._inward(one), number=i) for i, one in enumerate(self._observations)]
         running = [pending.params for pending in self._pending]
         remaining = self._remaining_seconds()
         suggestion = self._designer.suggest(
@@ -148,7 +145,7 @@ class Protein:
             remaining_seconds=remaining,
             max_trial_seconds=self._max_trial_seconds,
             seed=int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0]),
-            remaining_trials=left,
+            remaining_trials=remaining_trials,
         )
         if suggestion is None:
             self._ended = why_nothing(
@@ -160,14 +157,10 @@ class Protein:
             )
             return None
         self._ended = ""
-        suggestion = Suggestion(
-            params=suggestion.params,
-            origin=suggestion.origin,
-            predicted_score=signs.estimate(suggestion.predicted_score, self._sign),
-            predicted_cost_seconds=suggestion.predicted_cost_seconds,
-        )
-        self._pending.append(suggestion)
-        return suggestion
+        predicted = signs.estimate(suggestion.predicted_score, self._sign)
+        self._pending.append(dataclasses.replace(suggestion, predicted_score=predicted))
+        # Params of its own: training code pops from them, and what is pending must not lose what it is.
+        return dataclasses.replace(suggestion, predicted_score=predicted, params=dict(suggestion.params))
 
     def should_stop(self, params: Params, curve: Sequence[tuple[int, float, float | None]]) -> str | None:
         """Returns why a running trial is not worth finishing, or None: ask at each new point of its learning curve.
@@ -183,7 +176,7 @@ class Protein:
             UsageError: a number that is not finite.
             SpaceError: the params are not a point of the space.
         """
-        self._space.validate(params)
+        self._space.validate(params := plain_params(params))
         points = _curve(curve, self._sign)
         return self._designer.should_stop(
             [self._inward(observation) for observation in self._observations],
@@ -225,13 +218,13 @@ class Protein:
             raise UsageError(f"a trial has either failed or was stopped, got failed={failed!r} and stopped={stopped!r}")
         if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
-        self._space.validate(params)
+        self._space.validate(params := plain_params(params))
         if score is not None and not math.isfinite(score := number(score, "score")):
             raise UsageError(f"score must be finite, got {score}; tell a trial that gave no number with failed='...'")
         state = TrialState.FAILED if failed else TrialState.PRUNED if stopped else TrialState.COMPLETE
         try:
             observation = Observation(
-                params=dict(params),
+                params=params,
                 state=state,
                 score=score,
                 cost_seconds=number(cost_seconds, "cost_seconds"),
@@ -261,49 +254,41 @@ class Protein:
         """Returns an observation whose score is to be maximised: where that flips the sign, of the curve, too."""
         if self._sign > 0:
             return observation
-        return Observation(
-            params=observation.params,
-            state=observation.state,
-            score=None if observation.score is None else -observation.score,
-            cost_seconds=observation.cost_seconds,
+        return dataclasses.replace(
+            observation,
+            score=signs.score(observation.score, self._sign),
             curve=tuple(
-                Measurement(
-                    steps=point.steps,
-                    elapsed_seconds=point.elapsed_seconds,
-                    score=None if point.score is None else -point.score,
-                )
-                for point in observation.curve
+                dataclasses.replace(point, score=signs.score(point.score, self._sign)) for point in observation.curve
             ),
-            reason=observation.reason,
         )
 
 
 def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:
     """Returns curve points as measurements, their scores times `sign`."""
     measurements = []
-    for point in points:
+    for point in told.listed(points, "a curve must be a list of points, each (steps, cost_seconds, score)"):
         try:
             steps, seconds, score = point
         except (TypeError, ValueError) as error:
             raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
+        if not math.isfinite(steps := number(steps, "steps of a curve")):
+            raise UsageError(f"steps of a curve must be finite, got {steps}")
+        if score is not None and not math.isfinite(score := sign * number(score, "score of a curve")):
+            raise UsageError(f"score of a curve must be finite, got {score}; give None where there is none yet")
         try:
-            measurements.append(
-                Measurement(
-                    steps=int(number(steps, "steps of a curve")),
-                    elapsed_seconds=number(seconds, "cost_seconds of a curve"),
-                    score=None if score is None else sign * number(score, "score of a curve"),
-                )
+            point = Measurement(
+                steps=int(steps), elapsed_seconds=number(seconds, "cost_seconds of a curve"), score=score
             )
-        except (ValueError, OverflowError) as error:
-            raise UsageError(f"{error}; give a score of None where there is none yet") from error
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        measurements.append(point)
     return tuple(measurements)
 
 
 def _told(observations: Iterable[Observation], what: str) -> list[Observation]:
     """Returns the observations; something else, such as a sweep's name, is an error."""
-    for observation in (listed := list(observations)):
+    wanted = f"{what} must be a list of observations, as in an engine's `observations`"
+    for observation in (observed := told.listed(observations, wanted)):
         if not isinstance(observation, Observation):
-            raise UsageError(
-                f"{what} must be a list of observations, as in an engine's `observations`, got {shown(observation)}"
-            )
-    return listed
+            raise UsageError(f"{wanted}, got {shown(observation)}")
+    return observed

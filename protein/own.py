@@ -19,13 +19,13 @@ reports.
 
 import dataclasses
 import inspect
-import math
+import os
 import re
 import threading
 import time
 from typing import Literal
 
-from protein import pareto, prior, provenance, signs
+from protein import pareto, prior, provenance, signs, told
 from protein.backends.function import FunctionBackend, Train
 from protein.cli import priors, stores
 from protein.cli.recommended import recommendation
@@ -35,7 +35,6 @@ from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
 from protein.sweep import LoopSettings, run_sweep
-from protein.told import most_trials
 from protein.types import (
     INTERRUPTED,
     Params,
@@ -83,7 +82,7 @@ class Sweep:
         *,
         budget: str | float | None,
         name: str = "sweep",
-        store: str | None = None,
+        store: str | os.PathLike[str] | None = None,
         seed: int = 0,
         direction: Literal["maximize", "minimize"] = "maximize",
         start: Params | None = None,
@@ -115,24 +114,23 @@ class Sweep:
             UsageError: a value that cannot be used, with its limit.
             SpaceError: `start` is not a point of the space.
         """
-        if direction not in ("maximize", "minimize"):
-            raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
         if not isinstance(space, Space):
-            raise UsageError(f"space must be a Space, got {space!r:.80}; write Space([...])")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise UsageError(f"seed must be a whole number, 0 or more, got {seed!r}")
-        if not _NAME.fullmatch(str(name)):
+            raise UsageError(f"space must be a Space, got {told.shown(space)}; write Space([...])")
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             raise UsageError(
-                f"name '{name}' must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
+                f"name {name!r} must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
             )
+        if not isinstance(store, str | os.PathLike | None):
+            raise UsageError(f"store must be a path or a URL, or None for the usual one, got {told.shown(store)}")
         if start is not None:
-            space.validate(start)
-        self._space, self._start, self._seed, self._method = space, start, seed, method
+            space.validate(start := told.plain_params(start))
+        self._space, self._start, self._seed, self._method = space, start, told.seed(seed), method
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
-        self._max_trials = most_trials(max_trials)
-        self._name, self._store, self._prior, self._quiet = str(name), store, prior, quiet
-        self._direction = direction
+        self._max_trials = told.most_trials(max_trials)
+        self._name, self._prior, self._quiet = name, prior, quiet
+        self._store = None if store is None else os.fspath(store)
+        self._direction, self._sign = direction, told.sign(direction)
 
     def run(self, train: Train) -> SweepResult:
         """Runs trials until the budget is spent or Ctrl-C, and returns what all trials of the sweep came to.
@@ -155,9 +153,8 @@ class Sweep:
                 self._method, self._space, self._start, seed=self._seed, prior=prior.observations(spec.prior)
             )
             sweep = self._create_or_resume(store, spec)
-            sign = 1.0 if self._direction == "maximize" else -1.0
-            backend = FunctionBackend(train, sign)
-            watcher = _Lines(sign, quiet=self._quiet)
+            backend = FunctionBackend(train, self._sign)
+            watcher = _Lines(self._sign, quiet=self._quiet)
             stop = threading.Event()
             settings = LoopSettings(
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
@@ -191,7 +188,7 @@ class Sweep:
             thread.join()
             for error in (*backend.errors, *failure):
                 raise error
-            result = _result(sweep, store.trials(sweep.id), sign, ended=ended[0])
+            result = _result(sweep, store.trials(sweep.id), self._sign, ended=ended[0])
         watcher.conclude(result, self._store)
         return result
 
@@ -297,10 +294,4 @@ def _check_callable(train: Train) -> None:
 
 
 def _seconds(value: str | float | None, what: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return parse_duration(value, what)
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-        raise UsageError(f"{what} must be above 0 seconds, or None for no limit, got {value!r:.80}")
-    return float(value)
+    return parse_duration(value, what) if isinstance(value, str) else told.seconds(value, what)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.errors import SpaceError, nearest
+from protein.told import plain
 from protein.types import ParamValue
 
 Scale = Literal["linear", "log", "logit", "pow2"]
@@ -159,7 +160,8 @@ class Categorical:
         _check_name(self.name)
         if isinstance(self.choices, str) or not isinstance(self.choices, Iterable):
             raise SpaceError(f"parameter '{self.name}': choices must be a list, got {self.choices!r}")
-        object.__setattr__(self, "choices", tuple(self.choices))
+        object.__setattr__(self, "choices", tuple(plain(choice) for choice in self.choices))
+        object.__setattr__(self, "default", plain(self.default))
         if len(self.choices) < 2:
             raise SpaceError(
                 f"parameter '{self.name}' has {len(self.choices)} choices; give two or more, or fix its value"
@@ -209,6 +211,8 @@ def _check_name(name: Any) -> None:
 
 
 def _check_range(parameter: Float | Integer) -> None:
+    for field in ("low", "high", "default"):
+        object.__setattr__(parameter, field, plain(getattr(parameter, field)))
     name, low, high, scale = parameter.name, parameter.low, parameter.high, parameter.scale
     _check_name(name)
     if scale not in SCALES:

@@ -1,6 +1,10 @@
 """Reads what a user's own code tells, in whatever kind of number it has."""
 
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from protein.errors import UsageError
 
@@ -12,22 +16,67 @@ def number(value: Any, what: str) -> float:
         UsageError: it is none: "`what` must be a number, got ...".
     """
     try:
-        if isinstance(value, str):  # float() would read some
+        if isinstance(value, str | bytes):  # float() would read some
             raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{what} must be a number, got {shown(value)}") from error
 
 
-def most_trials(value: Any) -> int | None:
-    """Returns a limit of the number of trials, or None for none. Raises `UsageError` for anything else."""
+def seconds(value: Any, what: str) -> float | None:
+    """Returns a limit of seconds, above 0, or None for none. Raises `UsageError` for anything else."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"max_trials must be a whole number, 1 or more, or None for no limit, got {value!r}")
-    return value
+    limit = math.nan if isinstance(value, bool) else number(value, what)
+    if not (math.isfinite(limit) and limit > 0):
+        raise UsageError(f"{what} must be above 0 seconds, or None for no limit, got {value}")
+    return limit
+
+
+def seed(value: Any) -> int:
+    """Returns a seed. Raises `UsageError` for anything but a whole number, 0 or more."""
+    return _whole(value, "seed must be a whole number, 0 or more", 0)
+
+
+def most_trials(value: Any) -> int | None:
+    """Returns a limit of the number of trials, or None for none. Raises `UsageError` for anything else."""
+    return (
+        None
+        if value is None
+        else _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
+    )
+
+
+def sign(direction: Any) -> float:
+    """Returns what a score is multiplied with to be maximised. Raises `UsageError` for an unknown direction."""
+    if direction not in ("maximize", "minimize"):
+        raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
+    return 1.0 if direction == "maximize" else -1.0
+
+
+def listed(values: Any, what: str) -> list[Any]:
+    """Returns the values of an iterable. Raises `UsageError`, "`what`, got ...", for text, a mapping, what is none."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise UsageError(f"{what}, got {shown(values)}")
+    return list(values)
+
+
+def plain(value: Any) -> Any:
+    """Returns a scalar of NumPy's as the bool, number or text that it is; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def plain_params(params: Any) -> Any:
+    """Returns a copy of params with plain values; what is no mapping as it is, for the space to complain about."""
+    return {name: plain(value) for name, value in params.items()} if isinstance(params, Mapping) else params
 
 
 def shown(value: Any) -> str:
-    """Returns the type and the beginning of a value, to end a message with."""
-    return f"{type(value).__name__} {value!r:.80}"
+    """Returns the type and the beginning of a value in one line, to end a message with."""
+    return f"{type(value).__name__} {' '.join(repr(value).split()):.80}"
+
+
+def _whole(value: Any, what: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UsageError(f"{what}, got {value!r}")
+    return int(value)

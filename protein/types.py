@@ -100,6 +100,10 @@ class Observation:
     number: int | None = None  # of the trial in its sweep, for what is said about it; no model looks at it
 
     def __post_init__(self) -> None:
+        # One that is read back from JSON has a text for a state, which equals it but is not it, and dicts for points.
+        object.__setattr__(self, "state", TrialState(self.state))
+        points = (Measurement(**point) if isinstance(point, Mapping) else point for point in self.curve)
+        object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
             raise ValueError(f"an observation's cost must be finite seconds >= 0, got {self.cost_seconds}")
         if self.score is not None and not math.isfinite(self.score):

@@ -1,3 +1,5 @@
+import dataclasses
+import json
 import math
 import subprocess
 import sys
@@ -8,9 +10,9 @@ import numpy as np
 import pytest
 
 import protein
-from protein import Categorical, Float, Integer, Protein, Space, Suggestion
+from protein import Categorical, Float, Integer, Observation, Protein, Space, Suggestion
 from protein.errors import SpaceError, UsageError
-from protein.types import TrialState
+from protein.types import Params, TrialState
 
 
 def make_space() -> Space:
@@ -127,6 +129,37 @@ def test_the_observations_are_all_that_is_needed_to_go_on() -> None:
     assert whole.suggest() == again.suggest()
 
 
+def test_observations_may_be_kept_as_json() -> None:
+    whole = Protein(make_space(), seed=1, budget_seconds=1000.0)
+    for suggestion in (whole.suggest() for _ in range(12)):
+        assert suggestion is not None
+        score, seconds = train(suggestion.params)
+        curve = [
+            (suggestion.params["steps"] // 2, seconds / 2, score / 2),
+            (suggestion.params["steps"], seconds, score),
+        ]  # type: ignore[operator]
+        whole.observe(suggestion.params, score=score, cost_seconds=seconds, curve=curve)
+    kept = json.dumps([dataclasses.asdict(observation) for observation in whole.observations])
+    read = [Observation(**fields) for fields in json.loads(kept)]
+    again = Protein(make_space(), seed=1, budget_seconds=1000.0, observations=read)
+    assert again.observations == whole.observations and again.best() == whole.best() is not None
+    assert again.suggest() == whole.suggest()
+    with pytest.raises(ValueError, match="'done' is not a valid TrialState"):
+        Observation(params={}, state="done", score=1.0, cost_seconds=1.0)  # type: ignore[arg-type]
+
+
+def test_training_code_may_change_the_params_that_it_was_given() -> None:
+    own: Params = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    engine = Protein(make_space(), seed=0, start=own)
+    first = engine.suggest()
+    assert first is not None
+    first.params.pop("lr")  # type: ignore[attr-defined]
+    assert engine.pending[0].params == own
+    assert engine.suggest() is not None
+    engine.observe(own, score=1.0, cost_seconds=1.0)
+    assert len(engine.pending) == 1
+
+
 def test_trials_side_by_side_differ() -> None:
     engine = Protein(make_space(), seed=0, budget_seconds=400.0)
     play(engine, 10)
@@ -221,21 +254,25 @@ def test_it_stops_when_the_budget_is_spent() -> None:
         ),
         ({"cost_seconds": 1.0, "score": "0.9"}, "score must be a number, got str '0.9'"),
         ({"cost_seconds": None, "score": 0.9}, "cost_seconds must be a number, got NoneType"),
+        ({"cost_seconds": 1.0, "score": 1.0, "curve": None}, "a curve must be a list of points.*got NoneType None"),
+        ({"cost_seconds": 1.0, "score": 1.0, "curve": [(math.nan, 0.5, 0.1)]}, "steps of a curve must be finite"),
+        ({"cost_seconds": 1.0, "score": np.zeros((9, 9))}, "score must be a number, got ndarray"),
     ],
 )
 def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
     engine = Protein(make_space())
     suggestion = engine.suggest()
     assert suggestion is not None
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as error:
         engine.observe(suggestion.params, **told)
+    assert "\n" not in str(error.value)
     assert engine.observations == () and len(engine.pending) == 1
 
 
 def test_a_curve_that_cannot_be_told() -> None:
     engine = Protein(make_space())
     params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
-    with pytest.raises(UsageError, match="score must be finite or None, got nan; give a score of None"):
+    with pytest.raises(UsageError, match="score of a curve must be finite, got nan; give None where there is none yet"):
         engine.should_stop(params, [(10, 1.0, math.nan)])
     with pytest.raises(SpaceError):
         engine.should_stop({"lr": 1e-3}, [(10, 1.0, 1.0)])
@@ -251,6 +288,10 @@ def test_a_curve_that_cannot_be_told() -> None:
         ({"budget_seconds": "10 minutes"}, "budget_seconds must be a number, got str '10 minutes'"),
         ({"direction": "up"}, "direction must be"),
         ({"method": "protien"}, "unknown method 'protien'"),
+        ({"method": None}, "unknown method 'None'"),
+        ({"max_trials": 0}, "max_trials must be a whole number, 1 or more, or None for no limit, got 0"),
+        ({"budget_seconds": True}, "budget_seconds must be above 0 seconds, or None for no limit, got True"),
+        ({"observations": None}, "observations must be a list of observations.*got NoneType None"),
         ({"seed": -1}, "seed must be a whole number, 0 or more, got -1"),
         ({"prior": "mine"}, "prior must be a list of observations"),
     ],
@@ -278,6 +319,21 @@ def test_numbers_of_numpy_are_numbers() -> None:
     engine.observe(params, score=np.float32(0.5), cost_seconds=np.array(2.0), curve=np.array([[10, 1.0, 0.25]]))  # type: ignore[arg-type]
     (told,) = engine.observations
     assert [type(told.score), type(told.cost_seconds), type(told.curve[0].steps)] == [float, float, int]
+
+    told_params = {"lr": np.float32(1e-3), "gamma": np.float64(0.99), "steps": np.int64(10**6), "opt": np.str_("adam")}
+    engine.observe(told_params, score=0.5, cost_seconds=2.0)
+    kinds = {"lr": float, "gamma": float, "steps": int, "opt": str}
+    assert {name: type(value) for name, value in engine.observations[1].params.items()} == kinds
+    assert engine.should_stop(told_params, []) is None
+    limited = Protein(make_space(), seed=np.int64(0), max_trials=np.int64(1), start=told_params)  # type: ignore[arg-type]
+    first = limited.suggest()
+    assert first is not None and {name: type(value) for name, value in first.params.items()} == kinds
+    assert limited.suggest() is None and limited.ended == "the limit of 1 trial is reached"
+    space = Space(
+        [Float("x", np.float32(0), np.float32(1)), Integer("n", np.int64(1), np.int64(4), default=np.int64(2))]
+    )  # type: ignore[arg-type]
+    assert space == Space([Float("x", 0.0, 1.0), Integer("n", 1, 4, default=2)])
+    assert Categorical("c", np.arange(3)) == Categorical("c", [0, 1, 2])  # type: ignore[arg-type]
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import protein
@@ -163,6 +164,10 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         sweep(store, direction="down")
     with pytest.raises(UsageError, match="seed must be a whole number, 0 or more, got -1"):
         sweep(store, seed=-1)
+    with pytest.raises(UsageError, match="name None must be 1 to 64 letters"):
+        sweep(store, name=None)
+    with pytest.raises(UsageError, match="store must be a path or a URL, or None for the usual one, got int 5"):
+        sweep(5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="train must be a function"):
         sweep(store, name="none").run(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="space must be a Space"):
@@ -204,6 +209,13 @@ def test_a_trial_that_is_cut_off_says_by_which_limit(store: str) -> None:
     assert names["cap"][0] == ("stopped at its cost cap", 4.0)
     assert names["budget"] == [("stopped at the end of the sweep's budget", 10.0)]
     assert names["both"][0] == ("stopped at its cost cap", 2.5)
+
+
+def test_numbers_of_numpy_and_paths_are_taken(store: str) -> None:
+    start = {"lr": np.float32(0.25), "epochs": np.int64(4)}
+    limits = {"seed": np.int64(1), "max_trials": np.int64(1), "max_trial_cost": np.float32(9.0)}
+    result = sweep(Path(store), np.float32(60.0), start=start, **limits).run(train)  # type: ignore[arg-type]
+    assert result.trials[0].params == {"lr": 0.25, "epochs": 4} and result.ended == "the limit of 1 trial is reached"
 
 
 def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) -> None:

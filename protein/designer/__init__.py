@@ -59,7 +59,7 @@ def make_designer(
         from protein.designer.optuna import OptunaDesigner
 
         return OptunaDesigner(method.removeprefix(_OPTUNA), space, start)
-    raise UsageError(f"unknown method '{method}'{nearest(method, METHODS)}")
+    raise UsageError(f"unknown method '{method}'{nearest(str(method), METHODS)}")
 
 
 def _require(method: str, *packages: str) -> None:
