@@ -180,12 +180,16 @@ class Sweep:
                 except BaseException as error:
                     failure.append(error)
                 finally:
-                    backend.jobs.put(None)
+                    backend.close()
 
             thread = threading.Thread(target=loop, name="protein-sweep", daemon=True)
             thread.start()
             backend.serve(stop)
-            thread.join()
+            while thread.is_alive():
+                try:
+                    thread.join()
+                except KeyboardInterrupt:  # once more, while the last facts are stored
+                    stop.set()
             for error in (*backend.errors, *failure):
                 raise error
             result = _result(sweep, store.trials(sweep.id), self._sign, ended=ended[0])

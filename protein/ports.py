@@ -168,7 +168,7 @@ class Finished:
 
 
 class Backend(Protocol):
-    """Runs trials, each in a process of its own that cannot harm the sweep."""
+    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report."""
 
     def start(self, job: Job) -> None: ...
 
@@ -191,7 +191,7 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Kills whatever still runs. Safe to call twice."""
+        """Ends whatever still runs: kills a process, cuts off a function where it reports. Safe to call twice."""
         ...
 
 

@@ -6,6 +6,7 @@ running then are FAILED as interrupted, their cost counts once, and the designer
 Costs are seconds of training on each trial's own clock, summed over trials; time that the sweep was down costs nothing.
 """
 
+import contextlib
 import dataclasses
 import math
 import threading
@@ -28,6 +29,7 @@ from protein.types import (
     REACHED_CAP,
     STOPPED_EARLY,
     Observation,
+    Outcome,
     SweepRecord,
     Trial,
     TrialRecord,
@@ -89,6 +91,7 @@ def run_sweep(
         loop.run()
     finally:
         backend.close()
+        loop.let_go()
     return loop.status()
 
 
@@ -178,6 +181,20 @@ class _Loop:
         self._ended = self._why(exhausted)
         if exhausted:
             require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
+
+    def let_go(self) -> None:
+        """Marks what an error left running as interrupted: this process may live on, and run the sweep again."""
+        for number, trial in self._running.items():
+            record = self._records[number]
+            cut_off = Outcome(
+                state=TrialState.FAILED,
+                score=None,
+                cost_seconds=record.cost_seconds,
+                steps=record.steps,
+                reason=INTERRUPTED,
+            )
+            with contextlib.suppress(ProteinError):  # else its lease ends, or this process
+                self._store.finish_trial(trial, cut_off)
 
     def _may_start(self) -> bool:
         return self._hopeless is None and not self._stop.is_set() and not self._full()

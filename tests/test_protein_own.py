@@ -1,5 +1,6 @@
 """Sweeps over somebody's own function: kept, resumed, interrupted, and read by the command line."""
 
+import asyncio
 import json
 import math
 import re
@@ -13,8 +14,9 @@ import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult, own
 from protein.backends.function import Train
 from protein.cli import main
-from protein.errors import TrialFailed, UsageError
+from protein.errors import StoreError, TrialFailed, UsageError
 from protein.types import INTERRUPTED, TrialState
+from storage.store import SqlStore
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 START = {"lr": 0.3, "epochs": 4}
@@ -120,7 +122,8 @@ def test_failures_are_results(store: str) -> None:
         (lambda params, report: None, "it returned None; it must return the score, a number"),
         (lambda params, report: "0.5", "it returned '0.5'; it must"),
         (lambda params, report: (0.5, {"loss": 1.0}), r"it returned \(0.5, {'loss': 1.0}\); it must"),
-        (lambda params, report: report(-1, 0.0), "report: a measurement needs steps >= 0"),
+        (lambda params, report: report(-1, 0.0), "report: the steps must be from 0 to 9007199254740992, got -1"),
+        (lambda params, report: report(10**19, 0.0), "report: the steps must be from 0 to 9007199254740992, got 1000"),
         (lambda params, report: report(None, 0.0), "report: the steps must be a number, got NoneType None"),
         (lambda params, report: report(1, "0.5"), "report: the score must be a number, got str '0.5'"),
         (lambda params, report: report(1, 0.5, rate="x"), "report: the metric 'rate' must be a number"),
@@ -172,6 +175,53 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         sweep(store, name="none").run(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="space must be a Space"):
         Sweep([], budget=1.0)  # type: ignore[arg-type]
+
+
+def test_a_cancellation_passes_through_and_the_sweep_goes_on_in_the_same_process(store: str) -> None:
+    """Some frameworks cancel by what is no `Exception`; a notebook's process lives on and runs its cell again."""
+
+    def cancelled(params: dict[str, Any], report: Report) -> float:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        sweep(store).run(cancelled)
+    again = sweep(store, None, max_trials=2).run(train)
+    assert [(t.params, t.state, t.reason) for t in again.trials] == [
+        (START, TrialState.FAILED, INTERRUPTED),
+        (START, TrialState.COMPLETE, ""),
+    ]
+
+
+def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise StoreError("it is broken; mend it")
+
+    monkeypatch.setattr(SqlStore, "add_measurements", refused)
+    with pytest.raises(StoreError, match="it is broken"):
+        sweep(store).run(train)
+    monkeypatch.undo()
+    again = sweep(store, None, max_trials=2).run(train)
+    assert [(t.params, t.reason) for t in again.trials] == [(START, INTERRUPTED), (START, "")]
+
+
+def test_a_pruned_trial_keeps_the_last_score_that_it_reported(store: str) -> None:
+    def silent(params: dict[str, Any], report: Report) -> float:
+        for epoch in range(1, 1000):
+            report(epoch, 0.7 if epoch < 3 else None, cost_seconds=float(epoch))
+        raise AssertionError("never stopped")
+
+    (trial,) = sweep(store, 99.0, max_trial_cost=5.0, max_trials=1).run(silent).trials
+    assert (trial.state, trial.score, trial.cost_seconds) == (TrialState.PRUNED, 0.7, 5.0)
+
+
+def test_a_failure_of_any_words_is_one_line(store: str) -> None:
+    def wordy(params: dict[str, Any], report: Report) -> float:
+        raise ValueError("\udc80\n" + "x" * 10_000)
+
+    (trial,) = sweep(store, None, max_trials=1).run(wordy).trials
+    assert trial.reason.startswith("ValueError: \\udc80 xxx") and len(trial.reason) == 500
+    log = trial.artifact("log")
+    assert log is not None and "x" * 10_000 in Path(log).read_text()
 
 
 def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:

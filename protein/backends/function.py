@@ -15,12 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protein.errors import ProteinError, UsageError
+from protein.backends.messages import MAX_STEPS
+from protein.errors import UsageError
 from protein.ports import Finished, Job, Progress
 from protein.told import number
 from protein.types import INTERRUPTED, MISTAKE, Artifact, Measurement, Outcome, Trial, TrialState
 
 _LOG_FILE = "trial.log"
+_MAX_REASON = 500  # characters; the log has all of it
 _WRONG_REPORT = "TypeError: Report.__call__()"  # as Python begins it where the arguments are too many or too few
 
 Train = Callable[[dict[str, Any], "Report"], float]
@@ -42,11 +44,11 @@ class Report:
         self._cap_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
         self._trial, self._sign, self._events = job.trial, sign, events
-        self._began = time.perf_counter()
+        self._began: float | None = None  # on the performance counter; None: it waits for its turn
         self._told_seconds: float | None = None
-        self._stop_reason = ""
         self.last: Measurement | None = None
-        self.pruned = ""  # why the trial ends early with what it has; "" while it does not
+        self.last_score: float | None = None  # of its curve, to be maximised
+        self.ending: tuple[str, bool] | None = None  # why the trial is to end, and whether what it gave then counts
 
     def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
         """Adds a point to the trial's learning curve.
@@ -63,6 +65,8 @@ class Report:
             Stop: the trial is to end here.
             UsageError: steps or a cost that cannot be, or something that is no number: it ends the sweep.
         """
+        if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
+            raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
         told_score = None if score is None else number(score, "report: the score")
         if told_score is not None and not math.isfinite(told_score):
             raise ValueError(f"the score became {told_score} at step {steps}")
@@ -71,43 +75,54 @@ class Report:
         told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
         try:
             point = Measurement(
-                steps=int(number(steps, "report: the steps")),
+                steps=int(count),
                 elapsed_seconds=self.cost_seconds(),
                 score=None if told_score is None else self._sign * told_score,
                 metrics={name: value for name, value in told.items() if math.isfinite(value)},
             )
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise UsageError(f"report: {error}") from error
         self.last = point
+        self.last_score = self.last_score if point.score is None else point.score
         self._events.put(Progress(trial=self._trial, measurements=(point,)))
-        if self._stop_reason:
-            raise Stop(self._stop_reason)
         if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
-            self.pruned = self._at_limit
-            raise Stop(self._at_limit)
+            self.stop(self._at_limit, pruned=True)
+        self._raise_if_ending()
 
     def cost_seconds(self) -> float:
         """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
-        return time.perf_counter() - self._began if self._told_seconds is None else self._told_seconds
+        if self._told_seconds is not None:
+            return self._told_seconds
+        return 0.0 if self._began is None else time.perf_counter() - self._began
+
+    def begin(self) -> None:
+        """Starts the clock. Raises `Stop` where the trial was ended before its turn came."""
+        self._began = time.perf_counter()
+        self._raise_if_ending()
 
     def stop(self, reason: str, *, pruned: bool) -> None:
-        """Lets the next report raise `Stop`. Called from the loop's thread."""
-        self.pruned = reason if pruned else ""
-        self._stop_reason = reason
+        """Lets the next report raise `Stop`, unless the trial is being ended already. Called from the loop's thread."""
+        if self.ending is None:
+            self.ending = (reason, pruned)
+
+    def _raise_if_ending(self) -> None:
+        if self.ending is not None:
+            raise Stop(self.ending[0])
 
 
 class FunctionBackend:
     """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
 
     def __init__(self, train: Train, sign: float) -> None:
-        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self.errors: list[ProteinError] = []  # mistakes in how the function is written: no other params would mend them
+        self.errors: list[BaseException] = []  # what ends the sweep: mistakes in how the function is written, and worse
+        self._jobs: queue.SimpleQueue[tuple[Job, Report] | None] = queue.SimpleQueue()
         self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
+        self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
         self._train, self._sign = train, sign
-        self._report: Report | None = None
 
     def start(self, job: Job) -> None:
-        self.jobs.put(job)
+        report = self._reports[job.trial.id] = Report(job, self._sign, self._events)
+        self._jobs.put((job, report))
 
     def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
         events: list[Progress | Finished] = []
@@ -118,55 +133,45 @@ class FunctionBackend:
         return events
 
     def stop(self, trial: Trial, reason: str) -> None:
-        self._end(reason, pruned=False)
+        if (report := self._reports.get(trial.id)) is not None:
+            report.stop(reason, pruned=False)
 
     def prune(self, trial: Trial, reason: str) -> None:
-        self._end(reason, pruned=True)
+        if (report := self._reports.get(trial.id)) is not None:
+            report.stop(reason, pruned=True)
 
     def close(self) -> None:
-        self._end(INTERRUPTED, pruned=False)
-
-    def _end(self, reason: str, *, pruned: bool) -> None:
-        if self._report is not None:
-            self._report.stop(reason, pruned=pruned)
+        """Ends `serve`, once the trial that runs there has reported or ended."""
+        for report in list(self._reports.values()):
+            report.stop(INTERRUPTED, pruned=False)
+        self._jobs.put(None)
 
     def serve(self, stop: threading.Event) -> None:
-        """Runs what is started, until the loop has ended. A KeyboardInterrupt ends the trial and sets `stop`."""
+        """Runs what is started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
         while True:
             try:
-                job = self.jobs.get()
+                taken = self._jobs.get()
             except KeyboardInterrupt:
                 stop.set()
                 continue
-            if job is None:
+            if taken is None:
                 return
-            self._run(job, stop)
+            self._run(*taken, stop)
 
-    def _run(self, job: Job, stop: threading.Event) -> None:
-        report = self._report = Report(job, self._sign, self._events)
+    def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
+        if stop.is_set():  # while the engine was at work on this one
+            report.stop(INTERRUPTED, pruned=False)
+        state, score, reason = TrialState.FAILED, None, INTERRUPTED
         artifacts: tuple[Artifact, ...] = ()
-        state, score, reason = TrialState.FAILED, None, ""
         try:
-            value = self._train(dict(job.trial.params), report)
-            state, score, reason = self._judge(value)
+            state, score, reason, artifacts = self._try(job, report)
         except KeyboardInterrupt:
-            reason = INTERRUPTED
             stop.set()
-        except Stop as stopped:
-            last = None if report.last is None else report.last.score
-            state, score, reason = (
-                (TrialState.PRUNED, last, report.pruned) if report.pruned else (state, None, str(stopped))
-            )
-        except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            artifacts = _write_log(job.directory)
-            if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
-                reason = f"{MISTAKE}: {' '.join(str(error).split())}".replace("Report.__call__()", "report()")
-                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
+        except BaseException as error:  # a cancellation of somebody's: it says nothing about the params
+            self.errors.append(error)
         if self.errors:
             stop.set()
         cost = report.cost_seconds()
-        self._report = None
         outcome = Outcome(
             state=state,
             score=score,
@@ -174,7 +179,26 @@ class FunctionBackend:
             steps=0 if report.last is None else report.last.steps,
             reason=reason,
         )
+        del self._reports[job.trial.id]
         self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
+
+    def _try(self, job: Job, report: Report) -> tuple[TrialState, float | None, str, tuple[Artifact, ...]]:
+        """Returns how a trial ended. What is no result of its own, such as a KeyboardInterrupt, is raised."""
+        try:
+            report.begin()
+            return *self._judge(self._train(dict(job.trial.params), report)), ()
+        except Stop as stopped:
+            reason, pruned = report.ending or (str(stopped), False)  # a function may raise it by itself
+            return (
+                (TrialState.PRUNED, report.last_score, reason, ()) if pruned else (TrialState.FAILED, None, reason, ())
+            )
+        except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
+            reason = _one_line(f"{type(error).__name__}: {error}")
+            artifacts = _write_log(job.directory)
+            if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
+                reason = f"{MISTAKE}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
+                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
+            return TrialState.FAILED, None, reason, artifacts
 
     def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
         try:
@@ -186,11 +210,16 @@ class FunctionBackend:
         return TrialState.COMPLETE, self._sign * score, ""
 
 
+def _one_line(text: str) -> str:
+    """Returns a text that any terminal and file takes, not longer than anybody reads."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:_MAX_REASON]
+
+
 def _write_log(directory: Path) -> tuple[Artifact, ...]:
     """Keeps the current exception's traceback; where that cannot be written, the reason alone has to do."""
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _LOG_FILE
-        path.write_text(traceback.format_exc())
+        path.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
         return (Artifact(kind="log", path=str(path.absolute())),)
     return ()

@@ -1,15 +1,22 @@
-"""What every backend must do, whatever the trial's process does. See `protein.ports.Backend`."""
+"""What every backend must do, whatever the trial does. See `protein.ports.Backend`.
+
+A function of somebody's own cannot be killed: what only a process promises is asked of processes alone, below.
+"""
 
 import dataclasses
+import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from protein.backends.function import FunctionBackend, Report
 from protein.backends.local import LocalBackend
 from protein.ports import Backend, Finished, Job, Progress
 from protein.types import Trial, TrialState
@@ -19,11 +26,45 @@ TRIAL = "trial:main"
 PATIENCE_SECONDS = 60.0
 
 
-@pytest.fixture(params=["local"])
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def behave(params: dict[str, Any], report: Report) -> float:
+    """What the trial's process of tests/assets/trial.py does, as a function."""
+    behaviour = params.get("behaviour", "good")
+    report(1, 1.0, cost_seconds=0.1, loss=0.5)
+    while behaviour in ("hang", "polite"):
+        report(2, None, cost_seconds=0.25)
+        time.sleep(0.01)
+    report(2, None, cost_seconds=0.2)
+    if behaviour == "diverge":
+        report(2, None, cost_seconds=0.7)
+        raise ArithmeticError("the loss is NaN at step 2")
+    if behaviour == "nan":
+        return math.nan
+    report(3, 2.0 if behaviour == "capped" else 1.0, cost_seconds=0.3)
+    return 2.0
+
+
+@pytest.fixture
+def local() -> Iterator[LocalBackend]:
     backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
     yield backend
     backend.close()
+
+
+@pytest.fixture
+def function() -> Iterator[FunctionBackend]:
+    backend = FunctionBackend(behave, 1.0)
+    server = threading.Thread(target=backend.serve, args=(threading.Event(),))
+    server.start()
+    yield backend
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert not server.is_alive(), "close ends whatever still runs"
+
+
+@pytest.fixture(params=["local", "function"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
 
 
 def job(
@@ -34,10 +75,12 @@ def job(
     max_memory_bytes: int | None = None,
     **train: object,
 ) -> Job:
-    trial = Trial(id=100 + number, sweep_id=1, number=number, params={}, seed=0, owner="test")
+    params: Any = train
+    trial = Trial(id=100 + number, sweep_id=1, number=number, params=params, seed=0, owner="test")
+    limit = 0.3 if train.get("behaviour") == "capped" else None  # of cost; the process says itself when it is reached
     return Job(
         trial=trial,
-        config={"train": train},
+        config={"train": train, "seed": 0, "max_seconds": limit},
         directory=directory / str(number),
         max_seconds=max_seconds,
         max_memory_bytes=max_memory_bytes,
@@ -65,13 +108,18 @@ def wait(backend: Backend, count: int) -> tuple[list[Progress], dict[int, Finish
     return progress, finished
 
 
-def test_a_good_trial_reports_its_curve_result_and_files(backend: Backend, tmp_path: Path) -> None:
+def test_a_good_trial_reports_its_curve_and_result(backend: Backend, tmp_path: Path) -> None:
     progress, finished = run(backend, job(tmp_path))
     points = [point for event in progress for point in event.measurements]
     assert [(point.steps, point.score) for point in points] == [(1, 1.0), (2, None), (3, 1.0)]
     assert points[0].metrics == {"loss": 0.5}
     outcome = finished[0].outcome
     assert (outcome.state, outcome.score, outcome.cost_seconds, outcome.steps) == (TrialState.COMPLETE, 2.0, 0.3, 3)
+
+
+def test_a_process_tells_what_was_no_training_and_leaves_its_files(local: LocalBackend, tmp_path: Path) -> None:
+    _, finished = run(local, job(tmp_path))
+    outcome = finished[0].outcome
     assert outcome.timings["evaluation"] == 0.1
     assert outcome.timings["startup"] > 0
     assert {artifact.kind for artifact in finished[0].artifacts} == {"config", "log", "checkpoint"}
@@ -81,24 +129,39 @@ def test_a_good_trial_reports_its_curve_result_and_files(backend: Backend, tmp_p
 @pytest.mark.parametrize(
     ("behaviour", "reason", "cost"),
     [
-        ("crash", "killed by SIGSEGV", None),
-        ("exit", "exited with code 3 and no result: the last words", None),
-        ("diverge", "failed, diverged: the loss is NaN at step 2", 0.7),
-        ("nan", "reported no finite score", 0.2),
+        ("diverge", "the loss is NaN at step 2", 0.7),
+        ("nan", "score", 0.2),
     ],
 )
 def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
-    backend: Backend, tmp_path: Path, behaviour: str, reason: str, cost: float | None
+    backend: Backend, tmp_path: Path, behaviour: str, reason: str, cost: float
 ) -> None:
     _, finished = run(backend, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
     outcome = finished[0].outcome
-    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.FAILED, None, reason)
-    assert outcome.cost_seconds == cost if cost is not None else outcome.cost_seconds >= 0.1
+    assert (outcome.state, outcome.score, outcome.cost_seconds) == (TrialState.FAILED, None, cost)
+    assert reason in outcome.reason
     assert finished[1].outcome.state is TrialState.COMPLETE
 
 
-def test_garbage_is_logged_and_the_result_still_counts(backend: Backend, tmp_path: Path) -> None:
-    progress, finished = run(backend, job(tmp_path, behaviour="garbage"))
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("crash", "killed by SIGSEGV"),
+        ("exit", "exited with code 3 and no result: the last words"),
+        ("diverge", "failed, diverged: the loss is NaN at step 2"),
+        ("nan", "reported no finite score"),
+    ],
+)
+def test_a_process_that_dies_says_how(local: LocalBackend, tmp_path: Path, behaviour: str, reason: str) -> None:
+    _, finished = run(local, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
+    outcome = finished[0].outcome
+    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.FAILED, None, reason)
+    assert outcome.cost_seconds >= 0.1
+    assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_garbage_is_logged_and_the_result_still_counts(local: LocalBackend, tmp_path: Path) -> None:
+    progress, finished = run(local, job(tmp_path, behaviour="garbage"))
     assert finished[0].outcome.state is TrialState.COMPLETE
     assert sum(len(event.measurements) for event in progress) == 3
     assert b"{not json" in (tmp_path / "0" / "trial.log").read_bytes()
@@ -112,8 +175,8 @@ def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Bac
         assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, reason)
 
 
-def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path) -> None:
-    _, finished = run(backend, job(tmp_path, behaviour="hang", max_seconds=1.0))
+def test_a_hanging_trial_is_killed_at_its_limit(local: LocalBackend, tmp_path: Path) -> None:
+    _, finished = run(local, job(tmp_path, behaviour="hang", max_seconds=1.0))
     outcome = finished[0].outcome
     assert outcome.state is TrialState.FAILED
     assert outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
@@ -121,9 +184,9 @@ def test_a_hanging_trial_is_killed_at_its_limit(backend: Backend, tmp_path: Path
 
 
 def test_a_trial_that_prints_without_end_is_killed_at_its_limit_and_holds_up_nobody(
-    backend: Backend, tmp_path: Path
+    local: LocalBackend, tmp_path: Path
 ) -> None:
-    _, finished = run(backend, job(tmp_path, 0, behaviour="firehose", max_seconds=1.0), job(tmp_path, 1))
+    _, finished = run(local, job(tmp_path, 0, behaviour="firehose", max_seconds=1.0), job(tmp_path, 1))
     assert finished[0].outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
     assert finished[1].outcome.state is TrialState.COMPLETE
     assert (tmp_path / "0" / "trial.log").stat().st_size < 20 * 2**20
@@ -136,8 +199,8 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     assert "without a sign of life" in finished[0].outcome.reason
 
 
-def test_memory_over_the_limit_ends_the_trial(backend: Backend, tmp_path: Path) -> None:
-    _, finished = run(backend, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
+def test_memory_over_the_limit_ends_the_trial(local: LocalBackend, tmp_path: Path) -> None:
+    _, finished = run(local, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
     assert "of memory, over its limit of 0.2 GiB" in finished[0].outcome.reason
 
 
@@ -152,6 +215,18 @@ def test_stop_ends_the_trial_with_the_reason_given_and_only_once(backend: Backen
     assert finished[0].outcome.reason == "interrupted"
     backend.stop(one.trial, "too late")
     assert backend.poll(0.0) == []
+
+
+def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend, tmp_path: Path) -> None:
+    one, two = job(tmp_path, 0, behaviour="hang"), job(tmp_path, 1, behaviour="hang")
+    for each in (one, two):  # where trials run one at a time, the second waits for the first
+        backend.start(each)
+    backend.stop(two.trial, "interrupted")
+    backend.stop(one.trial, "interrupted")
+    _, finished = wait(backend, 2)
+    assert [finished[n].outcome.state for n in (0, 1)] == [TrialState.FAILED] * 2
+    assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
+    assert finished[1].outcome.cost_seconds < 1.0
 
 
 def start_and_prune(backend: Backend, one: Job) -> Finished:
@@ -174,10 +249,10 @@ def test_a_pruned_trial_ends_in_order_with_its_last_score_and_what_it_spent(back
 
 
 def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
-    outcome = start_and_prune(backend, job(tmp_path, behaviour="stubborn")).outcome
+    outcome = start_and_prune(local, job(tmp_path, behaviour="stubborn")).outcome
     assert (outcome.state, outcome.score, outcome.steps) == (TrialState.PRUNED, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
@@ -188,8 +263,12 @@ def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
 ) -> None:
     one = job(tmp_path, behaviour=behaviour)
     backend.start(one)
-    process = psutil.Process(next(iter(backend._running.values())).pid)  # type: ignore[attr-defined]
-    process.wait(PATIENCE_SECONDS)
+    if isinstance(backend, LocalBackend):
+        psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
+    else:
+        assert isinstance(backend, FunctionBackend)
+        while backend._reports:
+            time.sleep(0.01)
     backend.prune(one.trial, "stopped early: hopeless")
     _, finished = wait(backend, 1)
     assert finished[0].outcome.state is state
@@ -197,21 +276,21 @@ def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
 
 
 def test_a_process_that_ignores_sigterm_is_killed(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
     one = job(tmp_path, behaviour="stubborn")
-    backend.start(one)
-    while not backend.poll(0.1):
+    local.start(one)
+    while not local.poll(0.1):
         pass
-    backend.stop(one.trial, "interrupted")
-    _, finished = wait(backend, 1)
+    local.stop(one.trial, "interrupted")
+    _, finished = wait(local, 1)
     assert finished[0].outcome.state is TrialState.FAILED
 
 
-def test_children_that_a_trial_leaves_behind_are_killed(backend: Backend, tmp_path: Path) -> None:
+def test_children_that_a_trial_leaves_behind_are_killed(local: LocalBackend, tmp_path: Path) -> None:
     before = set(psutil.process_iter())
-    _, finished = run(backend, job(tmp_path, behaviour="child"))
+    _, finished = run(local, job(tmp_path, behaviour="child"))
     assert finished[0].outcome.state is TrialState.COMPLETE
     deadline = time.monotonic() + PATIENCE_SECONDS
     while _of_session(set(psutil.process_iter()) - before):
