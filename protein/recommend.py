@@ -9,7 +9,7 @@ Notation
                  the model learns from what they showed
     mu, sd       mean and standard deviation of a contender's noiseless score under the model, given all trials; a
                  config that was run k times counts with k measurements
-    interval     the central 80 %, mu - 1.28 sd to mu + 1.28 sd, on the scale of scores
+    interval     the central 80 %, on the scale of scores (see `protein.models.ScoreModel.estimates`)
 
 A mu above everything that was ever measured is taken back to the highest measured score: noise lifts that above the
 best true score, and games have a highest score that the model does not know of. What is equal then is decided by cost.

@@ -77,6 +77,19 @@ def test_the_score_model_predicts_and_believes() -> None:
     assert (believed_sd[:3] < sd[:3]).all()
 
 
+@pytest.mark.parametrize("num_runs", [8, 80])
+def test_intervals_of_few_runs_are_wider_than_their_posterior(num_runs: int) -> None:
+    """The mode of the hyperparameters is taken for known: see `ScoreModel.estimates`. Points of one run are one."""
+    x = SPACE.sample(num_runs, np.random.default_rng(0))
+    runs = np.arange(2 * num_runs) // 2
+    model = ScoreModel.fit(SPACE, np.repeat(x, 2, axis=0), np.sin(5.0 * x[runs, 0]), runs=runs)
+    at = np.full((1, SPACE.num_dims), 0.5)
+    mean, sd = (float(v[0]) for v in model.predict(at))
+    low, high = (model.scale.to_score(mean + side * Z80 * sd * (1.0 + 8.0 / num_runs)) for side in (-1, 1))
+    (estimate,) = model.estimates(at, measured=False)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high))
+
+
 def test_points_on_the_way_are_not_taken_for_results_where_a_schedule_makes_them_worse() -> None:
     rng = np.random.default_rng(0)
     ends, ways = SPACE.sample(25, rng), SPACE.sample(50, rng)
