@@ -15,7 +15,8 @@ What the engine is told
     cost              seconds from a trial's start to its end, less what its suggestion took; or the user attribute
                       `cost_attribute`
     failures          trials that failed, violate a constraint (`trial.set_constraint`) or gave no finite value
-    running trials    are given what is expected of them, so that workers do not all try the same
+    running trials    are given what is expected of them, so that workers do not all try the same; threads take turns,
+                      and what another process has taken in the meantime is not taken again
     start             the params of the first trial that was enqueued with all joint parameters: the config at hand
 
 What it tells: the user attributes `protein:origin`, `protein:predicted_score`, `protein:predicted_cost_seconds`, the
@@ -23,10 +24,11 @@ last two with `..._interval` (80 %), and `protein:suggest_seconds`, of each tria
 in optuna-dashboard.
 """
 
-import functools
+import contextlib
 import json
 import math
 import secrets
+import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -35,6 +37,7 @@ from typing import Any
 
 import numpy as np
 
+from protein import told
 from protein.designer import make_designer
 from protein.errors import UsageError, nearest
 from protein.parameters import Categorical
@@ -56,6 +59,8 @@ ORIGIN = "protein:origin"
 PREDICTED_SCORE = "protein:predicted_score"
 PREDICTED_COST = "protein:predicted_cost_seconds"
 SUGGEST_SECONDS = "protein:suggest_seconds"
+_TURN = threading.RLock()  # threads of one study that ask at once would all see the same trials
+_MAX_TRIES = 8  # at a point that no other process takes meanwhile
 _PART_LENGTH = 2000  # a database column may hold no more than 2,048 characters
 _CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about which nothing is known
 
@@ -83,14 +88,12 @@ class ProteinSampler(BaseSampler):
                 `optimize` ends when nothing fits any more. None: no limit.
 
         Raises:
-            UsageError: a budget that is not above 0.
+            UsageError: a budget that is not above 0, a seed that is no whole number of 0 or more.
         """
-        if budget_seconds is not None and not (math.isfinite(budget_seconds) and budget_seconds > 0):
-            raise UsageError(f"budget_seconds must be above 0 seconds, or None for no limit, got {budget_seconds}")
-        self._seed = secrets.randbelow(2**31) if seed is None else seed
+        self._seed = secrets.randbelow(2**31) if seed is None else told.seed(seed)
         self._cost_parameter = cost_parameter
         self._cost_attribute = cost_attribute
-        self._budget_seconds = budget_seconds
+        self._budget_seconds = told.seconds(budget_seconds, "budget_seconds")
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Returns the joint parameters; see the head of this file."""
@@ -122,33 +125,44 @@ class ProteinSampler(BaseSampler):
             return {}
         began = time.monotonic()
         joint = Joint.of(tuple(search_space.items()), self._cost_parameter)
-        others = [other for other in _trials(study) if other.number != trial.number]
+        sign = 1.0 if study.directions[0] is StudyDirection.MAXIMIZE else -1.0
+        with _TURN:
+            others = _others(study, trial)
+            for _ in range(_MAX_TRIES):
+                suggestion, spent = self._suggest(joint, others, sign, self._seed_of(trial, ""))
+                before, others = others, _others(study, trial)
+                if suggestion is None or not joint.taken_meanwhile(suggestion.params, before, others):
+                    break
+            if suggestion is None and not spent:
+                # Every point was tried. There may be parameters beside the joint ones, and a score may be noisy: go on.
+                return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
+            if suggestion is None:
+                if _stopped(study):
+                    raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
+                origin = "the budget is spent, the cheapest that there is"
+                suggestion = Suggestion(params=joint.cheapest(), origin=origin)
+            values = joint.values(suggestion.params)
+            internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
+            _note(study, trial, suggestion, internal, sign, began)
+        return values
+
+    def _suggest(
+        self, joint: Joint, others: Sequence[FrozenTrial], sign: float, seed: int
+    ) -> tuple[Suggestion | None, bool]:
+        """Returns the engine's suggestion; where it has none, whether that is for want of budget."""
         finished = [other for other in others if other.state.is_finished()]
         running = [other for other in others if other.state is OptunaState.RUNNING]
-        sign = 1.0 if study.directions[0] is StudyDirection.MAXIMIZE else -1.0
         unit = joint.steps_per_report(finished)
         history = [o for other in finished for o in joint.observations(other, sign, self._cost_seconds(other), unit)]
         start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
-        suggest = functools.partial(
-            make_designer("protein", joint.space, start, seed=self._seed).suggest,
-            history,
-            [params for other in running if (params := joint.params(other)) is not None],
-            max_trial_seconds=None,
-            seed=self._seed_of(trial, ""),
-        )
+        pending = [params for other in running if (params := joint.params(other)) is not None]
+        designer = make_designer("protein", joint.space, start, seed=self._seed)
         remaining = self._remaining_seconds(finished, running)
-        suggestion = suggest(remaining_seconds=remaining)
-        if suggestion is None and (remaining is None or suggest(remaining_seconds=None) is None):
-            # Every point was tried. There may be parameters beside the joint ones, and a score may be noisy: go on.
-            return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
-        if suggestion is None:
-            if _stopped(study):
-                raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
-            suggestion = Suggestion(params=joint.cheapest(), origin="the budget is spent, the cheapest that there is")
-        values = joint.values(suggestion.params)
-        internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
-        _note(study, trial, suggestion, internal, sign, began)
-        return values
+        suggestion = designer.suggest(history, pending, remaining_seconds=remaining, max_trial_seconds=None, seed=seed)
+        if suggestion is not None or remaining is None:
+            return suggestion, False
+        free = designer.suggest(history, pending, remaining_seconds=None, max_trial_seconds=None, seed=seed)
+        return None, free is not None
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -181,9 +195,10 @@ class ProteinSampler(BaseSampler):
 
     def _cost_seconds(self, trial: FrozenTrial) -> float:
         if self._cost_attribute is not None:
-            noted = trial.user_attrs.get(self._cost_attribute)
-            if isinstance(noted, int | float) and math.isfinite(noted) and noted >= 0:
-                return float(noted)
+            with contextlib.suppress(UsageError):
+                noted = told.number(trial.user_attrs.get(self._cost_attribute), self._cost_attribute)
+                if math.isfinite(noted) and noted >= 0:
+                    return noted
         if trial.datetime_start is None:
             return 0.0
         end = trial.datetime_complete or datetime.now()
@@ -211,6 +226,10 @@ class ProteinSampler(BaseSampler):
 def _trials(study: Study) -> list[FrozenTrial]:
     """Returns all trials of a study; not through the study itself, which a Hyperband pruner narrows to one bracket."""
     return study._storage.get_all_trials(study._study_id, deepcopy=False)
+
+
+def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    return [other for other in _trials(study) if other.number != trial.number]
 
 
 def _require_one_objective(study: Study) -> None:

@@ -57,6 +57,13 @@ class Joint:
         """Returns the joint params that a trial was enqueued with; None when it was not, or not with all."""
         return self._inward(trial.system_attrs.get("fixed_params", {}))
 
+    def taken_meanwhile(
+        self, params: Mapping[str, ParamValue], before: Sequence[FrozenTrial], now: Sequence[FrozenTrial]
+    ) -> bool:
+        """Whether a trial has been given these joint params between two readings of a study's trials."""
+        had = {trial.number for trial in before if self.params(trial) == params}
+        return any(trial.number not in had and self.params(trial) == params for trial in now)
+
     def values(self, params: Mapping[str, ParamValue]) -> dict[str, Any]:
         """Returns Optuna's values of params of the space."""
         return {

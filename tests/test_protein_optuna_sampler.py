@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
 from optuna.trial import TrialState
 
-from protein import ProteinSampler
+from protein import ProteinSampler, optuna_sampler
+from protein.designer import make_designer
 from protein.errors import UsageError
 from protein.optuna_trials import Joint, to_optunas, to_ours
 
@@ -84,6 +86,40 @@ def test_workers_get_different_points() -> None:
     other = study.ask(space)
     assert slow.params["lr"] != other.params["lr"]
     study.optimize(objective, n_trials=4, n_jobs=2)
+
+
+def test_threads_that_ask_at_once_get_different_points() -> None:
+    study = optuna.create_study(direction="maximize", sampler=sampler())
+    study.optimize(objective, n_trials=1)
+    study.optimize(objective, n_trials=24, n_jobs=4)
+    assert len({tuple(one.values()) for one in params(study)}) == 25
+
+
+def test_what_another_process_took_meanwhile_is_not_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def late(*arguments: Any, **keywords: Any) -> Any:
+        """The other process asks and is answered after this one has read the study."""
+        with monkeypatch.context() as undone:
+            undone.setattr(optuna_sampler, "make_designer", make_designer)
+            if not asked:
+                asked.append(study.ask(space).params)
+        return make_designer(*arguments, **keywords)
+
+    study = optuna.create_study(direction="maximize", sampler=sampler())
+    for known in (2, 10):  # in the initial design, and by the models
+        study.optimize(objective, n_trials=known)
+        space = study.trials[-1].distributions
+        asked.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(optuna_sampler, "make_designer", late)
+            slower = study.ask(space).params
+        assert len(asked) == 1 and slower != asked[0]
+
+
+def test_a_cost_of_numpy_counts() -> None:
+    trial = optuna.trial.create_trial(value=1.0, user_attrs={"seconds": np.float32(12.0)})
+    assert sampler()._cost_seconds(trial) == 12.0
 
 
 def test_the_budget_ends_the_study_and_is_kept() -> None:
@@ -235,6 +271,11 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
     for budget in (0.0, math.inf):
         with pytest.raises(UsageError, match="budget_seconds must be above 0 seconds"):
             ProteinSampler(budget_seconds=budget)
+    with pytest.raises(UsageError, match="budget_seconds must be a number, got str '10m'"):
+        ProteinSampler(budget_seconds="10m")  # type: ignore[arg-type]
+    for seed in (-1, "3"):
+        with pytest.raises(UsageError, match="seed must be a whole number, 0 or more"):
+            ProteinSampler(seed=seed)  # type: ignore[arg-type]
     for changes, message in (
         ({"cost_parameter": "epoch"}, "cost_parameter 'epoch' is in none .*; did you mean 'epochs'"),
         ({"cost_attribute": "second"}, "cost_attribute 'second' is in none .*; did you mean 'seconds'"),
