@@ -34,6 +34,7 @@ def test_a_store_that_cannot_be_read_is_one_line(folder: Path, run: Run) -> None
     assert "text.db: not a SQLite database" in run.error("status --store text.db")
     assert "'mysql' is not supported" in run.error("status --store mysql://host/x")
     assert "cannot be made" in run.error("sweep --env pong --max-cost 1m --store /proc/none/x.db")
+    assert "the store's URL is empty" in run.error("status --store ''")  # as from a variable that is not set
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(filled: Path, run: Run) -> None:

@@ -52,7 +52,7 @@ def test_the_live_view_shows_budget_running_trials_front_and_best() -> None:
     assert re.search(r"of 1h00m spent, \d+m\d\ds left, done in about .* \(\d\d:\d\d\)$", lines[2])
     assert "▶ 20   3.00s of ~30.0s" in text
     assert "★" in text
-    assert f"best: trial {best.number}, score" in text
+    assert f"best measured: trial {best.number}, score" in text
     assert "train.learning_rate 0.00312345" in text
     stopping = shown(terminal.render(status(trials, stopping=True), 100, 50, spent_before=0.0), 100)
     assert "ending the running trials; Ctrl-C again kills them at once" in stopping
@@ -104,7 +104,7 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
         watcher.log("the store refused a write")
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in file.getvalue().splitlines()] == [
         "trial 1 started: improving the front near 30 s, about 30.0s",
-        "trial 1: score 9.00, predicted 10.00 [8.00, 11.50], off by -1.00 (0.6 sd), in 40.0s, predicted 30.0s, off by"
+        "trial 1: score 9.00, predicted 10.00 (8.00 to 11.50), off by -1.00 (0.6 sd), in 40.0s, predicted 30.0s, off by"
         " +33% (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
         "the store refused a write",
     ]

@@ -94,7 +94,7 @@ def test_a_flat_curve_is_drawn_low() -> None:
 
 def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
     assert text.outcome_line(trial(3, 31.5, 9.5, predicted=True)) == (
-        "trial 3: score 9.50, predicted 10.00 [8.00, 11.50], off by -0.50 (0.3 sd), in 31.5s, predicted 30.0s, off by"
+        "trial 3: score 9.50, predicted 10.00 (8.00 to 11.50), off by -0.50 (0.3 sd), in 31.5s, predicted 30.0s, off by"
         " +5% (0.2 sd); improving the front near 30 s"
     )
     assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; your own config"

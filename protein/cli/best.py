@@ -10,7 +10,7 @@ from protein.cli import stores
 from protein.cli.arguments import Best
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
-from protein.cli.recommended import Choice, Recommendation, duration_above, recommendation
+from protein.cli.recommended import Choice, duration_above, recommendation
 from protein.cli.train import stored_values
 from protein.config.layers import unflatten
 from protein.config.write import to_toml
@@ -18,7 +18,7 @@ from protein.errors import UsageError
 from protein.job import runs_trainer
 from protein.space import Space
 from protein.types import SweepRecord
-from protein.view import data, tables, text
+from protein.view import data, tables
 
 
 def run(command: Command) -> int:
@@ -53,7 +53,7 @@ def run(command: Command) -> int:
     names = [choice.name for choice in rows]
     console.print(tables.answers(names, [choice.contender for choice in rows], [c.trials for c in rows], console.width))
     console.print(f"\ntrue scores as expected by the {chosen.contender.basis}", soft_wrap=True)
-    if (note := _luck(found)) is not None:
+    if (note := found.luck()) is not None:
         console.print(note, soft_wrap=True)
     console.print()
     console.print(tables.params(chosen.trial.params))
@@ -81,20 +81,6 @@ def _json(choice: Choice) -> dict[str, Any]:
         "measured": list(contender.measured),
         "basis": contender.basis,
     }
-
-
-def _luck(found: Recommendation) -> str | None:
-    """Says why the best measured score is not what is recommended, where that is so."""
-    if found.lucky is None:
-        return None
-    lucky = found.lucky.contender
-    luckiest = max(lucky.measured, key=lambda score: found.sign * score)
-    number = found.lucky.trials[lucky.measured.index(luckiest)].number
-    return (
-        f"trial {number} measured {'higher' if found.sign > 0 else 'lower'} ({text.score(luckiest)}), which looks like"
-        " luck:"
-        f" {text.score(lucky.score.value)} is expected of it"
-    )
 
 
 def _write(sweep: SweepRecord, choice: Choice, path: Path) -> None:

@@ -39,6 +39,7 @@ def run(command: Command) -> int:
     console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, sign=sign)), soft_wrap=True)
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
     console.print(tables.front(shown, knee, console.width))
+    console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0

@@ -47,6 +47,18 @@ class Recommendation:
         """What was asked for: the best under the limit, or at all."""
         return self.under or self.best
 
+    def luck(self) -> str | None:
+        """Says why the best measured score is not what is recommended, where that is so."""
+        if self.lucky is None:
+            return None
+        lucky = self.lucky.contender
+        luckiest = max(lucky.measured, key=lambda score: self.sign * score)
+        number = self.lucky.trials[lucky.measured.index(luckiest)].number
+        return (
+            f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(luckiest)}), which looks"
+            f" like luck: {text.score(lucky.score.value)} is expected of it"
+        )
+
 
 def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
     """Returns what a sweep's trials recommend.

@@ -45,8 +45,9 @@ def run(command: Command) -> int:
     best = pareto.best_under(trials)
     if best is not None:
         score = text.score(signs.score(best.score, sign))
-        head = f"\nbest: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
+        head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
+        console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
     return 0

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ VARIABLE = "PROTEIN_STORE"
 
 def url(given: str | None) -> str:
     """Returns the store's URL: the flag's, the environment variable's or the default, in this order."""
-    return given or os.environ.get(VARIABLE) or DEFAULT_URL
+    return given if given is not None else os.environ.get(VARIABLE) or DEFAULT_URL
 
 
 def file(store_url: str) -> Path | None:
@@ -71,3 +72,9 @@ def find(store: Store, name: str | None) -> SweepRecord:
 def store_words(given: str | None) -> list[str]:
     """Returns the words that name the same store in a command to be run next; none when it is found without them."""
     return [] if given is None else ["--store", given]
+
+
+def best_hint(sweep: str, given: str | None) -> str:
+    """Returns the line below measured scores that says where luck is weighed out of them."""
+    words = ["protein", "best", sweep, *store_words(given)]
+    return f"measured scores hold luck; the config to use: {shlex.join(words)}"

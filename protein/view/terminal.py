@@ -194,7 +194,7 @@ def _best(trials: Sequence[TrialRecord], width: int, max_lines: int) -> list[Ren
     best = pareto.best_under(trials)
     if best is None:
         return []
-    head = f"best: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
+    head = f"best measured: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
     lines = [""]
     for name, value in best.params.items():
         item = f"{name} {text.param(value)}"

@@ -34,7 +34,7 @@ def score(value: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """Returns a number of steps: `950`, `12.3k`, `5.00M`."""
+    """Returns a number of steps: `950`, `12.3k`, `5M`."""
     number = float(value)
     for unit in ("", "k", "M", "G"):
         if abs(number) < 999.5 or unit == "G":
@@ -132,7 +132,7 @@ def outcome_line(trial: TrialRecord) -> str:
             guess = trial.predicted_score
             error = score_error(trial)
             missed = f", off by {error}" if error else ""
-            result += f", predicted {score(guess.value)} [{score(guess.low)}, {score(guess.high)}]{missed},"
+            result += f", predicted {estimate(guess)}{missed},"
         result += f" in {seconds(trial.cost_seconds)}"
         if trial.predicted_cost_seconds is not None:
             error = cost_error(trial)
