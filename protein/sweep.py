@@ -44,7 +44,7 @@ STORE_RETRY_SECONDS = 5.0
 CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
-DISK_FAILURE = "failed, disk: "  # how a trial that could not write its files puts it
+DISK_FAILURE = "disk: "  # what the reason of a trial begins with that could not write its files
 MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class LoopSettings:
 
     directory: Path  # artefacts: one folder a trial
     workers: int = 1
-    max_cost_seconds: float | None = None
+    max_cost_seconds: float | None = None  # kept in the store as the sweep's budget once the loop has taken it up
     max_trial_seconds: float | None = None  # None: a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
@@ -93,27 +93,6 @@ def run_sweep(
         backend.close()
         loop.let_go()
     return loop.status()
-
-
-def require_a_finished_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
-    """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
-    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
-    if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
-        return
-    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
-        return
-
-    def needed_seconds(trial: TrialRecord) -> float:
-        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
-        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
-
-    cheapest = min(cut, key=needed_seconds)
-    needed = needed_seconds(cheapest)
-    raise UsageError(
-        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
-        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
-        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
-    )
 
 
 class _Loop:
@@ -180,7 +159,7 @@ class _Loop:
             raise self._hopeless
         self._ended = self._why(exhausted)
         if exhausted:
-            require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
+            _require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
 
     def let_go(self) -> None:
         """Marks what an error left running as interrupted: this process may live on, and run the sweep again."""
@@ -219,7 +198,7 @@ class _Loop:
         )
 
     def _take_up(self) -> None:
-        """Reads what is stored; trials that a dead process left running are marked interrupted."""
+        """Reads what is stored, marks what a dead process left running as interrupted, and keeps the new budget."""
         trials = self._patiently(lambda: self._store.trials(self._sweep.id))
         owners = dead_owners(trials)
         orphans = self._patiently(lambda: self._store.interrupt_orphans(self._sweep.id, owners))
@@ -234,6 +213,10 @@ class _Loop:
                 name = self._sweep.spec.name
                 raise UsageError(f"sweep '{name}' is being run by process {trial.owner}: wait for it, or stop it first")
         self._records = {trial.number: trial for trial in trials}
+        budget = self._settings.max_cost_seconds
+        if budget != self._sweep.max_cost_seconds:  # not before it is known that no other process runs the sweep
+            self._patiently(lambda: self._store.set_budget(self._sweep.id, budget))
+            self._sweep = dataclasses.replace(self._sweep, max_cost_seconds=budget)
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget."""
@@ -374,7 +357,7 @@ class _Loop:
         trial, outcome = event.trial, event.outcome
         if outcome.reason.startswith(DISK_FAILURE):  # says nothing about its params, and the next would fare alike
             self._hopeless = UsageError(
-                f"trial {trial.number} {outcome.reason}; then run the same command again to resume"
+                f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
             )
             outcome = dataclasses.replace(outcome, reason=INTERRUPTED)
         self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
@@ -419,6 +402,7 @@ class _Loop:
         """Calls the store, again and again while it is unavailable: a night's work is worth waiting for."""
         began = time.monotonic()
         while True:
+            tried = time.monotonic()
             try:
                 result = call()
             except StoreUnavailable as error:
@@ -427,8 +411,31 @@ class _Loop:
                 self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
                 self._stop.wait(STORE_RETRY_SECONDS)
             else:
-                self._engine_seconds += time.monotonic() - began
+                self._engine_seconds += time.monotonic() - tried  # waiting for the store is no work of ours
                 return result
+
+
+def _require_a_finished_trial(
+    sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None
+) -> None:
+    """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
+    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
+    if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
+        return
+    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
+        return
+
+    def needed_seconds(trial: TrialRecord) -> float:
+        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
+        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
+
+    cheapest = min(cut, key=needed_seconds)
+    needed = needed_seconds(cheapest)
+    raise UsageError(
+        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
+        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
+        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
+    )
 
 
 def _smallest(*values: float | None) -> float | None:

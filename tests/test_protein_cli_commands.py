@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from viewing import STORED, fill_store, store_url, stored_layers
+from viewing import STORED, add_run, fill_store, store_url, stored_layers
 
 import storage
 from protein.cli import main, stores, sweep
@@ -106,7 +106,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     assert (one["spent_seconds"], one["max_cost_seconds"], one["best"]["number"]) == (spent, 240.0, 1)
     assert listed[1]["max_cost_seconds"] is None
     assert re.search(r"^pong +pong +protein +7 +1 +0 +3m50s +4m00s +18.00 +40.0s", run("status"), re.MULTILINE)
-    assert "best: trial 1, score 18.00 in 40.0s" in run("status other")
+    assert "best measured: trial 1, score 18.00 in 40.0s" in run("status other")
     assert run.error("best") == "there are 2 sweeps; name one of them: pong, other"
     assert run.error("status pung") == "there is no sweep 'pung'; did you mean 'pong'?"
 
@@ -122,6 +122,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
+    assert "measured scores hold luck; the config to use: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -205,8 +206,21 @@ def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path
         "  protein sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 --max-cost 6m\n"
     )
     assert (filled / "runs" / "pong" / "pareto.png").exists()
+    assert "of wall clock" not in text  # the engine had nothing to do
     stored = run.json("status pong --json")
     assert (stored["max_cost_seconds"], stored["trials"]["complete"]) == (180.0, 4)
+
+
+def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(filled: Path, run: Run) -> None:
+    add_run("sqlite:///runs/protein.db", of=0, score=19.0, cost_seconds=45.0)  # it scored 5.00 before
+    text = run(sweep_command(filled, "--max-cost 3m"))
+    assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
+    assert re.search(
+        r"^trial 7 measured higher \(19.00\), which looks like luck: 1\d.\d\d is expected of it\n"
+        r"train the best config \(trial 4, ",
+        text,
+        re.MULTILINE,
+    )
 
 
 def test_a_sweep_that_ends_says_why(filled: Path, run: Run) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -184,14 +185,16 @@ def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
     )
     store.close()
     with pytest.raises(UsageError, match="is being run by process"):
-        sweeping.sweep(tmp_path)
+        sweeping.sweep(tmp_path, budget_seconds=3 * sweeping.BUDGET_SECONDS)
     assert stored(tmp_path)[0].state is TrialState.RUNNING
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    found = store.find_sweep(record.spec.name)
+    store.close()
+    assert found is not None and found.max_cost_seconds == sweeping.BUDGET_SECONDS  # what the live process goes by
 
 
 def test_failures_in_a_row_end_the_sweep_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(
-        TrialFailed, match="10 trials in a row failed, the last one with: failed, diverged: the loss is NaN"
-    ):
+    with pytest.raises(TrialFailed, match="10 trials in a row failed, the last one with: diverged as the loss is NaN"):
         sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="diverge"), budget_seconds=None)
     trials = stored(tmp_path)
     assert len(trials) == 10
@@ -264,6 +267,8 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     monkeypatch.setattr("storage.engine.BUSY_SECONDS", 0.2)
 
     class LockForTwoWrites(sweeping.Lines):
+        waited_seconds = 0.0  # as the loop's clock has it
+
         def started(self, trial: TrialRecord) -> None:
             super().started(trial)
             if trial.number == 1:
@@ -272,15 +277,19 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
 
         def log(self, line: str) -> None:
             super().log(line)
+            self.waited_seconds += 200.0
             if len(self.lines) == 2:
                 self.lock.close()
 
     listener = LockForTwoWrites()
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds)
+    monkeypatch.setattr("protein.sweep.time", clock)
     status = sweeping.sweep(tmp_path, listener=listener)
     assert len(listener.lines) == 2
     assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
     assert all(trial.state is TrialState.COMPLETE and len(trial.curve) == 3 for trial in stored(tmp_path))
     assert math.isclose(sum(trial.cost_seconds for trial in stored(tmp_path)), status.spent_seconds)
+    assert status.elapsed_seconds >= 400.0 and status.engine_seconds < 200.0  # waiting is no work of the engine
 
 
 def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() -> None:

@@ -181,3 +181,20 @@ def fill_store(url: str, *, name: str = "pong", budget_seconds: float | None = 2
 
 def store_url(folder: Path) -> str:
     return f"sqlite:///{folder}/protein.db"
+
+
+def add_run(url: str, *, of: int, score: float, cost_seconds: float) -> None:
+    """Adds a complete trial to the sweep of `fill_store`: the config of trial `of`, run again."""
+    store = open_store(url)
+    [sweep] = store.list_sweeps()
+    started = store.start_trial(
+        sweep.id,
+        Suggestion(params=store.trials(sweep.id)[of].params, origin=f"running trial {of} again"),
+        seed=2000,
+        owner=current_owner(),
+        lease_seconds=600.0,
+        suggest_seconds=0.25,
+        provenance=PROVENANCE,
+    )
+    store.finish_trial(started, Outcome(state=TrialState.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000))
+    store.close()

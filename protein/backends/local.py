@@ -291,7 +291,8 @@ class _Process:
             return self.stop_reason
         final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":
-            return f"failed, {final.get('reason') or 'for no stated reason'}: {final.get('message') or ''}".rstrip(": ")
+            kind, told = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")
+            return told if told.startswith(f"{kind} ") else f"{kind}: {told}".rstrip(": ")
         if final.get("event") == "result":
             return "reported no finite score" if code == 0 else f"exited with code {code} after its result"
         if code < 0:

@@ -32,7 +32,7 @@ from protein.errors import ConfigError, UsageError
 from protein.job import runs_trainer
 from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import LoopSettings, require_a_finished_trial, run_sweep
+from protein.sweep import LoopSettings, run_sweep
 from protein.types import SweepRecord, SweepSpec, TrialRecord
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
@@ -44,6 +44,7 @@ from trainer.config import check_batch
 NAME_LENGTH = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
 _PLOT_HEIGHT = 16
+_MIN_WALL_SECONDS = 1.0  # the engine's share of less is noise
 
 
 def run(command: Command) -> int:
@@ -68,10 +69,9 @@ def run(command: Command) -> int:
         if spec.prior:
             designer = design(prior=prior.observations(spec.prior))
         sweep, created = _create_or_resume(store, spec, budget)
+        budget = sweep.max_cost_seconds if budget is None else budget
         trials = store.trials(sweep.id)
-        if sweep.max_cost_seconds is not None and data.spent_seconds(trials) >= sweep.max_cost_seconds:
-            return _nothing_left(console, sweep, trials, command)
-        _announce(console, sweep, trials, space, created=created)
+        _announce(console, sweep, trials, space, budget, created=created)
         with make_watcher(console) as watcher:
             status = run_sweep(
                 sweep,
@@ -81,7 +81,7 @@ def run(command: Command) -> int:
                 settings=LoopSettings(
                     directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
                     workers=settings.workers,
-                    max_cost_seconds=sweep.max_cost_seconds,
+                    max_cost_seconds=budget,
                     max_trial_seconds=settings.max_trial_cost_seconds,
                     max_trials=arguments.max_trials,
                     max_memory_bytes=settings.max_trial_memory_bytes,
@@ -93,6 +93,8 @@ def run(command: Command) -> int:
     if stop.is_set():
         _print_resume(console, command)
         return INTERRUPTED_CODE
+    if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(trials):
+        _print_larger(console, budget, status.spent_seconds, command)
     return 0
 
 
@@ -167,7 +169,7 @@ def _check_cap(arguments: Sweep, budget: float | None, cap: float | None) -> Non
 
 
 def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tuple[SweepRecord, bool]:
-    """Returns the sweep with its budget, and whether it is new. Raises `UsageError` when the stored one differs."""
+    """Returns the sweep as it is stored, and whether it is new. Raises `UsageError` when the stored one differs."""
     stored = store.find_sweep(spec.name)
     if stored is None:
         return store.create_sweep(spec, budget), True
@@ -183,9 +185,6 @@ def _create_or_resume(store: Store, spec: SweepSpec, budget: float | None) -> tu
             f"sweep '{spec.name}' exists with {', '.join(differences[:3])}{more}; choose another --name, or leave those"
             " as they were"
         )
-    if budget is not None and budget != stored.max_cost_seconds:
-        store.set_budget(stored.id, budget)
-        stored = dataclasses.replace(stored, max_cost_seconds=budget)
     return stored, False
 
 
@@ -215,34 +214,33 @@ def _by_name(spec: SweepSpec) -> dict[str, str]:
 
 
 def _announce(
-    console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], space: Space, *, created: bool
+    console: Console,
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    space: Space,
+    budget: float | None,
+    *,
+    created: bool,
 ) -> None:
-    budget = "no budget set" if sweep.max_cost_seconds is None else f"budget {text.seconds(sweep.max_cost_seconds)}"
+    limit = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
     if created:
-        line = f"sweep '{sweep.spec.name}': values swept: {len(space.names)}, {budget}"
+        line = f"sweep '{sweep.spec.name}': values swept: {len(space.names)}, {limit}"
         if sweep.spec.prior:
             line += f"; begins from {len(sweep.spec.prior['trials'])} trials of sweep '{sweep.spec.prior['sweep']}'"
     else:
         spent = text.seconds(data.spent_seconds(trials))
-        line = f"sweep '{sweep.spec.name}' goes on, trials so far: {len(trials)}, {spent} spent, {budget}"
+        line = f"sweep '{sweep.spec.name}' goes on, trials so far: {len(trials)}, {spent} spent, {limit}"
     console.print(Text(line), soft_wrap=True)
 
 
-def _nothing_left(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], command: Command) -> int:
-    """Says that the budget is spent, what came of it, and how to go on."""
-    assert sweep.max_cost_seconds is not None
-    words = _without_max_cost(command.words)
-    words += ["--max-cost", format_duration(2 * sweep.max_cost_seconds)]
-    status = SweepStatus(sweep=sweep, trials=trials, elapsed_seconds=0.0, engine_seconds=0.0, stopping=False)
-    _conclude(console, status, command.arguments)
-    require_a_finished_trial(sweep, trials, sweep.max_cost_seconds)
-    spent = text.seconds(data.spent_seconds(trials))
+def _print_larger(console: Console, budget: float, spent_seconds: float, command: Command) -> None:
+    """Says how to go on with a sweep that had nothing left to spend."""
+    words = [*_without_max_cost(command.words), "--max-cost", format_duration(2 * budget)]
     console.print(
-        f"\nthe budget of {text.seconds(sweep.max_cost_seconds)} is spent ({spent}); go on with a larger one:\n"
+        f"\nthe budget of {text.seconds(budget)} is spent ({text.seconds(spent_seconds)}); go on with a larger one:\n"
         f"  {shlex.join(['protein', *words])}",
         soft_wrap=True,
     )
-    return 0
 
 
 def _without_max_cost(words: Sequence[str]) -> list[str]:
@@ -265,7 +263,7 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     ended = f"; {status.ended}" if status.ended and not status.stopping else ""  # of Ctrl-C the last line tells
     line = f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent{ended}"
     console.print(Text(line, style="bold"), soft_wrap=True)
-    if status.elapsed_seconds > 0 and of.finished:
+    if status.elapsed_seconds >= _MIN_WALL_SECONDS and of.finished:
         share = status.engine_seconds / status.elapsed_seconds
         console.print(
             f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
@@ -288,7 +286,10 @@ def _conclude(console: Console, status: SweepStatus, arguments: Sweep) -> None:
     except UsageError as error:  # the results are in the store; a picture is no reason to fail
         console.print(f"\nno plot: {error}", soft_wrap=True)
     train = ["protein", "train", "--env", spec.env, "--from", spec.name, *stores.store_words(arguments.store)]
-    best = recommendation(status.sweep, trials).best
+    found = recommendation(status.sweep, trials)
+    best = found.best
+    if (note := found.luck()) is not None:
+        console.print(note, soft_wrap=True)
     console.print(
         f"train the best config (trial {best.trial.number}, expected {best.phrase()}):\n  {shlex.join(train)}",
         soft_wrap=True,

@@ -70,7 +70,7 @@ def main(command_line: list[str]) -> int:
     if behaviour == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     if behaviour == "diverge":
-        say("failed", reason="diverged", message="the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
+        say("failed", reason="diverged", message="diverged as the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
         return 1
     if behaviour == "nan":
         print('{"event": "measurement", "steps": 2, "elapsed_seconds": 0.2, "score": NaN}', flush=True)

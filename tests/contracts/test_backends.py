@@ -148,7 +148,7 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
     [
         ("crash", "killed by SIGSEGV"),
         ("exit", "exited with code 3 and no result: the last words"),
-        ("diverge", "failed, diverged: the loss is NaN at step 2"),
+        ("diverge", "diverged as the loss is NaN at step 2"),
         ("nan", "reported no finite score"),
     ],
 )
