@@ -36,6 +36,7 @@ class Recipe:
     early_stopping: bool = True  # hopeless trials end early, by the rule of `protein.stopping`
     reevaluation_share: float = 0.1  # of the whole budget, at its end, where contenders may be run again; 0: never
     reevaluation_gain: float = 0.02  # least gain, in units of z, for which one is
+    failure_model: bool = True  # where trials failed, others are expected to
     failures_allowed: int = 5  # from so many failures on, and ...
     failure_share: float = 0.25  # ... above this share of all trials, a candidate must be likely to give a score
     num_uniform: int = 400  # candidates over the whole box

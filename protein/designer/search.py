@@ -63,12 +63,15 @@ class Search:
         self._log_careful = math.inf
         if former is not None and known.num_trials < recipe.former_careful_trials and allowance.total_seconds > 0:
             self._log_careful = math.log(recipe.former_careful_share * allowance.total_seconds)
-        self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=None if former is None else former.ends)
+        self._failure = FailureModel(space, 1.0, None)
+        if recipe.failure_model:
+            former_ends = None if former is None else former.ends
+            self._failure = FailureModel.fit(space, known.x_tried, known.ok, former=former_ends)
         # Where scores rise up to a cliff, the score model, which never sees one beyond it, promises more there than any
         # log p_ok takes back. So a sweep with many failures asks for points that are safer, the more of them it had.
         failed = int(np.sum(~known.ok))
         share = failed / len(known.ok)
-        careful = failed >= recipe.failures_allowed and share > recipe.failure_share
+        careful = recipe.failure_model and failed >= recipe.failures_allowed and share > recipe.failure_share
         self._least_p_ok = min(2.0 * share, _SAFE) if careful else 0.0
         x_front = np.concatenate([known.x_scored, known.x_running])
         log_cost = np.log(np.maximum(known.costs, MIN_COST_SECONDS))
