@@ -91,7 +91,7 @@ class Protein:
 
     @property
     def pending(self) -> tuple[Suggestion, ...]:
-        """What has been suggested and not yet observed, oldest first."""
+        """What has been suggested and not yet observed, oldest first. A lost one must be observed, too."""
         return tuple(self._pending)
 
     @property
@@ -205,7 +205,8 @@ class Protein:
             score: its result; None only with `failed` or `stopped`.
             curve: points on the way there, each (steps, cost_seconds, score), a score of None where there was none yet;
                 steps in the unit of the space's cost parameter, so that the engine sees how much was to come.
-            failed: why it has no result, such as "diverged"; its cost counts all the same.
+            failed: why it has no result, such as "diverged"; its cost counts all the same. "interrupted" is a trial
+                that was cut off for nothing that its params did, such as a lost worker: nothing else is learnt from it.
             stopped: why it was ended before its end, such as what `should_stop` said; `score` is then the last one that
                 it had, if it had one.
 

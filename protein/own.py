@@ -23,7 +23,7 @@ import os
 import re
 import threading
 import time
-from typing import Literal
+from typing import Any, Literal
 
 from protein import pareto, prior, provenance, signs, told
 from protein.backends.function import FunctionBackend, Train
@@ -47,6 +47,7 @@ from protein.view import text
 from protein.view.progress import progress
 
 _QUIET_SECONDS = 2.0  # nothing is printed before, and at most one line in so many afterwards
+_ORDER = "order of parameters"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -214,8 +215,9 @@ class Sweep:
         if found is None:
             return store.create_sweep(spec, self._budget_seconds)
         configs = (found.spec.config, spec.config)
+        old, new = _parts(Space.from_dict(found.spec.space)), _parts(self._space)
         for what, before, now in (
-            ("space", Space.from_dict(found.spec.space), self._space),
+            *((what, old.get(what), new.get(what)) for what in sorted({**old, **new}, key=_ORDER.__eq__)),
             ("direction", *(config.get("own", {}).get("direction") for config in configs)),
             ("start", *(config.get("own", {}).get("start") for config in configs)),
             ("method", found.spec.method, spec.method),
@@ -281,6 +283,18 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended
         ended=ended,
         interrupted=ended == INTERRUPTED,
     )
+
+
+def _parts(space: Space) -> dict[str, Any]:
+    """Returns all that makes two spaces differ, by how a message calls it."""
+    parameters = {f"parameter '{parameter.name}'": parameter for parameter in space.parameters}
+    return {
+        **parameters,
+        "cost parameter": space.cost_parameter,
+        "constraints": space.constraints,
+        "fixed values": space.fixed,
+        _ORDER: space.names,
+    }
 
 
 def _check_callable(train: Train) -> None:

@@ -148,6 +148,15 @@ def test_observations_may_be_kept_as_json() -> None:
         Observation(params={}, state="done", score=1.0, cost_seconds=1.0)  # type: ignore[arg-type]
 
 
+def test_an_interrupted_trial_says_nothing_about_its_params() -> None:
+    engine = Protein(make_space(), seed=0)
+    first = engine.suggest()
+    assert first is not None
+    engine.observe(first.params, failed="interrupted", cost_seconds=3.0)
+    again = engine.suggest()
+    assert again is not None and again.params == first.params and engine.spent_seconds == 3.0
+
+
 def test_training_code_may_change_the_params_that_it_was_given() -> None:
     own: Params = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     engine = Protein(make_space(), seed=0, start=own)

@@ -158,6 +158,17 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         sweep(store, name="seed", budget=5.0, seed=1).run(train)
     with pytest.raises(UsageError, match=r"exists with another direction: 'minimize' .now 'maximize'."):
         sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
+    for space, said in (
+        (Space([SPACE.parameters[0], Integer("epochs", 1, 30, scale="log")], cost_parameter="epochs"), "high=20"),
+        (Space(SPACE.parameters), "cost parameter: 'epochs' .now None."),
+        (
+            Space([*SPACE.parameters, Float("momentum", 0.0, 1.0)], cost_parameter="epochs"),
+            "'momentum': None .now Float",
+        ),
+        (Space(SPACE.parameters[::-1], cost_parameter="epochs"), r"order of parameters: .'lr', 'epochs'. .now"),
+    ):
+        with pytest.raises(UsageError, match=f"sweep 'seed' exists with another .*{said}"):
+            Sweep(space, budget=5.0, name="seed", store=store, direction="minimize", quiet=True).run(train)
     with pytest.raises(TrialFailed, match="10 trials in a row failed"):
         sweep(store, name="broken").run(lambda params, report: 1 / 0)
     for budget in ("soon", 0.0, -1.0, math.nan):
