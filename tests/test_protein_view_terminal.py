@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
@@ -196,6 +197,17 @@ def test_the_picture_is_a_png(tmp_path: Path, num_trials: int) -> None:
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 10_000
+
+
+def test_names_in_the_picture_stand_within_its_axes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **kw: (drawn.append(self), save(self, *args, **kw)))
+    records = [trial(0, 1.0, 19.0), trial(1, 4.0, 19.2), trial(2, 20.0, 20.0)]  # the knee is the cheapest
+    plots.write_pareto(records, "pong", tmp_path / "pareto.png")
+    [axes] = drawn[0].axes
+    assert [name.get_text() for name in axes.texts] == ["knee", "best"]
+    assert all(axes.bbox.x0 <= name.get_window_extent().x0 < axes.bbox.x1 for name in axes.texts)
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from protein.config.layers import display_path
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import calibration as views
-from protein.view import data, tables
+from protein.view import data, tables, text
 
 
 def run(command: Command) -> int:
@@ -60,6 +60,7 @@ def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: Show)
         return 0
     console = tables.make_console()
     console.print(views.table([score, cost], console.width))
+    console.print(text.shorten(views.LEGEND, console.width), soft_wrap=True)
     console.print(f"\n{score.verdict}\n{cost.verdict}", soft_wrap=True)
     console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     return 0

@@ -16,6 +16,7 @@ from protein.view.plots import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
 from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)
+LEGEND = "mean z: in predicted standard deviations; PIT: trials in each fifth of what was predicted, even if honest"
 TITLES = {"score": "score", "cost": "cost: time of training"}
 
 

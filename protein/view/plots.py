@@ -13,6 +13,7 @@ from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
 INCHES = (9.0, 5.5)
 DOTS_PER_INCH = 120
+EDGE = 0.08  # share of the cost axis in which a name has no room to the left of its mark
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
@@ -104,9 +105,11 @@ def _mark(axes: Any, trial: TrialRecord, name: str, sign: float, *, marker: str,
     label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
-    # Above and to the left of the front there is nothing.
-    place = {"xytext": (-9, 7), "textcoords": "offset points", "ha": "right"}
-    axes.annotate(name, (cost, trial.score), fontsize=10, fontweight="bold", color=FRONT_COLOR, zorder=5, **place)
+    # Above and to the left of the front there is nothing, but beside its cheapest point stands the axis.
+    left, right = axes.get_xlim()
+    place, side = ((-5, 9), "left") if cost < left * (right / left) ** EDGE else ((-9, 7), "right")
+    style = {"fontsize": 10, "fontweight": "bold", "color": FRONT_COLOR, "zorder": 5}
+    axes.annotate(name, (cost, trial.score), xytext=place, textcoords="offset points", ha=side, **style)
 
 
 def thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:
