@@ -12,6 +12,7 @@ import storage
 from protein.cli import main, stores, sweep
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
+from protein.owner import current_owner
 from trainer.config import RunConfig
 
 
@@ -109,6 +110,15 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     assert "best measured: trial 1, score 18.00 in 40.0s" in run("status other")
     assert run.error("best") == "there are 2 sweeps; name one of them: pong, other"
     assert run.error("status pung") == "there is no sweep 'pung'; did you mean 'pong'?"
+
+
+def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: Path, run: Run) -> None:
+    host, _, _ = current_owner().rsplit(":", 2)
+    add_run("sqlite:///runs/protein.db", of=0, owner=current_owner())
+    add_run("sqlite:///runs/protein.db", of=0, owner=f"{host}:{2**22 + 1}:0.00")  # no process has this id
+    text = run("status pong")
+    assert "trial 8 of 'pong' was cut off: its process is gone; resume the sweep\n" in text
+    assert re.search(r"^running\n.*\n +7  running .*\n\ncut off\n.*\n +8  running ", text, re.MULTILINE)
 
 
 def test_pareto_shows_the_front(filled: Path, run: Run) -> None:

@@ -183,18 +183,22 @@ def store_url(folder: Path) -> str:
     return f"sqlite:///{folder}/protein.db"
 
 
-def add_run(url: str, *, of: int, score: float, cost_seconds: float) -> None:
-    """Adds a complete trial to the sweep of `fill_store`: the config of trial `of`, run again."""
+def add_run(
+    url: str, *, of: int, score: float | None = None, cost_seconds: float = 1.0, owner: str | None = None
+) -> None:
+    """Adds a trial to the sweep of `fill_store`: the config of trial `of`, run again; without a score it still runs."""
     store = open_store(url)
     [sweep] = store.list_sweeps()
     started = store.start_trial(
         sweep.id,
         Suggestion(params=store.trials(sweep.id)[of].params, origin=f"running trial {of} again"),
         seed=2000,
-        owner=current_owner(),
+        owner=owner or current_owner(),
         lease_seconds=600.0,
         suggest_seconds=0.25,
         provenance=PROVENANCE,
     )
-    store.finish_trial(started, Outcome(state=TrialState.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000))
+    if score is not None:
+        outcome = Outcome(state=TrialState.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000)
+        store.finish_trial(started, outcome)
     store.close()

@@ -1,5 +1,7 @@
 """`protein status`: how sweeps are getting on."""
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from protein import pareto, signs
@@ -8,7 +10,7 @@ from protein.cli.arguments import Status
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.owner import dead_owners
-from protein.types import TrialState
+from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
 
 
@@ -27,21 +29,18 @@ def run(command: Command) -> int:
         return 0
     console.print(tables.sweeps(found, console.width))
     for sweep, trials in found:
-        dead = set(dead_owners(trials))
-        cut_off = [str(t.number) for t in trials if t.state is TrialState.RUNNING and t.owner in dead]
-        if cut_off:
-            line = (
-                f"trial {', '.join(cut_off)} of '{sweep.spec.name}' was cut off: its process is gone; resume the sweep"
-            )
+        if cut_off := _running(trials)[1]:
+            numbers = ", ".join(str(trial.number) for trial in cut_off)
+            line = f"trial {numbers} of '{sweep.spec.name}' was cut off: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     if arguments.sweep is None:
         return 0
     sweep, trials = found[0]
     sign = signs.sign_of(sweep.spec)
-    running = [trial for trial in trials if trial.state is TrialState.RUNNING]
-    if running:
-        console.print(Text("\nrunning", style="bold"))
-        console.print(tables.trials([signs.trial(trial, sign) for trial in running], console.width))
+    for title, group in zip(("running", "cut off"), _running(trials), strict=True):
+        if group:
+            console.print(Text(f"\n{title}", style="bold"))
+            console.print(tables.trials([signs.trial(trial, sign) for trial in group], console.width))
     best = pareto.best_under(trials)
     if best is not None:
         score = text.score(signs.score(best.score, sign))
@@ -51,3 +50,10 @@ def run(command: Command) -> int:
         console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
     return 0
+
+
+def _running(trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], list[TrialRecord]]:
+    """Returns the trials that run, and those that are stored as running though their process is gone."""
+    gone = set(dead_owners(trials))
+    found = [trial for trial in trials if trial.state is TrialState.RUNNING]
+    return [trial for trial in found if trial.owner not in gone], [trial for trial in found if trial.owner in gone]
