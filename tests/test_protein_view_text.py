@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from viewing import curve, failed, many, running, trial
 
-from protein.types import INTERRUPTED, STOPPED_EARLY, Measurement, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, Estimate, Measurement, TrialState
 from protein.view import scatter, text
 
 
@@ -30,6 +30,11 @@ from protein.view import scatter, text
 )
 def test_seconds_are_shown_in_two_units_at_most(value: float | None, shown: str) -> None:
     assert text.seconds(value) == shown
+
+
+def test_an_interval_without_width_promises_nothing() -> None:
+    assert text.estimate(Estimate(value=20.61, low=20.0, high=21.0)) == "20.61 (20.00 to 21.00)"
+    assert text.estimate(Estimate(value=20.61, low=20.61, high=20.61)) == "20.61 (no spread seen)"
 
 
 def test_numbers_are_short() -> None:

@@ -58,7 +58,9 @@ def estimate(value: Estimate | None) -> str:
 
 
 def interval(value: Estimate) -> str:
-    """Returns the 80 % interval of a score: `16.00 to 19.50`."""
+    """Returns the 80 % interval of a score, `16.00 to 19.50`; after one run, or equal ones, there is none to tell."""
+    if value.low == value.high:
+        return "no spread seen"
     return f"{score(value.low)} to {score(value.high)}"
 
 
