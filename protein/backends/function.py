@@ -5,6 +5,7 @@ through another. Cost is the wall clock of the function, or what it reports. A t
 reports.
 """
 
+import collections
 import contextlib
 import math
 import queue
@@ -115,14 +116,17 @@ class FunctionBackend:
 
     def __init__(self, train: Train, sign: float) -> None:
         self.errors: list[BaseException] = []  # what ends the sweep: mistakes in how the function is written, and worse
-        self._jobs: queue.SimpleQueue[tuple[Job, Report] | None] = queue.SimpleQueue()
+        self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for `serve`: a trial waits, or it is closed
+        self._closed = False
         self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
         self._train, self._sign = train, sign
 
     def start(self, job: Job) -> None:
         report = self._reports[job.trial.id] = Report(job, self._sign, self._events)
-        self._jobs.put((job, report))
+        self._waiting.append((job, report))
+        self._news.put(None)
 
     def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
         events: list[Progress | Finished] = []
@@ -144,19 +148,19 @@ class FunctionBackend:
         """Ends `serve`, once the trial that runs there has reported or ended."""
         for report in list(self._reports.values()):
             report.stop(INTERRUPTED, pruned=False)
-        self._jobs.put(None)
+        self._closed = True
+        self._news.put(None)
 
     def serve(self, stop: threading.Event) -> None:
         """Runs what is started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
-        while True:
+        while self._waiting or not self._closed:
             try:
-                taken = self._jobs.get()
-            except KeyboardInterrupt:
+                if not self._waiting:
+                    self._news.get()
+                while self._waiting:
+                    self._run(*self._waiting[0], stop)
+            except KeyboardInterrupt:  # may come just as `get` returns: what waits must not be lost with its result
                 stop.set()
-                continue
-            if taken is None:
-                return
-            self._run(*taken, stop)
 
     def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
         if stop.is_set():  # while the engine was at work on this one
@@ -180,6 +184,7 @@ class FunctionBackend:
             reason=reason,
         )
         del self._reports[job.trial.id]
+        self._waiting.popleft()
         self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
 
     def _try(self, job: Job, report: Report) -> tuple[TrialState, float | None, str, tuple[Artifact, ...]]:

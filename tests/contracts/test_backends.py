@@ -257,6 +257,28 @@ def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
 
+def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path) -> None:
+    """A Ctrl-C while the engine is at work may be raised only when the wait for its trial ends."""
+    backend, stop = FunctionBackend(behave, 1.0), threading.Event()
+
+    class Interrupted:
+        def get(self) -> None:
+            backend._news = news
+            backend.start(job(tmp_path))
+            news.get()
+            raise KeyboardInterrupt
+
+    news = backend._news
+    backend._news = Interrupted()  # type: ignore[assignment]
+    server = threading.Thread(target=backend.serve, args=(stop,))
+    server.start()
+    _, finished = wait(backend, 1)
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert stop.is_set() and not server.is_alive()
+    assert (finished[0].outcome.state, finished[0].outcome.reason) == (TrialState.FAILED, "interrupted")
+
+
 @pytest.mark.parametrize(("behaviour", "state"), [("good", TrialState.COMPLETE), ("diverge", TrialState.FAILED)])
 def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
     backend: Backend, tmp_path: Path, behaviour: str, state: TrialState
