@@ -25,6 +25,7 @@ from protein.types import Z80, Estimate
 LOW_FENCE = 1.5  # scores this many interquartile ranges below the lower quartile and lower are compressed
 HIGH_FENCE = 1000.0  # and this many above the upper quartile
 _MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information
+_LARGEST = 1e300  # scores beyond count as this: sums and differences of larger ones overflow
 _COMPRESSED = 0.25  # slope of the logarithm where it begins
 _LENGTHSCALE_SD = 1.0
 _MAX_SIDE_POINTS = 300  # cost and failures are smoother than scores: more points make them slower, not better
@@ -61,6 +62,7 @@ class ScoreScale:
     @classmethod
     def of(cls, scores: Array) -> "ScoreScale":
         """Returns the scale of scores, `n >= 1`, finite."""
+        scores = np.clip(scores, -_LARGEST, _LARGEST)
         q1, q3 = (float(q) for q in np.quantile(scores, [0.25, 0.75]))
         unit = q3 - q1
         if math.isfinite(unit) and unit > _MIN_WIDTH * float(np.max(np.abs(scores))):
@@ -75,7 +77,7 @@ class ScoreScale:
 
     def to_z(self, scores: Array) -> Array:
         """Returns z of scores, `n`."""
-        s = np.asarray(scores, dtype=np.float64)
+        s = np.clip(np.asarray(scores, dtype=np.float64), -_LARGEST, _LARGEST)
         inside = np.clip(s, self.low, self.high)
         beyond = np.sign(s - inside) * _COMPRESSED * self.unit * np.log1p(np.abs(s - inside) / self.unit)
         if self.sd == 0.0:
@@ -180,7 +182,7 @@ class ScoreModel:
             former = former.some(len(x_unit))
             z_former = _aligned(former, x_unit, z) - trend * (_cost_coordinate(space, former.x_unit) - center)
             process, leans = _lean(process, space, features, groups, prior, former.x_unit, z_former, runs)
-        known_range = float(np.min(scores)), float(np.max(scores))
+        known_range = max(float(np.min(scores)), -_LARGEST), min(float(np.max(scores)), _LARGEST)
         return cls(space, scale, process, trend, center, known_range, leans)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:

@@ -228,9 +228,7 @@ class Sweep:
                     f"sweep '{spec.name}' exists with another {what}: {before!r:.200} (now {now!r:.200}); choose"
                     " another name, or leave it as it was"
                 )
-        if self._budget_seconds != found.max_cost_seconds:
-            store.set_budget(found.id, self._budget_seconds)
-        return dataclasses.replace(found, max_cost_seconds=self._budget_seconds)
+        return found
 
 
 class _Lines:

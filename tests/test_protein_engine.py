@@ -58,6 +58,19 @@ def test_it_finds_more_than_random_search_for_the_same_seconds() -> None:
         assert best > 0.95 and best > spend(Protein(make_space(), seed=seed, budget_seconds=300.0, method="random"))
 
 
+def test_scores_at_the_end_of_floating_point_are_scores() -> None:
+    """Their differences overflow."""
+    engine = Protein(Space([Float("x", 0.0, 1.0), Float("y", 0.0, 1.0)]), seed=0)
+    for _ in range(14):
+        suggestion = engine.suggest()
+        assert suggestion is not None
+        expected = suggestion.predicted_score
+        assert expected is None or (math.isfinite(expected.low) and math.isfinite(expected.high))
+        engine.observe(suggestion.params, score=1.7e308 if suggestion.params["x"] > 0.5 else -1.7e308, cost_seconds=1.0)
+    found = engine.best()
+    assert found is not None and math.isfinite(found.score.low) and math.isfinite(found.score.high)
+
+
 def test_it_says_what_it_expects() -> None:
     engine = Protein(make_space(), seed=0, budget_seconds=3600.0)
     made = play(engine, 12)
