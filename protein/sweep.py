@@ -8,21 +8,20 @@ Costs are seconds of training on each trial's own clock, summed over trials; tim
 
 import contextlib
 import dataclasses
-import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from protein import provenance
 from protein.designer import limit_reached, why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
-from protein.job import max_seconds, runs_trainer, trial_config, trial_seed, usable_cores
+from protein.job import max_seconds, trial_config, trial_seed, usable_cores
 from protein.owner import current_owner, dead_owners
 from protein.ports import Backend, Designer, Finished, Job, Listener, Progress, Store, SweepStatus
 from protein.space import Space
+from protein.too_small import CAP_FRACTION, require_a_complete_trial
 from protein.types import (
     INTERRUPTED,
     REACHED_BUDGET,
@@ -41,7 +40,6 @@ LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0  # a silent trial's lease is renewed this often
 STORE_PATIENCE_SECONDS = 600.0  # how long a store that refuses writes (disk full, server restarting) is tried again
 STORE_RETRY_SECONDS = 5.0
-CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
 DISK_FAILURE = "disk: "  # what the reason of a trial begins with that could not write its files
@@ -159,7 +157,7 @@ class _Loop:
             raise self._hopeless
         self._ended = self._why(exhausted)
         if exhausted:
-            _require_a_finished_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
+            require_a_complete_trial(self._sweep, list(self._records.values()), self._settings.max_cost_seconds)
 
     def let_go(self) -> None:
         """Marks what an error left running as interrupted: this process may live on, and run the sweep again."""
@@ -261,29 +259,8 @@ class _Loop:
         self._running[trial.number] = trial
         self._renewed[trial.number] = time.monotonic()
         self._caps[trial.number] = cap
-        self._records[trial.number] = TrialRecord(
-            id=trial.id,
-            sweep_id=trial.sweep_id,
-            number=trial.number,
-            params=trial.params,
-            seed=trial.seed,
-            state=TrialState.RUNNING,
-            owner=trial.owner,
-            origin=suggestion.origin,
-            predicted_score=suggestion.predicted_score,
-            predicted_cost_seconds=suggestion.predicted_cost_seconds,
-            suggest_seconds=suggest_seconds,
-            score=None,
-            cost_seconds=0.0,
-            steps=0,
-            reason="",
-            timings={},
-            metrics={},
-            curve=(),
-            artifacts=(),
-            provenance=origin,
-            started_at=datetime.now(UTC),
-            finished_at=None,
+        self._records[trial.number] = TrialRecord.begun(
+            trial, suggestion, suggest_seconds=suggest_seconds, provenance=origin
         )
         job = Job(
             trial=trial,
@@ -329,10 +306,7 @@ class _Loop:
         self._patiently(lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS))
         self._renewed[number] = time.monotonic()
         if event.measurements:
-            record, last = self._records[number], event.measurements[-1]
-            self._records[number] = dataclasses.replace(
-                record, curve=record.curve + event.measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
-            )
+            self._records[number] = self._records[number].grown(event.measurements)
             self._end_if_hopeless(self._records[number])
 
     def _end_if_hopeless(self, record: TrialRecord) -> None:
@@ -363,18 +337,7 @@ class _Loop:
         self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
         del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
         self._ending.discard(trial.number)
-        record = dataclasses.replace(
-            self._records[trial.number],
-            state=outcome.state,
-            score=outcome.score,
-            cost_seconds=outcome.cost_seconds,
-            steps=outcome.steps,
-            reason=outcome.reason,
-            timings=outcome.timings,
-            metrics=outcome.metrics,
-            artifacts=event.artifacts,
-            finished_at=datetime.now(UTC),
-        )
+        record = self._records[trial.number].ended(outcome, event.artifacts)
         self._records[trial.number] = record
         self._listener.finished(record, self.status())
         if outcome.state is not TrialState.FAILED:
@@ -413,29 +376,6 @@ class _Loop:
             else:
                 self._engine_seconds += time.monotonic() - tried  # waiting for the store is no work of ours
                 return result
-
-
-def _require_a_finished_trial(
-    sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None
-) -> None:
-    """Raises UsageError when the whole budget went into trials of which none could be trained to its end."""
-    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
-    if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
-        return
-    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
-        return
-
-    def needed_seconds(trial: TrialRecord) -> float:
-        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
-        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
-
-    cheapest = min(cut, key=needed_seconds)
-    needed = needed_seconds(cheapest)
-    raise UsageError(
-        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
-        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
-        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
-    )
 
 
 def _smallest(*values: float | None) -> float | None:

@@ -8,7 +8,7 @@ Scores are always maximised.
 import dataclasses
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -216,6 +216,58 @@ class TrialRecord:
     provenance: Provenance
     started_at: datetime  # UTC, timezone-aware
     finished_at: datetime | None
+
+    @classmethod
+    def begun(
+        cls, trial: Trial, suggestion: Suggestion, *, suggest_seconds: float, provenance: Provenance
+    ) -> "TrialRecord":
+        """Returns the record of a trial that starts now."""
+        return cls(
+            id=trial.id,
+            sweep_id=trial.sweep_id,
+            number=trial.number,
+            params=trial.params,
+            seed=trial.seed,
+            state=TrialState.RUNNING,
+            owner=trial.owner,
+            origin=suggestion.origin,
+            predicted_score=suggestion.predicted_score,
+            predicted_cost_seconds=suggestion.predicted_cost_seconds,
+            suggest_seconds=suggest_seconds,
+            score=None,
+            cost_seconds=0.0,
+            steps=0,
+            reason="",
+            timings={},
+            metrics={},
+            curve=(),
+            artifacts=(),
+            provenance=provenance,
+            started_at=datetime.now(UTC),
+            finished_at=None,
+        )
+
+    def grown(self, measurements: tuple[Measurement, ...]) -> "TrialRecord":
+        """Returns the record with further points of the curve, at least one."""
+        last = measurements[-1]
+        return dataclasses.replace(
+            self, curve=self.curve + measurements, cost_seconds=last.elapsed_seconds, steps=last.steps
+        )
+
+    def ended(self, outcome: Outcome, artifacts: tuple[Artifact, ...]) -> "TrialRecord":
+        """Returns the record of the trial when it ends now."""
+        return dataclasses.replace(
+            self,
+            state=outcome.state,
+            score=outcome.score,
+            cost_seconds=outcome.cost_seconds,
+            steps=outcome.steps,
+            reason=outcome.reason,
+            timings=outcome.timings,
+            metrics=outcome.metrics,
+            artifacts=artifacts,
+            finished_at=datetime.now(UTC),
+        )
 
     def observation(self) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
