@@ -40,11 +40,9 @@ def seed(value: Any) -> int:
 
 def most_trials(value: Any) -> int | None:
     """Returns a limit of the number of trials, or None for none. Raises `UsageError` for anything else."""
-    return (
-        None
-        if value is None
-        else _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
-    )
+    if value is None:
+        return None
+    return _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
 
 
 def sign(direction: Any) -> float:
