@@ -37,6 +37,7 @@ _FORMER_DISTANCE = (
     1 / 2.3
 )  # between this and a former sweep, in prior lengthscales: a correlation of 0.87 to begin with
 _MODE_DOUBT = 8.0  # over the number of runs: by how much a standard deviation to be shown is widened
+_HOPE = 0.5  # standard deviations by which the model is too hopeful about what looks best to it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,8 +196,11 @@ class ScoreModel:
         """Variance of one run's z around the true one: its luck and that of its last evaluation."""
         return self.process.luck + self.process.noise
 
-    def estimates(self, x_unit: Array, *, measured: bool) -> list[Estimate]:
+    def estimates(self, x_unit: Array, *, measured: bool, chosen: bool = False) -> list[Estimate]:
         """Returns for each of `m` points the score of a run to its end: the true one, or as it would be `measured`.
+
+        Points that were `chosen` because this model expects most of them are those about which it errs upwards (the
+        winner's curse): their mean is lowered by half a standard deviation, which was fitted, too.
 
         Scores reach at most as far beyond all known ones as those are apart: the scale presses bad outliers together,
         and the way back would turn a wide posterior into astronomical scores.
@@ -211,6 +215,7 @@ class ScoreModel:
         mean, sd = self.predict(x_unit)
         if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
             raise ArithmeticError("the posterior is not finite")
+        mean = mean - _HOPE * sd if chosen else mean
         sd = sd * (1.0 + _MODE_DOUBT / len(np.unique(self.process.runs)))
         spread = Z80 * np.sqrt(sd**2 + (self.noise if measured else 0.0))
         lowest, highest = self.known_range

@@ -88,6 +88,9 @@ def test_intervals_of_few_runs_are_wider_than_their_posterior(num_runs: int) -> 
     low, high = (model.scale.to_score(mean + side * Z80 * sd * (1.0 + 8.0 / num_runs)) for side in (-1, 1))
     (estimate,) = model.estimates(at, measured=False)
     assert (estimate.low, estimate.high) == pytest.approx((low, high))
+    (hoped,) = model.estimates(at, measured=False, chosen=True)
+    assert hoped.value == pytest.approx(model.scale.to_score(mean - 0.5 * sd))
+    assert hoped.high - hoped.low == pytest.approx(high - low)
 
 
 def test_points_on_the_way_are_not_taken_for_results_where_a_schedule_makes_them_worse() -> None:

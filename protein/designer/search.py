@@ -157,7 +157,7 @@ class Search:
 
     def describe(self, x: Array, reason: str) -> Pick:
         """Returns what is expected of a point, `d`; the origin is the reason for it and what went wrong in the fits."""
-        (score,) = self._score.estimates(x[None, :], measured=True)
+        (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
         cost_mean, cost_sd = self._cost.predict(x[None, :])
         log_cost, log_spread = float(cost_mean[0]), Z80 * float(cost_sd[0])
         seconds = math.exp(log_cost)
