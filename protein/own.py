@@ -47,7 +47,6 @@ from protein.view import text
 from protein.view.progress import progress
 
 _QUIET_SECONDS = 2.0  # nothing is printed before, and at most one line in so many afterwards
-_ORDER = "order of parameters"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -215,9 +214,11 @@ class Sweep:
         if found is None:
             return store.create_sweep(spec, self._budget_seconds)
         configs = (found.spec.config, spec.config)
-        old, new = _parts(Space.from_dict(found.spec.space)), _parts(self._space)
+        stored = Space.from_dict(found.spec.space)
+        old, new = _parts(stored), _parts(self._space)
         for what, before, now in (
-            *((what, old.get(what), new.get(what)) for what in sorted({**old, **new}, key=_ORDER.__eq__)),
+            *((what, old.get(what), new.get(what)) for what in {**old, **new}),
+            ("order of parameters", stored.names, self._space.names),  # where that is all that differs
             ("direction", *(config.get("own", {}).get("direction") for config in configs)),
             ("start", *(config.get("own", {}).get("start") for config in configs)),
             ("method", found.spec.method, spec.method),
@@ -284,14 +285,13 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended
 
 
 def _parts(space: Space) -> dict[str, Any]:
-    """Returns all that makes two spaces differ, by how a message calls it."""
+    """Returns all that makes two spaces differ, but for an order, by how a message calls it."""
     parameters = {f"parameter '{parameter.name}'": parameter for parameter in space.parameters}
     return {
         **parameters,
         "cost parameter": space.cost_parameter,
         "constraints": space.constraints,
         "fixed values": space.fixed,
-        _ORDER: space.names,
     }
 
 

@@ -147,18 +147,17 @@ def test_observations_may_be_kept_as_json() -> None:
     for suggestion in (whole.suggest() for _ in range(12)):
         assert suggestion is not None
         score, seconds = train(suggestion.params)
-        curve = [
-            (suggestion.params["steps"] // 2, seconds / 2, score / 2),
-            (suggestion.params["steps"], seconds, score),
-        ]  # type: ignore[operator]
+        steps = int(suggestion.params["steps"])
+        curve = [(steps // 2, seconds / 2, score / 2), (steps, seconds, score)]
         whole.observe(suggestion.params, score=score, cost_seconds=seconds, curve=curve)
     kept = json.dumps([dataclasses.asdict(observation) for observation in whole.observations])
     read = [Observation(**fields) for fields in json.loads(kept)]
     again = Protein(make_space(), seed=1, budget_seconds=1000.0, observations=read)
     assert again.observations == whole.observations and again.best() == whole.best() is not None
     assert again.suggest() == whole.suggest()
+    fields = {**json.loads(kept)[0], "state": "done"}
     with pytest.raises(ValueError, match="'done' is not a valid TrialState"):
-        Observation(params={}, state="done", score=1.0, cost_seconds=1.0)  # type: ignore[arg-type]
+        Observation(**fields)
 
 
 def test_an_interrupted_trial_says_nothing_about_its_params() -> None:
@@ -175,7 +174,7 @@ def test_training_code_may_change_the_params_that_it_was_given() -> None:
     engine = Protein(make_space(), seed=0, start=own)
     first = engine.suggest()
     assert first is not None
-    first.params.pop("lr")  # type: ignore[attr-defined]
+    first.params.pop("lr")
     assert engine.pending[0].params == own
     assert engine.suggest() is not None
     engine.observe(own, score=1.0, cost_seconds=1.0)
@@ -347,15 +346,15 @@ def test_numbers_of_numpy_are_numbers() -> None:
     kinds = {"lr": float, "gamma": float, "steps": int, "opt": str}
     assert {name: type(value) for name, value in engine.observations[1].params.items()} == kinds
     assert engine.should_stop(told_params, []) is None
-    limited = Protein(make_space(), seed=np.int64(0), max_trials=np.int64(1), start=told_params)  # type: ignore[arg-type]
+    limited = Protein(make_space(), seed=np.int64(0), max_trials=np.int64(1), start=told_params)
     first = limited.suggest()
     assert first is not None and {name: type(value) for name, value in first.params.items()} == kinds
     assert limited.suggest() is None and limited.ended == "the limit of 1 trial is reached"
-    space = Space(
-        [Float("x", np.float32(0), np.float32(1)), Integer("n", np.int64(1), np.int64(4), default=np.int64(2))]
-    )  # type: ignore[arg-type]
+    low, high, middle = np.int64(1), np.int64(4), np.int64(2)
+    space = Space([Float("x", np.float32(0), np.float32(1)), Integer("n", low, high, default=middle)])
     assert space == Space([Float("x", 0.0, 1.0), Integer("n", 1, 4, default=2)])
-    assert Categorical("c", np.arange(3)) == Categorical("c", [0, 1, 2])  # type: ignore[arg-type]
+    assert [type(parameter.low) for parameter in space.parameters] == [float, int]
+    assert Categorical("c", np.arange(3)) == Categorical("c", [0, 1, 2])
 
 
 def test_the_package_says_that_it_is_typed() -> None:

@@ -272,10 +272,10 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
         with pytest.raises(UsageError, match="budget_seconds must be above 0 seconds"):
             ProteinSampler(budget_seconds=budget)
     with pytest.raises(UsageError, match="budget_seconds must be a number, got str '10m'"):
-        ProteinSampler(budget_seconds="10m")  # type: ignore[arg-type]
+        ProteinSampler(budget_seconds="10m")
     for seed in (-1, "3"):
         with pytest.raises(UsageError, match="seed must be a whole number, 0 or more"):
-            ProteinSampler(seed=seed)  # type: ignore[arg-type]
+            ProteinSampler(seed=seed)
     for changes, message in (
         ({"cost_parameter": "epoch"}, "cost_parameter 'epoch' is in none .*; did you mean 'epochs'"),
         ({"cost_attribute": "second"}, "cost_attribute 'second' is in none .*; did you mean 'seconds'"),

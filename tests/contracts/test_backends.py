@@ -257,19 +257,19 @@ def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
 
-def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path) -> None:
+def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ctrl-C while the engine is at work may be raised only when the wait for its trial ends."""
     backend, stop = FunctionBackend(behave, 1.0), threading.Event()
 
     class Interrupted:
         def get(self) -> None:
-            backend._news = news
+            monkeypatch.undo()
             backend.start(job(tmp_path))
             news.get()
             raise KeyboardInterrupt
 
     news = backend._news
-    backend._news = Interrupted()  # type: ignore[assignment]
+    monkeypatch.setattr(backend, "_news", Interrupted())
     server = threading.Thread(target=backend.serve, args=(stop,))
     server.start()
     _, finished = wait(backend, 1)
