@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
-from viewing import STORED, add_run, fill_store, store_url, stored_layers
+from viewing import STORED, add_run, fill_store, store_url, stored_layers, trial
 
 import storage
 from protein.cli import main, stores, sweep
 from protein.cli.parse import parse
+from protein.cli.recommended import Choice, Recommendation
 from protein.config.resolve import load, make_space, start_params
 from protein.owner import current_owner
+from protein.recommend import MODEL, Contender
+from protein.types import Estimate
 from trainer.config import RunConfig
 
 
@@ -31,6 +34,25 @@ def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled:
     assert 15.0 < expected["value"] < 18.0 and expected["low"] < expected["value"] < expected["high"]
     assert (best["trials"], best["measured"], best["basis"]) == ([4], [18.0], "score model")
     assert [answer["answer"] for answer in best["answers"]] == ["best at all", "knee"]
+
+
+def test_a_dearer_trial_of_which_no_more_is_expected_was_not_merely_lucky() -> None:
+    def choice(number: int, measured: float, cost_seconds: float) -> Choice:
+        one = trial(number, cost_seconds, measured)
+        contender = Contender(
+            params=one.params,
+            score=Estimate(value=20.79, low=20.4, high=21.1),
+            expected_cost_seconds=cost_seconds,
+            trials=(number,),
+            measured=(measured,),
+            basis=MODEL,
+        )
+        return Choice(name="best at all", contender=contender, trials=(one,))
+
+    best = choice(134, 20.62, 5.0)
+    found = Recommendation(best=best, under=None, knee=best, lucky=choice(126, 20.79, 9.0), sign=1.0)
+    said = "trial 126 measured higher (20.79), but no more is expected of it than of trial 134, which costs less"
+    assert found.luck() == said
 
 
 def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled: Path, run: Run) -> None:

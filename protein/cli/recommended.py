@@ -54,10 +54,10 @@ class Recommendation:
         lucky = self.lucky.contender
         luckiest = max(lucky.measured, key=lambda score: self.sign * score)
         number = self.lucky.trials[lucky.measured.index(luckiest)].number
-        return (
-            f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(luckiest)}), which looks"
-            f" like luck: {text.score(lucky.score.value)} is expected of it"
-        )
+        line = f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(luckiest)}), "
+        if lucky.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
+            return f"{line}but no more is expected of it than of trial {self.chosen.trial.number}, which costs less"
+        return f"{line}which looks like luck: {text.score(lucky.score.value)} is expected of it"
 
 
 def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
