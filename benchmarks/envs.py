@@ -16,7 +16,7 @@ from collections.abc import Callable
 import machine
 import numpy as np
 
-import envs_c
+from protein import envs_c
 
 RUNS = 31
 RUN_SECONDS = 0.02

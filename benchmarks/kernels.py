@@ -18,8 +18,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer does, befo
 import machine
 import torch
 
-from trainer import kernels
-from trainer.precision import Arithmetic, keep_freed_memory
+from protein.trainer import kernels
+from protein.trainer.machine.precision import Arithmetic, keep_freed_memory
 
 RUNS = 60
 STEPS, AGENTS, SEGMENTS, BATCH, UNITS, ACTIONS, FEATURES = 64, 1024, 128, 8192, 128, 3, 8

@@ -21,7 +21,7 @@ from typing import Any
 import machine
 
 from protein.config.resolve import load
-from trainer.environments import spec
+from protein.trainer.environments import spec
 
 # Environments, and the seeds that each is run with.
 SEEDS = {
@@ -44,9 +44,9 @@ def solve(name: str, seed: int) -> dict[str, Any]:
     target = spec(name).solved_score
     # Of every iteration a measurement, so that the moment is known exactly.
     code = (
-        "import runpy, trainer.training as training\n"
+        "import runpy, protein.trainer.algorithm.training as training\n"
         "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
-        "runpy.run_module('trainer', run_name='__main__')\n"
+        "runpy.run_module('protein.trainer', run_name='__main__')\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.json"

@@ -16,8 +16,8 @@ from pathlib import Path
 import machine
 
 from protein.ports import Store
+from protein.storage import open_store
 from protein.types import Measurement, Outcome, Provenance, Suggestion, SweepSpec, TrialState
-from storage import open_store
 
 PROVENANCE = Provenance(version="0", git_commit="", machine="", config_hash="")
 PARAMS = {f"train.parameter_{i}": 0.1 * i for i in range(12)}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import machine
 
-import storage
+from protein import storage
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import machine
 
-from trainer.config import RunConfig, load
+from protein.trainer.config import RunConfig, load
 
 RUNS = 5
 CONFIGS = machine.ROOT / "configs"
@@ -59,7 +59,7 @@ class Row:
         else:
             flags += [*self.flags, "--train.total-timesteps", str(self.steps), "--train.threads", str(self.threads)]
             flags += ["--eval.episodes", "1", "--eval.num-envs", "1"]
-            events, peak = read(["-m", "trainer", *flags])
+            events, peak = read(["-m", "protein.trainer", *flags])
             last = next(event for event in reversed(events) if event["event"] == "measurement")
             self.parts.append({p: last["metrics"][f"{p}_seconds"] / last["steps"] * 1e9 for p in SECTIONS})
             self.startups.append(events[0]["startup_seconds"])
@@ -110,8 +110,8 @@ def update_flops(row: Row) -> tuple[float, int]:
     """
     import torch
 
-    from trainer.environments import spec
-    from trainer.policy import Policy
+    from protein.trainer.environments import spec
+    from protein.trainer.model.policy import Policy
 
     config = load(row.config).to_dict()
     for key, value in zip(row.flags[::2], row.flags[1::2], strict=True):

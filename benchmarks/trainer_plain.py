@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-from envs_c import VecEnv
-from trainer.config import load
+from protein.envs_c import VecEnv
+from protein.trainer.config import load
 
 
 class Agent(nn.Module):

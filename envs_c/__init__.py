@@ -10,7 +10,7 @@ import difflib
 import numpy as np
 import numpy.typing as npt
 
-from envs_c import _native
+from protein.envs_c import _native
 
 __all__ = ["EnvSpec", "Episodes", "UnknownEnvError", "VecEnv", "names", "spec"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-import envs_c
+from protein import envs_c
 
 __all__ = ["FRAMES_PER_SECOND", "frame"]
 

@@ -1,11 +1,11 @@
 """Our environments with Gymnasium's interface: `protein/NAME-v0`, once this module has been imported.
 
-    import envs_c.gymnasium
+    import protein.envs_c.gymnasium
     env = gymnasium.make("protein/pong-v0", frame_skip=8)  # one environment
     envs = gymnasium.make_vec("protein/pong-v0", num_envs=1024, threads=4)  # many, stepped in C
 
-or in one go, `gymnasium.make("envs_c.gymnasium:protein/pong-v0")`. An environment of several agents has the vector
-interface alone, a row for each agent.
+or in one go, `gymnasium.make("protein.envs_c.gymnasium:protein/pong-v0")`. An environment of several agents has the
+vector interface alone, a row for each agent.
 
 `observation_space` is a Box of `spec.observation_shape` and of the bounds that the head of each header states, or of
 looser ones; actions are Discrete, MultiDiscrete or a Box from -1 to 1. At an episode's end `info["score"]` is its
@@ -21,8 +21,8 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
-import envs_c
-from envs_c import drawing
+from protein import envs_c
+from protein.envs_c import drawing
 
 __all__ = ["NativeEnv", "NativeVectorEnv", "env_id"]
 
@@ -218,8 +218,8 @@ def _register() -> None:
         if env_id(name) not in gymnasium.registry:
             gymnasium.register(
                 env_id(name),
-                entry_point="envs_c.gymnasium:NativeEnv" if alone else None,
-                vector_entry_point="envs_c.gymnasium:NativeVectorEnv",
+                entry_point="protein.envs_c.gymnasium:NativeEnv" if alone else None,
+                vector_entry_point="protein.envs_c.gymnasium:NativeVectorEnv",
                 kwargs={"name": name},
             )
 

@@ -12,13 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protein.backends.function import Report, Stop
-    from protein.engine import Protein
-    from protein.optuna_sampler import ProteinSampler as ProteinSampler
-    from protein.own import Sweep, SweepResult
-    from protein.parameters import Categorical, Float, Integer
-    from protein.recommend import Contender
+    from protein.api.ask_tell import Protein
+    from protein.api.function_sweep import Sweep, SweepResult
+    from protein.engine.recommend import Contender
+    from protein.optuna.sampler import ProteinSampler as ProteinSampler
     from protein.space import Space
+    from protein.space.parameters import Categorical, Float, Integer
+    from protein.sweep.backends.function import Report, Stop
     from protein.types import Estimate, Observation, Suggestion
 
 __all__ = [
@@ -38,20 +38,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Categorical": "protein.parameters",
-    "Contender": "protein.recommend",
+    "Categorical": "protein.space.parameters",
+    "Contender": "protein.engine.recommend",
     "Estimate": "protein.types",
-    "Float": "protein.parameters",
-    "Integer": "protein.parameters",
+    "Float": "protein.space.parameters",
+    "Integer": "protein.space.parameters",
     "Observation": "protein.types",
-    "Protein": "protein.engine",
-    "ProteinSampler": "protein.optuna_sampler",
-    "Report": "protein.backends.function",
+    "Protein": "protein.api.ask_tell",
+    "ProteinSampler": "protein.optuna.sampler",
+    "Report": "protein.sweep.backends.function",
     "Space": "protein.space",
-    "Stop": "protein.backends.function",
+    "Stop": "protein.sweep.backends.function",
     "Suggestion": "protein.types",
-    "Sweep": "protein.own",
-    "SweepResult": "protein.own",
+    "Sweep": "protein.api.function_sweep",
+    "SweepResult": "protein.api.function_sweep",
 }
 
 

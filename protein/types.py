@@ -127,7 +127,7 @@ class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
     `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `prior` what was
-    taken over from a former sweep when this one began (see `protein.prior`).
+    taken over from a former sweep when this one began (see `protein.sweep.source`).
     """
 
     name: str

@@ -2,8 +2,9 @@
 
 python scripts/learning_curves.py curves.png runs/train/pong-* LSTM=runs/train/memory-1 --threshold pong=20
 
-A run is a folder of `protein train`, or a file with the output of `python -m trainer`; `LABEL=` before it names it in
-the legend, and runs of one label share a colour. `--threshold ENV=SCORE`, as often as wanted, draws a dashed line.
+A run is a folder of `protein train`, or a file with the output of `python -m protein.trainer`; `LABEL=` before it
+names it in the legend, and runs of one label share a colour. `--threshold ENV=SCORE`, as often as wanted, draws a
+dashed line.
 """
 
 import argparse

@@ -24,7 +24,7 @@ def open_store(url: str) -> Store:
     Raises:
         StoreError: it cannot be opened, is no store of ours or comes from a newer version; nothing has been changed.
     """
-    from storage.store import SqlStore  # late: SQLAlchemy costs 0.3 s, and `protein --help` does without
+    from protein.storage.store import SqlStore  # late: SQLAlchemy costs 0.3 s, and `protein --help` does without
 
     return SqlStore(url)
 
@@ -35,7 +35,7 @@ def database_file(url: str) -> Path | None:
     Raises:
         StoreError: the URL is malformed or not supported.
     """
-    from storage.engine import parse_url
+    from protein.storage.engine import parse_url
 
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None

@@ -20,6 +20,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from protein.errors import StoreError, TrialLost
+from protein.storage import values
+from protein.storage.engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
+from protein.storage.rows import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
+from protein.storage.schema import bring_up_to_date
 from protein.types import (
     INTERRUPTED,
     Artifact,
@@ -33,10 +37,6 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
-from storage import values
-from storage.engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
-from storage.rows import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
-from storage.schema import bring_up_to_date
 
 
 class SqlStore:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from protein.errors import StoreError
+from protein.storage.rows import SweepRow, TrialRow
 from protein.types import (
     Artifact,
     Estimate,
@@ -24,7 +25,6 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
-from storage.rows import SweepRow, TrialRow
 
 MAX_INTEGER = 2**63 - 1  # of both databases
 MAX_LEASE_SECONDS = 366 * 86_400.0

@@ -10,7 +10,7 @@ import pytest
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 
 from protein.ports import Store
-from storage import open_store
+from protein.storage import open_store
 
 # As `protein` itself does, before torch is imported: tests run beside each other, and OpenMP threads that spin while
 # they wait take the cores from all the others.
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def one_blas_thread() -> Iterator[None]:
     """For tests that fit models directly: one thread, as in the engine. Several on busy cores mostly wait."""
-    from protein.gp import single_thread
+    from protein.engine.gp import single_thread
 
     with single_thread():
         yield

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainer.config import RunConfig
-from trainer.distributed import connect
-from trainer.errors import TrainerError
-from trainer.run import run
+from protein.trainer.config import RunConfig
+from protein.trainer.errors import TrainerError
+from protein.trainer.machine.distributed import connect
+from protein.trainer.run import run
 
 
 def main(jobs: list[dict[str, Any]]) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-import envs_c
+from protein import envs_c
 
 Actions = npt.NDArray[np.int32] | npt.NDArray[np.float32]
 SENTINEL = np.float32(1e30)  # no environment writes it

@@ -6,6 +6,7 @@ import sys
 from typing import IO
 
 from protein.ports import Store
+from protein.storage import open_store
 from protein.types import (
     Measurement,
     Outcome,
@@ -17,7 +18,6 @@ from protein.types import (
     Trial,
     TrialState,
 )
-from storage import open_store
 
 LEASE_SECONDS = 600.0
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc-dirty", machine="host, 4 cores", config_hash="f" * 64)

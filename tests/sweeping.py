@@ -9,13 +9,14 @@ import sys
 import threading
 from pathlib import Path
 
-import storage
-from protein import provenance
-from protein.backends.local import LocalBackend
-from protein.designer import RandomDesigner, make_designer
+from protein import storage
+from protein.engine.designer import RandomDesigner
 from protein.ports import Designer, Store, SweepStatus
 from protein.space import Float, Space
-from protein.sweep import LoopSettings, run_sweep
+from protein.sweep import provenance
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.methods import make_designer
 from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialRecord
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too

@@ -24,7 +24,7 @@ from engine.suite import TRIAL_CAPS, key, main, missing, read, run
 from engine.tasks import make_task
 from engine.variants import variant
 
-from protein.designer import Recipe
+from protein.engine.settings import Recipe
 from protein.space import Float, Space
 from protein.types import Measurement, Observation, Params, TrialState
 
@@ -190,7 +190,7 @@ class TestEveryPeer:
         from botorch.models import SingleTaskGP
         from gpytorch.mlls import ExactMarginalLogLikelihood
 
-        from protein.gp import single_thread
+        from protein.engine.gp import single_thread
 
         rng = np.random.default_rng(0)
         x = torch.from_numpy(rng.random((20, 4)))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-import envs_c
-from envs_c import drawing
-from envs_c.drawing import AMBER, BLUE, GREEN, LIGHT, RED, frame
+from protein import envs_c
+from protein.envs_c import drawing
+from protein.envs_c.drawing import AMBER, BLUE, GREEN, LIGHT, RED, frame
 
 
 class Game:

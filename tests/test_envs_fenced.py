@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import envs_c
+from protein import envs_c
 
 SCRIPT = """
     import ctypes, mmap, sys
     import numpy as np
-    import envs_c
+    from protein import envs_c
     from stepping import Buffers, scripted_actions
 
     libc = ctypes.CDLL(None, use_errno=True)

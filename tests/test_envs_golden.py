@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from stepping import Stepper
 
-import envs_c
+from protein import envs_c
 
 GOLDEN = Path(__file__).parent / "golden"
 STEPS, EVERY, EPISODES = 1500, 100, 12

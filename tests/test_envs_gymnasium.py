@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import envs_c
-from envs_c.gymnasium import env_id
+from protein import envs_c
+from protein.envs_c.gymnasium import env_id
 
 NAMES = envs_c.names()
 ALONE = [name for name in NAMES if envs_c.spec(name).agents_per_env == 1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from compiling import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
 
-import envs_c
+from protein import envs_c
 
 BINDING = HEADERS / "binding"
 ASSETS = Path(__file__).parent / "assets"

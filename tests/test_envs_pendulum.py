@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from stepping import SENTINEL, Stepper
 
-import envs_c
+from protein import envs_c
 
 MAX_FRAMES = 200
 Floats = npt.NDArray[np.float64]

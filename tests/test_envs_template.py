@@ -33,6 +33,9 @@ def recipe() -> str:
 def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -> None:
     shutil.copytree(HEADERS, tmp_path / "envs_c", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "trainer" / "kernels" / "native", tmp_path / "trainer" / "kernels" / "native")
+    (tmp_path / "protein").mkdir()
+    shutil.copy(ROOT / "protein" / "__init__.py", tmp_path / "protein")
+    (tmp_path / "protein" / "envs_c").symlink_to("../envs_c")
     (tmp_path / "tests" / "golden").mkdir(parents=True)
     for name in ("stepping.py", "test_envs_golden.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
@@ -55,7 +58,7 @@ def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -
     start = f"import sys; sys.path[:0] = {paths!r}; "
     python = [sys.executable, "-S", "-c"]
     names = subprocess.run(
-        [*python, start + "import envs_c; print(envs_c.names(), envs_c.spec('mygame').description)"],
+        [*python, start + "from protein import envs_c; print(envs_c.names(), envs_c.spec('mygame').description)"],
         capture_output=True,
         text=True,
         check=True,

@@ -8,15 +8,16 @@ import pytest
 from commands import Run, sweep_command
 from viewing import STORED, add_run, fill_store, store_url, stored_layers, trial
 
-import storage
-from protein.cli import main, stores, sweep
+from protein import storage
+from protein.api import stores
+from protein.api.recommended import Choice, Recommendation
+from protein.cli import main, sweep
 from protein.cli.parse import parse
-from protein.cli.recommended import Choice, Recommendation
 from protein.config.resolve import load, make_space, start_params
-from protein.owner import current_owner
-from protein.recommend import MODEL, Contender
+from protein.engine.recommend import MODEL, Contender
+from protein.sweep.lease import current_owner
+from protein.trainer.config import RunConfig
 from protein.types import Estimate
-from trainer.config import RunConfig
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:

@@ -23,8 +23,8 @@ from viewing import fill_store
 
 from protein.cli import main
 from protein.config import resolve
-from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig
+from protein.trainer.config import RunConfig
+from protein.trainer.machine import checkpoint as checkpoints
 
 PROGRAM = (sys.executable, "-m", "protein")
 # A run of a fraction of a second.

@@ -10,8 +10,8 @@ from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, 
 from protein.config.settings import SweepConfig
 from protein.config.write import merge_params, to_toml
 from protein.errors import ConfigError, SpaceError, UsageError
-from protein.parameters import Categorical, Float, Integer
-from trainer.config import RunConfig
+from protein.space.parameters import Categorical, Float, Integer
+from protein.trainer.config import RunConfig
 
 DEFAULT = """
 [train]

@@ -13,10 +13,11 @@ from optuna.samplers import BaseSampler
 from optuna.testing.pytest_samplers import BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase
 from optuna.trial import TrialState
 
-from protein import ProteinSampler, optuna_sampler
-from protein.designer import make_designer
+from protein import ProteinSampler
+from protein.engine.designer import ProteinDesigner
 from protein.errors import UsageError
-from protein.optuna_trials import Joint, to_optunas, to_ours
+from protein.optuna import sampler as optuna_sampler
+from protein.optuna.trials import Joint, to_optunas, to_ours
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -101,10 +102,10 @@ def test_what_another_process_took_meanwhile_is_not_taken_again(monkeypatch: pyt
     def late(*arguments: Any, **keywords: Any) -> Any:
         """The other process asks and is answered after this one has read the study."""
         with monkeypatch.context() as undone:
-            undone.setattr(optuna_sampler, "make_designer", make_designer)
+            undone.setattr(optuna_sampler, "ProteinDesigner", ProteinDesigner)
             if not asked:
                 asked.append(study.ask(space).params)
-        return make_designer(*arguments, **keywords)
+        return ProteinDesigner(*arguments, **keywords)
 
     study = optuna.create_study(direction="maximize", sampler=sampler())
     for known in (2, 10):  # in the initial design, and by the models
@@ -112,7 +113,7 @@ def test_what_another_process_took_meanwhile_is_not_taken_again(monkeypatch: pyt
         space = study.trials[-1].distributions
         asked.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(optuna_sampler, "make_designer", late)
+            patched.setattr(optuna_sampler, "ProteinDesigner", late)
             slower = study.ask(space).params
         assert len(asked) == 1 and slower != asked[0]
 

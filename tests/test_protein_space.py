@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protein.constraints import Constraint
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Space
+from protein.space.constraints import Constraint
 
 MIXED = Space(
     [

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
-from protein import pareto
+from protein.engine import pareto
 from protein.errors import UsageError
 from protein.types import INTERRUPTED, REACHED_BUDGET, STOPPED_EARLY, TrialState
 from protein.view import data, plots, tables, terminal

@@ -15,7 +15,7 @@ import pytest
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
-from storage import database_file, engine, open_store
+from protein.storage import database_file, engine, open_store
 
 NOBODY = 65534
 
@@ -155,7 +155,7 @@ def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
 OPEN_AS_NOBODY = """
 import os, sys
 import alembic.command, storage.store, storage.migrations  # while they can be read
-from storage import open_store
+from protein.storage import open_store
 from protein.errors import StoreError
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})

@@ -21,9 +21,9 @@ from sqlalchemy import Engine, inspect, text
 from storing import complete, new_sweep, start
 
 from protein.errors import StoreError
-from storage import open_store, schema
-from storage.engine import WRITE, create_engine, parse_url
-from storage.rows import Base
+from protein.storage import open_store, schema
+from protein.storage.engine import WRITE, create_engine, parse_url
+from protein.storage.rows import Base
 
 ASSETS = Path(__file__).parent / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
@@ -307,7 +307,7 @@ def test_a_server_database_in_use_is_refused(new_postgresql: Callable[..., str])
 
 def test_processes_may_create_one_store_at_once(own_url: str, request: pytest.FixtureRequest) -> None:
     url = own_url if "sqlite" in own_url else request.getfixturevalue("new_postgresql")()
-    code = "import sys; from storage import open_store; open_store(sys.argv[1]).close()"
+    code = "import sys; from protein.storage import open_store; open_store(sys.argv[1]).close()"
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
     processes = [subprocess.Popen([sys.executable, "-c", code, url], env=environment) for _ in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
@@ -319,7 +319,7 @@ def test_processes_may_create_one_store_at_once(own_url: str, request: pytest.Fi
 def test_opening_a_current_store_does_without_alembic(tmp_path: Path) -> None:
     open_store(str(tmp_path / "x.db")).close()
     code = (
-        "import sys; import storage; assert 'sqlalchemy' not in sys.modules;"
+        "import sys; from protein import storage; assert 'sqlalchemy' not in sys.modules;"
         "storage.open_store(sys.argv[1]).close(); assert 'alembic' not in sys.modules"
     )
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}

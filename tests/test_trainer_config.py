@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainer.config import RunConfig, check_batch, load, strip_ranges
-from trainer.environments import spec
-from trainer.errors import ConfigError
+from protein.trainer.config import RunConfig, check_batch, load, strip_ranges
+from protein.trainer.environments import spec
+from protein.trainer.errors import ConfigError
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import envs_c
-from trainer.config import RunConfig
-from trainer.environments import VectorEnv, make, resume, spec
-from trainer.errors import ConfigError
-from trainer.run import run
+from protein import envs_c
+from protein.trainer.config import RunConfig
+from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.errors import ConfigError
+from protein.trainer.run import run
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "environments.md"
 

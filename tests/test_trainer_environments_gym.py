@@ -15,9 +15,9 @@ import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT
 from training import make_policy, make_rollout
 
-from trainer.environments import VectorEnv, make, resume, spec
-from trainer.errors import ConfigError, TrainerError
-from trainer.rollout import Rollout
+from protein.trainer.algorithm.rollout import Rollout
+from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.errors import ConfigError, TrainerError
 
 COUNTER = "gym:gym_worlds:Counter-v0"
 
@@ -224,8 +224,8 @@ def test_what_cannot_be_used_is_told_in_one_line(name: str, message: str) -> Non
 def test_without_gymnasium_the_remedy_is_named() -> None:
     code = (
         "import sys; sys.modules['gymnasium'] = None\n"
-        "from trainer.environments import spec\n"
-        "from trainer.errors import ConfigError\n"
+        "from protein.trainer.environments import spec\n"
+        "from protein.trainer.errors import ConfigError\n"
         "try: spec('gym:CartPole-v1')\n"
         "except ConfigError as error: print(error)"
     )
@@ -262,7 +262,7 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
     """Neither in a program of its own nor in a sweep's trial, which is a process of multiprocessing's."""
     code = (
         "import multiprocessing, numpy as np\n"
-        "from trainer.environments import make\n"
+        "from protein.trainer.environments import make\n"
         "def run():\n"
         f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2)\n"
         "    envs.reset(0, np.zeros((2, 2), np.float32))\n"

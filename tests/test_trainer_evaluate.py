@@ -7,14 +7,13 @@ import pytest
 import torch
 from training import make_spec
 
-import envs_c
-import trainer.evaluate
-from envs_c import EnvSpec, Episodes, VecEnv
-from trainer import checkpoint as checkpoints
-from trainer.config import PolicyConfig, RunConfig
-from trainer.errors import CheckpointError, ConfigError, TrainerError
-from trainer.evaluate import envs_for, evaluate, play
-from trainer.policy import Policy
+from protein import envs_c
+from protein.envs_c import EnvSpec, Episodes, VecEnv
+from protein.trainer.config import PolicyConfig, RunConfig
+from protein.trainer.errors import CheckpointError, ConfigError, TrainerError
+from protein.trainer.evaluate import envs_for, evaluate, play
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.model.policy import Policy
 
 PONG = envs_c.spec("pong")
 
@@ -127,7 +126,7 @@ def test_agents_share_the_episodes_evenly_whatever_an_environment_holds(
 
 
 def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer.evaluate, "ENDLESS_STEPS", 40)
+    monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 40)
     spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
 
     class Endless(UnevenEnvs):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainer import kernels
-from trainer.kernels import FusedMLP, _native
+from protein.trainer import kernels
+from protein.trainer.kernels import FusedMLP, _native
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
 

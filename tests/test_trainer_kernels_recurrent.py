@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainer import kernels
-from trainer.kernels import _native
+from protein.trainer import kernels
+from protein.trainer.kernels import _native
 
 
 @pytest.fixture(params=_native.instruction_sets(), autouse=True)

@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig
-from trainer.errors import ConfigError, LostProcessError, OutOfMemoryError
-from trainer.launch import check_launch, launch
+from protein.trainer.config import RunConfig
+from protein.trainer.errors import ConfigError, LostProcessError, OutOfMemoryError
+from protein.trainer.launch import check_launch, launch
+from protein.trainer.machine import checkpoint as checkpoints
 
 ROOT = Path(__file__).parent.parent
 SMALL: dict[str, dict[str, Any]] = {
@@ -67,7 +67,17 @@ def test_a_signal_ends_all_in_order_with_one_checkpoint(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps(small(train={"total_timesteps": 10**9}).to_dict()))
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainer", "--config", str(file), "--directory", str(tmp_path / "run"), "--nproc", "2"],
+        [
+            sys.executable,
+            "-m",
+            "protein.trainer",
+            "--config",
+            str(file),
+            "--directory",
+            str(tmp_path / "run"),
+            "--nproc",
+            "2",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

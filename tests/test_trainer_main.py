@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainer.report import JsonLines
+from protein.trainer.events import JsonLines
 
 SMALL = {
     "env": {"num_envs": 16, "frame_skip": 16},
@@ -22,7 +22,7 @@ SMALL = {
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "trainer", *arguments],
+        [sys.executable, "-m", "protein.trainer", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,8 +127,8 @@ def test_work_that_fails_is_exit_code_1(tmp_path: Path) -> None:
 
 def test_help_answers_without_loading_torch() -> None:
     code = (
-        "import sys, runpy; sys.argv = ['trainer', '--help']\n"
-        "try: runpy.run_module('trainer', run_name='__main__')\n"
+        "import sys, runpy; sys.argv = ['protein.trainer', '--help']\n"
+        "try: runpy.run_module('protein.trainer', run_name='__main__')\n"
         "except SystemExit: assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig
-from trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError, OutOfMemoryError
-from trainer.evaluate import evaluate
-from trainer.run import RunResult, run
+from protein.trainer.config import RunConfig
+from protein.trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError, OutOfMemoryError
+from protein.trainer.evaluate import evaluate
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.run import RunResult, run
 
 SMALL: dict[str, dict[str, Any]] = {
     "env": {"num_envs": 16, "frame_skip": 16},

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from trainer import checkpoint as checkpoints
-from trainer.config import RunConfig
-from trainer.errors import CheckpointError, ConfigError, DivergedError
-from trainer.run import RunResult, run
+from protein.trainer.config import RunConfig
+from protein.trainer.errors import CheckpointError, ConfigError, DivergedError
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.run import RunResult, run
 
 Sections = dict[str, dict[str, Any]]
 SMALL: Sections = {

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-import envs_c
-from trainer.config import RunConfig
-from trainer.environments.pictures import make_visible
-from trainer.errors import CheckpointError, ConfigError
-from trainer.evaluate import evaluate
-from trainer.run import run
-from trainer.watch import Player
+from protein import envs_c
+from protein.trainer.config import RunConfig
+from protein.trainer.environments.pictures import make_visible
+from protein.trainer.errors import CheckpointError, ConfigError
+from protein.trainer.evaluate import evaluate
+from protein.trainer.run import run
+from protein.trainer.watch import Player
 
 
 def train(directory: Path, env: str, *, frame_skip: int = 1, recurrence: str = "none") -> Path:

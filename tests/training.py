@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from envs_c import EnvSpec
-from trainer.config import PolicyConfig
-from trainer.policy import Policy
-from trainer.precision import FULL
-from trainer.rollout import Rollout
-from trainer.stopwatch import Stopwatch
+from protein.envs_c import EnvSpec
+from protein.trainer.algorithm.rollout import Rollout
+from protein.trainer.config import PolicyConfig
+from protein.trainer.machine.precision import FULL
+from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.model.policy import Policy
 
 CPU = torch.device("cpu")
 GRID = (2, 3, 4)  # channels, height, width

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
-from protein.owner import current_owner
 from protein.ports import SweepStatus
+from protein.storage import open_store
+from protein.sweep.lease import current_owner
 from protein.types import (
     INTERRUPTED,
     Artifact,
@@ -23,7 +24,6 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
-from storage import open_store
 
 BEGAN = datetime(2026, 3, 4, 18, 0, tzinfo=UTC)
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host, 4 cores", config_hash="f" * 64)

@@ -1,1 +1,1 @@
-"""One training run: configuration, vectorised rollouts, policy, PPO, checkpoints. Runs alone: `python -m trainer`."""
+"""One training run: config, vectorised rollouts, policy, PPO, checkpoints. Runs alone: `python -m protein.trainer`."""

@@ -1,4 +1,5 @@
-"""The command line of one run: `python -m trainer --config FILE --directory DIR [--train.learning-rate 1e-3 ...]`.
+"""The command line of one run: `python -m protein.trainer --config FILE --directory DIR [--train.learning-rate 1e-3
+...]`.
 
 Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. There `--profile`
 says where the time went; `--trace FILE` writes its last moments for ui.perfetto.dev or chrome://tracing. Exit codes: 0,
@@ -20,14 +21,14 @@ from pathlib import Path  # noqa: E402
 
 import tyro  # noqa: E402
 
-from trainer import config as configs  # noqa: E402
-from trainer.errors import TrainerError  # noqa: E402
-from trainer.launch import check_launch, launch, leave, speaks, under_torchrun  # noqa: E402
-from trainer.report import JsonLines, Report, ignore  # noqa: E402
+from protein.trainer import config as configs  # noqa: E402
+from protein.trainer.errors import TrainerError  # noqa: E402
+from protein.trainer.events import JsonLines, Report, ignore  # noqa: E402
+from protein.trainer.launch import check_launch, launch, leave, speaks, under_torchrun  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m trainer", add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="python -m protein.trainer", add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--resume", type=Path)
@@ -70,14 +71,16 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop:
             configs.RunConfig,
             default=base,
             args=overrides,
-            prog="python -m trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--nproc N] [--profile] "
-            "[--trace FILE]",
+            prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--nproc N] "
+            "[--profile] [--trace FILE]",
             description="Trains one agent, reporting JSON lines.",
         )
         config.validate()
         check_launch(ours.nproc, watched=watched)
         if not several:
-            from trainer.precision import resolve_device  # torch is imported here, so that what is wrong is said fast
+            from protein.trainer.machine.precision import (
+                resolve_device,  # torch is imported here, so that what is wrong is said fast
+            )
 
             device = resolve_device(config.train.device)
     except TrainerError as error:
@@ -95,10 +98,10 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop:
         )
         return 130 if result.interrupted else 0
 
-    from trainer.distributed import ALONE, connect
-    from trainer.profile import Profiler
-    from trainer.run import run
-    from trainer.stopwatch import Stopwatch
+    from protein.trainer.machine.distributed import ALONE, connect
+    from protein.trainer.machine.profile import Profiler
+    from protein.trainer.machine.stopwatch import Stopwatch
+    from protein.trainer.run import run
 
     if ours.trace is not None:
         ours.trace.touch()

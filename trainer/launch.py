@@ -1,6 +1,6 @@
 """Trains with several processes of this machine: starts them, hands their events on, and sees that they end together.
 
-    this process --- config, on stdin ---> rank 0, rank 1, ...      (python -m trainer.launch, a process each)
+    this process --- config, on stdin ---> rank 0, rank 1, ...      (python -m protein.trainer.launch, a process each)
                  <-- events, on stdout --- rank 0
 
 The ranks talk to each other, and only rank 0 to us. A rank that fails leaves word with rank 0, which reports it as any
@@ -23,9 +23,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainer.config import RunConfig, check_processes
-from trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
-from trainer.report import JsonLines, Report, RunResult
+from protein.trainer.config import RunConfig, check_processes
+from protein.trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
+from protein.trainer.events import JsonLines, Report, RunResult
 
 GRACE_SECONDS = 5.0  # between the first rank's failure and the end of all: time for rank 0 to say why
 MAX_PROCESSES = 1024
@@ -111,7 +111,7 @@ class _Ranks:
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._size, "LOCAL_WORLD_SIZE": self._size}
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "trainer.launch"],
+                    [sys.executable, "-m", "protein.trainer.launch"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                     env={"GLOO_SOCKET_IFNAME": local, **os.environ, **{k: str(v) for k, v in names.items()}},
@@ -204,8 +204,8 @@ def _rank() -> int:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)  # whatever a library prints, when it is imported or later, is no event
 
-        from trainer.distributed import connect
-        from trainer.run import run
+        from protein.trainer.machine.distributed import connect
+        from protein.trainer.run import run
 
         try:
             result = run(

@@ -1,6 +1,6 @@
 """One training run from start to finish: `run` sets the machine up, trains, and says what went wrong.
 
-What a run is made of and its loop are in `trainer.training`.
+What a run is made of and its loop are in `protein.trainer.algorithm.training`.
 """
 
 import threading
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from trainer.config import RunConfig, check_processes
-from trainer.distributed import ALONE, World
-from trainer.errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
-from trainer.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
-from trainer.report import Report, RunResult, ignore
-from trainer.stopwatch import Stopwatch
-from trainer.training import Training
+from protein.trainer.algorithm.training import Training
+from protein.trainer.config import RunConfig, check_processes
+from protein.trainer.errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
+from protein.trainer.events import Report, RunResult, ignore
+from protein.trainer.machine.distributed import ALONE, World
+from protein.trainer.machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
+from protein.trainer.machine.stopwatch import Stopwatch
 
 
 def run(
@@ -29,7 +29,7 @@ def run(
     stopwatch: Stopwatch | None = None,
     world: World = ALONE,
 ) -> RunResult:
-    """Trains, writes the checkpoint, evaluates. What is reported: see `trainer.report`.
+    """Trains, writes the checkpoint, evaluates. What is reported: see `protein.trainer.events`.
 
     Args:
         config: the run; validated here.

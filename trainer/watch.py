@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from trainer import checkpoint as checkpoints
-from trainer.environments.pictures import Pixels, make_visible
-from trainer.evaluate import Actor
-from trainer.policy import Policy
-from trainer.precision import Arithmetic, resolve_device
+from protein.trainer.environments.pictures import Pixels, make_visible
+from protein.trainer.evaluate import Actor
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.machine.precision import Arithmetic, resolve_device
+from protein.trainer.model.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

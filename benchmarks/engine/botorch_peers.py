@@ -40,9 +40,9 @@ from engine.methods import Peer
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from protein.designer.candidates import neighbours
-from protein.designer.known import keys
-from protein.gp import Array, single_thread
+from protein.engine.candidates import neighbours
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import keys
 from protein.space import Categorical, Space
 from protein.types import Observation, Params
 

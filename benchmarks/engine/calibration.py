@@ -5,7 +5,8 @@
 Runs the engine (25 mean random-trial costs, at most 120 trials) and sets every prediction against its outcome: shares
 below, inside and above the interval, the share inside in each third of the sweep, the mean of z, the median of |z|
 (0.67 when the widths are right), and the share in each fifth of the probability integral transform (0.2 when they are).
-See `protein.calibration` for the definitions. Trials without a prediction, or not trained to their end, are left out.
+See `protein.engine.calibration` for the definitions. Trials without a prediction, or not trained to their end, are
+left out.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from engine.reference import reference  # noqa: E402
 from engine.synthetic import FAMILIES, make_synthetic  # noqa: E402
 
 from protein import Protein  # noqa: E402
-from protein.calibration import Calibration, Quantity, calibration  # noqa: E402
+from protein.engine.calibration import Calibration, Quantity, calibration  # noqa: E402
 from protein.types import Estimate, TrialState  # noqa: E402
 
 BUDGET = 25.0  # mean random-trial costs
@@ -34,7 +35,7 @@ TRIAL_CAP = 120
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """A prediction and its outcome, as `protein.calibration` reads them."""
+    """A prediction and its outcome, as `protein.engine.calibration` reads them."""
 
     state: TrialState
     score: float | None

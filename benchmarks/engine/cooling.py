@@ -17,13 +17,13 @@ Source: Lee et al., Cost-aware Bayesian Optimization (2020), section 4.2.
 import numpy as np
 from engine.methods import Peer
 
-from protein.acquisition import log_expected_improvement
-from protein.designer import Recipe
-from protein.designer.candidates import all_points, ladders, neighbours, spread
-from protein.designer.initial import initial_points
-from protein.designer.known import keys
-from protein.gp import Array, single_thread
-from protein.models import CostModel, ScoreModel
+from protein.engine.acquisition import log_expected_improvement
+from protein.engine.candidates import all_points, ladders, neighbours, spread
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import keys
+from protein.engine.initial_design import initial_points
+from protein.engine.models import CostModel, ScoreModel
+from protein.engine.settings import Recipe
 from protein.space import Space
 from protein.types import Observation, Params
 

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
 
-import storage
-from protein import pareto, recommend
+from protein import storage
+from protein.engine import pareto, recommend
 from protein.space import Space
 from protein.types import SweepRecord, TrialRecord, TrialState
 

@@ -14,7 +14,7 @@ import machine
 import numpy as np
 from engine.tasks import make_task
 
-from protein.designer import make_designer
+from protein.sweep.methods import make_designer
 
 REPEATS = 7
 POINTS = (10, 25, 50, 100, 200, 1000, 10_000)

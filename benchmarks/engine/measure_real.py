@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 from engine.real import FAMILIES, RealTask, make_real  # noqa: E402
 from engine.reference import REAL_TABLE  # noqa: E402
 
-from protein.pareto import hypervolume  # noqa: E402
+from protein.engine.pareto import hypervolume  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 _NUM_SEEDS = 10

@@ -16,9 +16,10 @@ from typing import Protocol
 import numpy as np
 from engine.variants import variant
 
-from protein.designer import Recipe, make_designer
-from protein.recommend import best, contenders
+from protein.engine.recommend import best, contenders
+from protein.engine.settings import Recipe
 from protein.space import Space
+from protein.sweep.methods import make_designer
 from protein.types import Measurement, Observation, Params
 
 _OPTUNA = ("tpe", "tpe-multi", "gp", "nsga2", "asha", "hyperband")

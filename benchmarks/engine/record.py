@@ -142,8 +142,8 @@ def repeat(store: Store, name: str, new_name: str, configs: int, seeds: int, dir
     """Trains configs of a sweep, spread evenly over its upper three quarters of scores, several times each."""
     import dataclasses
 
-    from protein.backends.local import LocalBackend
-    from protein.sweep import LoopSettings, run_sweep
+    from protein.sweep.backends.local import LocalBackend
+    from protein.sweep.loop import LoopSettings, run_sweep
 
     source = store.find_sweep(name)
     if source is None:
@@ -185,7 +185,7 @@ def _names(store: Store) -> str:
 
 def main() -> None:
     """Exports a table, or trains configs again."""
-    import storage
+    from protein import storage
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)

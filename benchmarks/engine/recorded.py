@@ -35,7 +35,7 @@ from engine.protocol import Watch, replay
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from protein import gp
+from protein.engine import gp
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialState
 

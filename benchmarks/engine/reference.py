@@ -22,7 +22,7 @@ from engine.recorded import RecordedTask, Surrogate
 from engine.synthetic import SyntheticTask
 from numpy.typing import NDArray
 
-from protein.pareto import hypervolume
+from protein.engine.pareto import hypervolume
 from protein.space import Space
 
 Array = NDArray[np.float64]

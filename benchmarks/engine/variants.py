@@ -6,7 +6,7 @@ import types
 import typing
 from typing import Any
 
-from protein.designer import Recipe
+from protein.engine.settings import Recipe
 from protein.errors import UsageError
 
 

@@ -38,9 +38,9 @@ from engine.reference import search  # noqa: E402
 from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
 from engine.variants import variant  # noqa: E402
 
-from protein.designer import Recipe  # noqa: E402
 from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical, Space  # noqa: E402
+from protein.sweep.methods import Recipe  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 KINDS = ("related", "unrelated")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from protein.cli.parse import parse
 from protein.errors import ProteinError
-from trainer.errors import TrainerError
+from protein.trainer.errors import TrainerError
 
 INTERRUPTED_CODE = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -6,17 +6,17 @@ from typing import Any
 
 from rich.text import Text
 
-from protein.cli import stores
+from protein.api import stores
+from protein.api.recommended import Choice, duration_above, recommendation
 from protein.cli.arguments import Best
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
-from protein.cli.recommended import Choice, duration_above, recommendation
 from protein.cli.train import stored_values
 from protein.config.layers import unflatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
-from protein.job import runs_trainer
 from protein.space import Space
+from protein.sweep.job import runs_trainer
 from protein.types import SweepRecord
 from protein.view import data, tables
 

@@ -4,6 +4,6 @@
 def require_device(name: str) -> None:
     """Raises `trainer.errors.ConfigError` where `train.device` is not there; `auto` and `cpu` always are."""
     if name not in ("auto", "cpu"):
-        from trainer.precision import resolve_device  # torch takes seconds to import
+        from protein.trainer.machine.precision import resolve_device  # torch takes seconds to import
 
         resolve_device(name)

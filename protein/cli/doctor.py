@@ -15,13 +15,13 @@ from typing import Literal
 import psutil
 from rich.text import Text
 
-import storage
-from protein.cli import stores
+from protein import storage
+from protein.api import stores
 from protein.cli.arguments import Doctor
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.config.units import format_size
 from protein.errors import ProteinError
+from protein.units import format_size
 from protein.view import tables
 
 MIN_PYTHON = (3, 11)
@@ -98,7 +98,7 @@ def _torch() -> list[Check]:
 
 def _envs() -> Check:
     try:
-        import envs_c
+        from protein import envs_c
     except ImportError as error:
         return Check(name="envs", state="broken", detail=f"{error}; build them with make build or pip install .")
     return Check(name="envs", state="ok", detail=", ".join(envs_c.names()))

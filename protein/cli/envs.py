@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import envs_c
+from protein import envs_c
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.view import tables

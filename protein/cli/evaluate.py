@@ -36,12 +36,14 @@ def run(command: Command) -> int:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
         raise UsageError("--render draws in a terminal, and here is none; give --gif FILE instead")
-    from trainer import checkpoint as checkpoints  # torch takes seconds to import: what is wrong is said before
+    from protein.trainer.machine import (
+        checkpoint as checkpoints,  # torch takes seconds to import: what is wrong is said before
+    )
 
     env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").config.env.name
     if watched:
         return _watch(arguments, arguments.checkpoint, env, episodes)
-    from trainer.evaluate import evaluate
+    from protein.trainer.evaluate import evaluate
 
     result = evaluate(
         arguments.checkpoint,
@@ -65,8 +67,8 @@ def run(command: Command) -> int:
 
 def _watch(arguments: Eval, checkpoint: Path, env: str, episodes: int) -> int:
     """Plays in one environment, draws it, and writes the GIF, of what there was also where Ctrl-C has cut it short."""
+    from protein.trainer.watch import Player
     from protein.view import playback
-    from trainer.watch import Player
 
     gif_path = arguments.gif or checkpoint.parent / f"{file_name(env)}.gif"
     require_file("--gif", gif_path)  # found out now, not at the end

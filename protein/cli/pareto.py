@@ -1,10 +1,11 @@
 """`protein pareto`: a sweep's front as a table, a plot in the terminal, and a picture."""
 
-from protein import pareto, signs
-from protein.cli import stores
+from protein import direction as signs
+from protein.api import stores
 from protein.cli.arguments import Pareto
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.engine import pareto
 from protein.errors import UsageError
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto

@@ -1,12 +1,12 @@
 """`protein show`: a sweep's trials, everything about one, or how well the engine's predictions held."""
 
-from protein import signs
-from protein.calibration import calibration
-from protein.cli import stores
+from protein import direction as signs
+from protein.api import stores
 from protein.cli.arguments import Show
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.config.layers import display_path
+from protein.engine.calibration import calibration
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import calibration as views

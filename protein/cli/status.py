@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from protein import pareto, signs
-from protein.cli import stores
+from protein import direction as signs
+from protein.api import stores
 from protein.cli.arguments import Status
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.owner import dead_owners
+from protein.engine import pareto
+from protein.sweep.lease import dead_owners
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
 

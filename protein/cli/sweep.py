@@ -13,33 +13,38 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-import envs_c
-from protein import pareto, prior, provenance
-from protein.backends.local import LocalBackend
-from protein.cli import INTERRUPTED_CODE, priors, stores
+from protein import envs_c
+from protein.api import source as priors
+from protein.api import stores
+from protein.api.recommended import recommendation
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import Sweep
 from protein.cli.devices import require_device
 from protein.cli.output import writing
 from protein.cli.parse import Command
-from protein.cli.recommended import recommendation
 from protein.cli.signals import caught
 from protein.config.layers import Layers, display_path, flatten
 from protein.config.resolve import file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
-from protein.config.units import format_duration, parse_duration, parse_size
-from protein.designer import Recipe, make_designer
+from protein.engine import pareto
+from protein.engine.settings import Recipe
 from protein.errors import ConfigError, UsageError
-from protein.job import runs_trainer
 from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import LoopSettings, run_sweep
+from protein.sweep import provenance
+from protein.sweep import source as prior
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.job import runs_trainer
+from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.methods import make_designer
+from protein.trainer import environments
+from protein.trainer.config import check_batch
 from protein.types import SweepRecord, SweepSpec, TrialRecord
+from protein.units import format_duration, parse_duration, parse_size
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
 from protein.view.scatter import LEGEND, scatter
 from protein.view.terminal import make_watcher
-from trainer import environments
-from trainer.config import check_batch
 
 NAME_LENGTH = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")

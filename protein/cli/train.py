@@ -10,25 +10,26 @@ from typing import Any, Self
 
 from rich.console import Console
 
-import envs_c
-from protein.cli import INTERRUPTED_CODE, stores
+from protein import envs_c
+from protein.api import stores
+from protein.api.recommended import recommendation
+from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import Train
 from protein.cli.devices import require_device
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
-from protein.cli.recommended import recommendation
 from protein.cli.signals import caught
 from protein.config.layers import flatten
 from protein.config.resolve import file_name, find_env, load
 from protein.errors import UsageError
-from protein.job import runs_trainer
+from protein.sweep.job import runs_trainer
+from protein.trainer import environments
+from protein.trainer.config import RunConfig, check_batch, check_processes
+from protein.trainer.events import JsonLines
+from protein.trainer.launch import check_launch, launch
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
 from protein.view.training import TrainingState, make_watcher
-from trainer import environments
-from trainer.config import RunConfig, check_batch, check_processes
-from trainer.launch import check_launch, launch
-from trainer.report import JsonLines
 
 RUNS = Path("runs") / "train"
 MEASUREMENTS = "measurements.jsonl"
@@ -67,10 +68,12 @@ def run(command: Command) -> int:
         if arguments.nproc > 1:
             result = launch(config, arguments.nproc, directory=directory, report=report, stop=stop)
         else:
-            from trainer.precision import resolve_device  # torch takes seconds to import: what is wrong is said before
-            from trainer.profile import Profiler
-            from trainer.run import run as run_training
-            from trainer.stopwatch import Stopwatch
+            from protein.trainer.machine.precision import (
+                resolve_device,  # torch takes seconds to import: what is wrong is said before
+            )
+            from protein.trainer.machine.profile import Profiler
+            from protein.trainer.machine.stopwatch import Stopwatch
+            from protein.trainer.run import run as run_training
 
             device, traced = resolve_device(config.train.device), arguments.trace is not None
             stopwatch = Stopwatch(device, exact=watched, trace=traced)
@@ -79,7 +82,7 @@ def run(command: Command) -> int:
     assert result.checkpoint is not None
     where = result.checkpoint
     if copy is not None:
-        from trainer import checkpoint as checkpoints
+        from protein.trainer.machine import checkpoint as checkpoints
 
         checkpoints.replace_file(copy, where.read_bytes())
         where = copy

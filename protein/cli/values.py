@@ -15,7 +15,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from protein.config.layers import Setting, flag, value_types
 from protein.errors import UsageError, nearest
-from trainer.config import RunConfig
+from protein.trainer.config import RunConfig
 
 _TRUTH = {"true": True, "false": False}
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError, nearest
-from trainer.config import RunConfig
-from trainer.errors import ConfigError as RunConfigError
+from protein.trainer.config import RunConfig
+from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:
-    from protein.parameters import Parameter  # loads numpy, which the help has no use for
+    from protein.space.parameters import Parameter  # loads numpy, which the help has no use for
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
@@ -180,7 +180,7 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
 
 def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Parameter":
     """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name."""
-    from protein.parameters import Categorical, Float, Integer
+    from protein.space.parameters import Categorical, Float, Integer
 
     kind, source, given = value_types()[name], setting.range_source, setting.range
     listed = given["choices"] if "choices" in given else [given["min"], given["max"]]

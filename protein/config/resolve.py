@@ -12,7 +12,7 @@ from protein.errors import ConfigError, SpaceError, UsageError, nearest
 if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help has no use for
 
-CONFIG_DIRECTORY = Path(protein.__file__).parent.parent / "configs"
+CONFIG_DIRECTORY = Path(protein.__file__).parent / "configs"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protein.config.units import parse_duration, parse_size
 from protein.errors import ConfigError, ProteinError, nearest
+from protein.units import parse_duration, parse_size
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

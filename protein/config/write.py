@@ -6,8 +6,8 @@ from typing import Any
 import tomli_w
 
 from protein.config.layers import flatten, unflatten
-from protein.parameters import Categorical, Parameter
 from protein.space import Space
+from protein.space.parameters import Categorical, Parameter
 from protein.types import Params
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from protein.calibration import COVERAGE, NUM_PARTS, Calibration, Forecast
-from protein.config.units import format_duration
-from protein.pareto import MIN_COST_SECONDS
+from protein.engine.calibration import COVERAGE, NUM_PARTS, Calibration, Forecast
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.units import format_duration
 from protein.view import tables, text
 from protein.view.plots import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
 from protein.view.scatter import cost_ticks

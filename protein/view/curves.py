@@ -1,6 +1,6 @@
 """Learning curves as a picture: score against seconds of training and against steps, a row for each environment.
 
-A run is what `protein train` leaves in its folder as `measurements.jsonl`, or what `python -m trainer` writes.
+A run is what `protein train` leaves in its folder as `measurements.jsonl`, or what `python -m protein.trainer` writes.
 Colours are those of Okabe and Ito, which the colour-blind can tell apart; runs of one label share theirs.
 """
 

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from protein import pareto, signs
+from protein import direction as signs
+from protein.engine import pareto
 from protein.types import INTERRUPTED, Estimate, SweepRecord, TrialRecord, TrialState
 
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protein import pareto, signs
-from protein.config.units import format_duration
+from protein import direction as signs
+from protein.engine import pareto
 from protein.errors import UsageError
 from protein.types import INTERRUPTED, TrialRecord, TrialState
+from protein.units import format_duration
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
@@ -24,7 +25,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign:
         trials: of one sweep; running ones are left out.
         title: stands above the plot.
         path: the file; its folder is made.
-        sign: of the scores as they are written (see `protein.signs`); the best is at the top in any case.
+        sign: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
 
     Raises:
         UsageError: no trial has a score.

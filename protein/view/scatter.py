@@ -8,9 +8,9 @@ The cost axis is logarithmic; both axes are labelled at round values.
 import math
 from collections.abc import Iterable, Sequence
 
-from protein import pareto
-from protein.config.units import format_duration
+from protein.engine import pareto
 from protein.types import INTERRUPTED, TrialRecord, TrialState
+from protein.units import format_duration
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
@@ -24,7 +24,7 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: flo
         trials: of one sweep; running ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
-        sign: of the scores at the axis (see `protein.signs`); the best is at the top in any case.
+        sign: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
     """
     done = [trial for trial in trials if trial.state.finished]
     scored = [trial for trial in done if trial.score is not None]

@@ -11,13 +11,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from protein import pareto, signs
+from protein import direction as signs
+from protein.engine import pareto
 from protein.types import INTERRUPTED, STOPPED_EARLY, Params, SweepRecord, TrialRecord, TrialState
 from protein.view import data, text
 
 if TYPE_CHECKING:
-    from envs_c import EnvSpec
-    from protein.recommend import Contender
+    from protein.engine.recommend import Contender
+    from protein.envs_c import EnvSpec
 
 GAP = 2  # characters between columns
 FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe

@@ -1,6 +1,6 @@
 """Watches a sweep: a live view on a terminal, one plain line per event anywhere else.
 
-Both are `protein.sweep.Listener`s and context managers. The live view fits any terminal: what there is no room for
+Both are `protein.sweep.loop.Listener`s and context managers. The live view fits any terminal: what there is no room for
 goes, the front's plot first, then its rows. Finished trials scroll by above it.
 """
 
@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from protein import pareto
+from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text

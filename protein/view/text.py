@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from protein.calibration import MAX_Z, Quantity, z_score
+from protein.engine.calibration import MAX_Z, Quantity, z_score
 from protein.types import INTERRUPTED, Estimate, Measurement, ParamValue, TrialRecord, TrialState
 
 SPARKS = "▁▂▃▄▅▆▇█"

@@ -1,8 +1,8 @@
 """Watches one training run: a dashboard on a terminal, one plain line per measurement anywhere else.
 
-`render` is a pure function of a `TrainingState`, which is folded from the run's events (see `trainer.report`). The
-dashboard is drawn by a thread of its own, at most `REDRAWS_PER_SECOND` times a second: the training thread only hands
-the events over. Its last picture stays on the screen.
+`render` is a pure function of a `TrainingState`, which is folded from the run's events (see
+`protein.trainer.events`). The dashboard is drawn by a thread of its own, at most `REDRAWS_PER_SECOND` times a
+second: the training thread only hands the events over. Its last picture stays on the screen.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from protein.config.units import format_size
 from protein.types import Measurement
+from protein.units import format_size
 from protein.view import text
 from protein.view.lines import MIN_HEIGHT, line_plot
 from protein.view.machine import Machine, Usage

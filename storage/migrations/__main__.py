@@ -7,8 +7,8 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
-from storage.engine import WRITE, create_engine, parse_url
-from storage.schema import HEAD, MIGRATIONS, bring_up_to_date
+from protein.storage.engine import WRITE, create_engine, parse_url
+from protein.storage.schema import HEAD, MIGRATIONS, bring_up_to_date
 
 
 def main(message: str) -> None:
@@ -25,5 +25,5 @@ def main(message: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit('usage: python -m storage.migrations "what changes"')
+        sys.exit('usage: python -m protein.storage.migrations "what changes"')
     main(sys.argv[1])

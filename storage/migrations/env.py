@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from alembic import context
 
-from storage.rows import Base, Utc
-from storage.schema import VERSION_TABLE
+from protein.storage.rows import Base, Utc
+from protein.storage.schema import VERSION_TABLE
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:

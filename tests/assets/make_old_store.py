@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from protein.ports import Store
+from protein.storage import open_store
+from protein.storage.schema import HEAD
 from protein.types import Artifact, Estimate, Measurement, Outcome, Provenance, Suggestion, SweepSpec, TrialState
-from storage import open_store
-from storage.schema import HEAD
 
 ASSETS = Path(__file__).parent
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host", config_hash="0" * 64)

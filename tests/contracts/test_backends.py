@@ -16,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from protein.backends.function import FunctionBackend, Report
-from protein.backends.local import LocalBackend
 from protein.ports import Backend, Finished, Job, Progress
+from protein.sweep.backends.function import FunctionBackend, Report
+from protein.sweep.backends.local import LocalBackend
 from protein.types import Trial, TrialState
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "assets"))  # the trial's module, for its processes too
@@ -251,7 +251,7 @@ def test_a_pruned_trial_ends_in_order_with_its_last_score_and_what_it_spent(back
 def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("protein.sweep.backends.local.GRACE_SECONDS", 0.5)
     outcome = start_and_prune(local, job(tmp_path, behaviour="stubborn")).outcome
     assert (outcome.state, outcome.score, outcome.steps) == (TrialState.PRUNED, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
@@ -300,7 +300,7 @@ def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
 def test_a_process_that_ignores_sigterm_is_killed(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.backends.local.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("protein.sweep.backends.local.GRACE_SECONDS", 0.5)
     one = job(tmp_path, behaviour="stubborn")
     local.start(one)
     while not local.poll(0.1):

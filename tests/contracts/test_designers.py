@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protein.designer import Recipe, make_designer
+from protein.engine.settings import Recipe
 from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
+from protein.sweep.methods import make_designer
 from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
 
 SPACE = Space(

@@ -25,6 +25,7 @@ from storing import (
 
 from protein.errors import StoreError, TrialLost
 from protein.ports import Store
+from protein.storage import open_store
 from protein.types import (
     INTERRUPTED,
     Artifact,
@@ -36,7 +37,6 @@ from protein.types import (
     Trial,
     TrialState,
 )
-from storage import open_store
 
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 

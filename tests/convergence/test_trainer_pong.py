@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from envs_c import spec
-from trainer.config import RunConfig, load
-from trainer.run import run
+from protein.envs_c import spec
+from protein.trainer.config import RunConfig, load
+from protein.trainer.run import run
 
 CONFIG = Path(__file__).parents[2] / "configs" / "pong.toml"
 

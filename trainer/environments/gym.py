@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from envs_c import EnvSpec, Episodes
-from trainer.environments.episodes import EpisodeCounter, require
-from trainer.errors import ConfigError, TrainerError
+from protein.envs_c import EnvSpec, Episodes
+from protein.trainer.environments.episodes import EpisodeCounter, require
+from protein.trainer.errors import ConfigError, TrainerError
 
 try:
     import gymnasium

@@ -6,12 +6,17 @@ instruction sets, of which the best that the processor has is taken; results are
 sets in the last bits. They do not depend on the number of threads.
 """
 
-from trainer.kernels._native import get_threads, instruction_set, set_threads
-from trainer.kernels.advantage import advantages, advantages_by_torch
-from trainer.kernels.categorical import ppo_gradient, ppo_gradient_by_torch, sample, sample_by_torch
-from trainer.kernels.linear import linear, linear_by_torch
-from trainer.kernels.mlp import FusedMLP
-from trainer.kernels.recurrent import lstm_sequence, lstm_sequence_by_torch, mingru_sequence, mingru_sequence_by_torch
+from protein.trainer.kernels._native import get_threads, instruction_set, set_threads
+from protein.trainer.kernels.advantage import advantages, advantages_by_torch
+from protein.trainer.kernels.categorical import ppo_gradient, ppo_gradient_by_torch, sample, sample_by_torch
+from protein.trainer.kernels.linear import linear, linear_by_torch
+from protein.trainer.kernels.mlp import FusedMLP
+from protein.trainer.kernels.recurrent import (
+    lstm_sequence,
+    lstm_sequence_by_torch,
+    mingru_sequence,
+    mingru_sequence_by_torch,
+)
 
 __all__ = [
     "FusedMLP",

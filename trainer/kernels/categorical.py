@@ -7,8 +7,8 @@ samples. Relative error of the compiled exp below 2e-7, of log 3e-7: trainer/ker
 
 import torch
 
-from trainer.kernels import _native
-from trainer.kernels.tensors import address, is_native, rows
+from protein.trainer.kernels import _native
+from protein.trainer.kernels.tensors import address, is_native, rows
 
 
 def sample(logits: torch.Tensor, uniform: torch.Tensor, actions: torch.Tensor, logprobs: torch.Tensor) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from trainer.kernels import _native
-from trainer.kernels.tensors import address, is_native
+from protein.trainer.kernels import _native
+from protein.trainer.kernels.tensors import address, is_native
 
 
 def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:

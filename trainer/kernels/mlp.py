@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from trainer.kernels import _native
-from trainer.kernels.tensors import address, rows
+from protein.trainer.kernels import _native
+from protein.trainer.kernels.tensors import address, rows
 
 
 class FusedMLP:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from trainer.kernels import _native
-from trainer.kernels.linear import weight_gradient
-from trainer.kernels.tensors import address, is_native, strided
+from protein.trainer.kernels import _native
+from protein.trainer.kernels.linear import weight_gradient
+from protein.trainer.kernels.tensors import address, is_native, strided
 
 State = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

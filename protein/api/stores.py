@@ -1,0 +1,80 @@
+"""Which store is meant, and which sweep in it."""
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from protein import storage
+from protein.errors import StoreError, UsageError, nearest
+from protein.ports import Store
+from protein.types import SweepRecord
+
+DEFAULT_URL = "sqlite:///runs/protein.db"
+VARIABLE = "PROTEIN_STORE"
+
+
+def url(given: str | None) -> str:
+    """Returns the store's URL: the flag's, the environment variable's or the default, in this order."""
+    return given if given is not None else os.environ.get(VARIABLE) or DEFAULT_URL
+
+
+def file(store_url: str) -> Path | None:
+    """Returns the file of a SQLite store; None for a server. Raises `StoreError` when the URL is neither."""
+    return storage.database_file(store_url)
+
+
+def artifact_directory(store_url: str, sweep: str) -> Path:
+    """Returns the folder of a sweep's artefacts: beside the store's file, apart from those of other stores there."""
+    path = file(store_url)
+    if path is None:
+        return Path("runs").absolute() / store_url.partition("?")[0].rpartition("/")[2] / sweep
+    return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
+
+
+@contextlib.contextmanager
+def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
+    """Opens the store that is meant and closes it in the end.
+
+    Raises:
+        StoreError: it cannot be opened; or, unless `create`, there is no such file yet.
+    """
+    store_url = url(given)
+    path = file(store_url)
+    if not create and path is not None and not path.exists():
+        raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
+    store = storage.open_store(store_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def find(store: Store, name: str | None) -> SweepRecord:
+    """Returns a sweep by name, or without one the only sweep there is.
+
+    Raises:
+        UsageError: there is no such sweep, or several to choose from.
+    """
+    sweeps = {sweep.spec.name: sweep for sweep in store.list_sweeps()}
+    if not sweeps:
+        raise UsageError("the store holds no sweep yet; start one with protein sweep --env NAME --max-cost 10m")
+    if name is None:
+        if len(sweeps) > 1:
+            raise UsageError(f"there are {len(sweeps)} sweeps; name one of them: {', '.join(sweeps)}")
+        return next(iter(sweeps.values()))
+    if name not in sweeps:
+        raise UsageError(f"there is no sweep '{name}'{nearest(name, sweeps)}")
+    return sweeps[name]
+
+
+def store_words(given: str | None) -> list[str]:
+    """Returns the words that name the same store in a command to be run next; none when it is found without them."""
+    return [] if given is None else ["--store", given]
+
+
+def best_hint(sweep: str, given: str | None) -> str:
+    """Returns the line below measured scores that says where luck is weighed out of them."""
+    words = ["protein", "best", sweep, *store_words(given)]
+    return f"measured scores hold luck; the config to use: {shlex.join(words)}"

@@ -1,0 +1,80 @@
+"""Candidates for the acquisition: the whole box, the neighbourhood of what is good, and ladders along the cost.
+
+All are canonical, valid points in unit coordinates. Neighbours change a random subset of the coordinates by a random
+width, so that both single-parameter steps and joint moves are among them; a categorical coordinate is drawn anew.
+"""
+
+import numpy as np
+
+from protein.engine.gp import Array
+from protein.engine.settings import Recipe
+from protein.space import Categorical, Space
+
+_MAX_GRID = 4096  # spaces with at most this many points are listed completely
+_WIDTHS = (0.02, 0.5)  # of neighbours' steps, drawn evenly in the logarithm
+
+
+def all_points(space: Space) -> Array | None:
+    """Returns every valid point, `n x d`, of a space with few; None where there are many or infinitely many."""
+    axes, total = [], 1
+    for parameter in space.parameters:
+        x = (np.arange(_MAX_GRID) + 0.5) / _MAX_GRID
+        values = np.unique(parameter.encode(parameter.decode(x)))
+        total *= len(values)
+        if total > _MAX_GRID // 4:  # a parameter of more values than that is not fully seen on the grid above
+            return None
+        axes.append(values)
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+    return np.asarray(grid[space.valid(grid)])
+
+
+def neighbours(
+    space: Space, centers: Array, num_each: int, widths: tuple[float, float], rng: np.random.Generator
+) -> Array:
+    """Returns points around centers, `k x d`: up to `k num_each` valid ones, `n x d`.
+
+    Args:
+        space: the space.
+        centers: `k x d`.
+        num_each: points drawn around each.
+        widths: range of the steps' standard deviation, in unit coordinates.
+        rng: source of randomness.
+    """
+    base = np.repeat(centers, num_each, axis=0)
+    n, d = base.shape
+    num_moved = np.minimum(rng.geometric(np.minimum(2.0 / d, 1.0), size=n), d)  # mostly few, sometimes many
+    moved = rng.random((n, d)).argsort(axis=1) < num_moved[:, None]
+    low, high = np.log(widths)
+    width = np.exp(rng.uniform(low, high, size=(n, 1)))
+    stepped = base + width * rng.standard_normal((n, d))
+    stepped = np.where(
+        stepped < 0.0, -stepped, np.where(stepped > 1.0, 2.0 - stepped, stepped)
+    )  # reflected at the ends
+    for i, parameter in enumerate(space.parameters):
+        if isinstance(parameter, Categorical):
+            stepped[:, i] = rng.random(n)
+    x = space.canonical(np.clip(np.where(moved, stepped, base), 0.0, 1.0))
+    return np.asarray(x[space.valid(x)])
+
+
+def ladders(space: Space, centers: Array, num_rungs: int, rng: np.random.Generator) -> Array:
+    """Returns each center, `k x d`, with the cost parameter at `num_rungs` jittered even steps, `n x d`."""
+    if space.cost_index is None:
+        return np.empty((0, space.num_dims))
+    x = np.repeat(centers, num_rungs, axis=0)
+    rungs = (np.tile(np.arange(num_rungs), len(centers)) + rng.random(len(x))) / num_rungs
+    x[:, space.cost_index] = rungs
+    x = space.canonical(x)
+    return np.asarray(x[space.valid(x)])
+
+
+def spread(space: Space, centers: Array, recipe: Recipe, rng: np.random.Generator) -> Array:
+    """Returns the first round of candidates, `n x d`: see the head of this file."""
+    listed = all_points(space)
+    if listed is not None:
+        return listed
+    parts = [space.sample(recipe.num_uniform, rng)]
+    if len(centers):
+        num_each = max(1, recipe.num_local // len(centers))
+        parts += [neighbours(space, centers, num_each, _WIDTHS, rng), ladders(space, centers, recipe.num_rungs, rng)]
+    return np.concatenate(parts)

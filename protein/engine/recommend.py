@@ -1,0 +1,135 @@
+"""What to hand to the user: which of the configs that were tried is truly best, at all or within a cost.
+
+A measured score is the true one plus noise, so the highest of a hundred measured scores was mostly lucky. Configs are
+therefore compared by the posterior of their true score: what the engine's score model makes of their own runs and of
+those around them, with the noise that it found.
+
+Notation
+    contender    a distinct config that was trained to its end at least once; stopped and failed trials are none, but
+                 the model learns from what they showed
+    mu, sd       mean and standard deviation of a contender's noiseless score under the model, given all trials; a
+                 config that was run k times counts with k measurements
+    interval     the central 80 %, on the scale of scores (see `protein.engine.models.ScoreModel.estimates`)
+
+A mu above everything that was ever measured is taken back to the highest measured score: noise lifts that above the
+best true score, and games have a highest score that the model does not know of. What is equal then is decided by cost.
+
+Only final scores count, not the points of curves that the search learns from: the luck of a run's seed is in all of its
+curve, and a model that takes three points of a lucky run for three witnesses believes it.
+
+Nothing here raises, whatever the observations: where the model cannot be fitted, contenders are compared by the plain
+mean of their own scores, and `basis` says so.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from protein.engine import pareto
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import Known, complete_runs
+from protein.engine.score_model import score_model
+from protein.engine.settings import Recipe
+from protein.space import Space
+from protein.types import Estimate, Observation, Params
+
+MODEL = "score model"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A config that could be handed to the user."""
+
+    params: Params
+    score: Estimate  # the posterior of its true score
+    expected_cost_seconds: float  # mean of what its runs cost
+    trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
+    measured: tuple[float, ...]  # their scores
+    basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
+
+    @property
+    def runs(self) -> int:
+        """How often it was trained to its end."""
+        return len(self.trials)
+
+
+def contenders(space: Space, observations: Sequence[Observation]) -> list[Contender]:
+    """Returns every distinct config that was trained to its end, in the order in which they first were.
+
+    Args:
+        space: what was searched; observations that it cannot read are left out.
+        observations: of one sweep, in any state, oldest first.
+    """
+    groups, x = complete_runs(space, observations)
+    if not groups:
+        return []
+    try:
+        with single_thread(), np.errstate(all="ignore"):
+            scores, basis = _posterior(space, observations, x)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        scores = _plain(observations, groups)
+        basis = f"mean of its own runs, the score model failed ({type(error).__name__})"
+    found = [
+        Contender(
+            params=observations[group[0]].params,
+            score=score,
+            expected_cost_seconds=math.fsum(observations[i].cost_seconds / len(group) for i in group),
+            trials=tuple(group),
+            measured=tuple(_score(observations[i]) for i in group),
+            basis=basis,
+        )
+        for group, score in zip(groups, scores, strict=True)
+    ]
+    return sorted(found, key=lambda contender: contender.trials)
+
+
+def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
+    """Returns the contender of the highest posterior mean whose expected cost is at most `under_seconds`, if any.
+
+    Of equal ones the cheapest is taken.
+    """
+    affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
+    return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
+
+
+def knee(contenders: Sequence[Contender]) -> Contender | None:
+    """Returns the best balance of score and cost on the front (see `pareto.knee`), by what is expected."""
+    position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
+    return None if position is None else contenders[position]
+
+
+def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
+    """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
+    recipe = Recipe()
+    known = Known.of(space, observations, [])
+    model = score_model(space, known, recipe)
+    estimates = model.estimates(x, measured=False)
+    highest = float(np.max(known.scores))
+    estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]
+    fallback = model.process.fallback
+    return estimates, f"{MODEL} ({fallback})" if fallback else MODEL
+
+
+def _plain(observations: Sequence[Observation], groups: Sequence[Sequence[int]]) -> list[Estimate]:
+    """Plain means. Noise is taken from repeated runs; where there are none, no less than all scores differ by."""
+    scores = [[_score(observations[i]) for i in group] for group in groups]
+    means = [_mean(own) for own in scores]
+    repeated = [value - mean for own, mean in zip(scores, means, strict=True) if len(own) > 1 for value in own]
+    overall = _mean([value for own in scores for value in own])
+    deviations = repeated or [value - overall for own in scores for value in own]
+    spread = max(abs(deviation) for deviation in deviations)  # no squares, which overflow for scores of 10^200
+    return [
+        Estimate(value=mean, low=mean - spread / math.sqrt(len(own)), high=mean + spread / math.sqrt(len(own)))
+        for own, mean in zip(scores, means, strict=True)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(value / len(values) for value in values)
+
+
+def _score(observation: Observation) -> float:
+    assert observation.score is not None
+    return observation.score

@@ -1,0 +1,101 @@
+"""Runs a contender again, with a new seed, where that may change which config is recommended.
+
+Noise decides who measured best. When little of the budget is left, the question is less "is there a better config?"
+than "which of these is it?", and another run of the right one answers it.
+
+Notation
+    i, mu_i, sd_i   a contender (a config trained to its end): posterior of its noiseless score z; v the noise variance
+    f_i             the highest mu of the other contenders
+    s_i             what one more run moves the posterior mean by: sd_i^2 / sqrt(sd_i^2 + v), a standard deviation
+    h(u)            phi(u) + u Phi(u)
+
+A run of contender i may show it worse than thought, and another takes its place, or better, and it takes another's: the
+expected true score of what is recommended rises by s_i h(-|mu_i - f_i| / s_i), the knowledge gradient. It is priced by
+cost like any trial (see `protein.engine.acquisition`). Where noise is small against the gaps between contenders the
+gain is below `reevaluation_gain`, nothing is run again, and the search goes on; without a budget there is no end to
+decide at.
+
+Posteriors are those of the recommendation (`protein.engine.recommend`): final scores alone, no points of curves.
+
+Source: Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (2008),
+section 3.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from protein.engine.acquisition import log_h
+from protein.engine.budget import Allowance
+from protein.engine.gp import Array
+from protein.engine.history import Known, complete_runs, keys
+from protein.engine.score_model import score_model
+from protein.engine.settings import Recipe
+from protein.space import Space
+from protein.types import Observation, Params
+
+MAX_RUNS = 4  # of one config, its first included
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeat:
+    """A contender to be run again: its params as they were, `x_unit` of `d`, and why."""
+
+    params: Params
+    x_unit: Array
+    origin: str
+
+
+def reevaluation(
+    space: Space,
+    history: Sequence[Observation],
+    known: Known,
+    allowance: Allowance,
+    recipe: Recipe,
+    remaining_seconds: float | None,
+) -> Repeat | None:
+    """Returns the contender that should be run again now, or None where the search should go on.
+
+    Args:
+        space, history, known: the sweep so far.
+        allowance: what one trial may cost.
+        recipe: `reevaluation_share` of the budget, at its end, may be spent on repeats.
+        remaining_seconds: of the budget; None: no budget.
+    """
+    if remaining_seconds is None or remaining_seconds > recipe.reevaluation_share * allowance.total_seconds:
+        return None
+    groups, x = complete_runs(space, history)
+    if len(groups) < 2:
+        return None
+    score = score_model(space, Known.of(space, history, []), recipe)
+    score = score.believe(known.x_running) if len(known.x_running) else score
+    mean, sd = score.predict(x)
+    gain = expected_gain(mean, sd, score.noise)
+    busy = set(keys(known.x_running))
+    free = [len(group) < MAX_RUNS and key not in busy for group, key in zip(groups, keys(x), strict=True)]
+    may = np.array(free) & (gain >= recipe.reevaluation_gain) & allowance.fits(x)
+    if not may.any():
+        return None
+    cost = np.array([math.fsum(history[i].cost_seconds / len(group) for i in group) for group in groups])
+    price = (cost + recipe.price_floor * allowance.total_seconds) ** recipe.cost_exponent
+    best = int(np.argmax(np.where(may, gain / price, -np.inf)))
+    # Of several runs any would do, but the choice may not depend on the order of the history.
+    first = min((history[i] for i in groups[best]), key=lambda o: (o.number or 0, o.score, sorted(o.params.items())))
+    name = f"trial {first.number}" if first.number is not None else f"the config that scored {first.score:.4g}"
+    return Repeat(first.params, x[best], f"re-evaluation of {name}, which may be the best")
+
+
+def expected_gain(mean: Array, sd: Array, noise: float) -> Array:
+    """Returns the knowledge gradient of n >= 2 contenders, `n`, in units of z.
+
+    Args:
+        mean, sd: posterior of the noiseless z, `n` each, sd above 0.
+        noise: variance of one measurement, 0 or more.
+    """
+    moved = sd * sd / np.sqrt(sd * sd + noise)
+    second, top = np.argsort(mean, kind="stable")[-2:]
+    others = np.full(len(mean), mean[top])
+    others[top] = mean[second]
+    return np.asarray(moved * np.exp(log_h(-np.abs(mean - others) / moved)))

@@ -1,0 +1,306 @@
+"""Optuna's samplers as designers: `--method optuna:tpe`, to compare with, or because they suit a problem better.
+
+Every call of `suggest` rebuilds an Optuna study in memory from the history, asks its sampler and forgets the study, so
+that the store stays the only memory. What the sampler sees:
+
+- The same geometry as our own engine: a number is its unit coordinate in [0, 1], whatever its scale; one that has few,
+  evenly spaced values (powers of two, short integer ranges) is the position of its value; a categorical is the index of
+  its choice.
+- The history in its order, oldest first: TPE gives old trials less weight, CMA-ES and NSGA-II work in generations.
+  These two keep their state in the trials' attributes, so their study is not only filled but replayed: each old trial
+  is asked for again and then given the params that it really had.
+- Trials that failed as FAIL, which every sampler of Optuna passes over; stopped ones as complete trials of the steps
+  that they reached (see `protein.engine.history`); those that run now as RUNNING.
+- The score alone, but for NSGA-II, which is given the score and the log cost.
+
+A proposal that violates a constraint, repeats a trial or does not fit the budget is told as FAIL and another one is
+asked for, a few times; then the nearest point that may be run takes its place, and the origin says so.
+
+Source: optuna.samplers 5.0, each sampler with its own defaults (NSGA-II: 16 instead of 50 trials a generation). Only
+`make_designer` imports this module, and only where it is asked for: Optuna takes 0.4 s to load.
+"""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, create_trial
+
+from protein.engine.budget import Allowance, cheapest_points
+from protein.engine.candidates import all_points, ladders, neighbours
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import Known, reached, readable
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.space import Categorical, Float, Parameter, Space
+from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+
+_POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
+_NUM_ASKS = 10
+_NUM_ASKS_SLOW = 2  # the next proposal of the same Gaussian process is seldom another point
+_MAX_BINS = 128
+_NUM_NEAR = 256
+_NEAR_WIDTHS = (0.02, 0.5)  # of the steps from a proposal that cannot be run to its neighbours
+_NUM_RUNGS = 64
+
+_SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
+    "tpe": lambda seed: TPESampler(seed=seed),
+    "gp": lambda seed: GPSampler(seed=seed),
+    "random": lambda seed: RandomSampler(seed=seed),
+    "nsga2": lambda seed: NSGAIISampler(seed=seed, population_size=_POPULATION),
+    "cmaes": lambda seed: CmaEsSampler(seed=seed, warn_independent_sampling=False),
+}
+
+
+class OptunaDesigner:
+    """The user's own config, then what one of Optuna's samplers proposes, as far as the budget allows it."""
+
+    def __init__(self, sampler: str, space: Space, start: Params | None) -> None:
+        """`sampler` is one of `_SAMPLERS`."""
+        self._sampler, self._space = sampler, space
+        self._start = space.snap(start) if start is not None else None
+        self._listed = all_points(space)
+        self._axes = [_Axis(parameter) for parameter in space.parameters]
+
+    def suggest(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        *,
+        remaining_seconds: float | None,
+        max_trial_seconds: float | None,
+        seed: int,
+        remaining_trials: int | None = None,
+    ) -> Suggestion | None:
+        """See `protein.ports.Designer`; unlike our own engine's, the suggestions depend on the history's order."""
+        with single_thread(), np.errstate(all="ignore"), _quiet(), self._one_torch_thread():
+            known = Known.of(self._space, history, running)
+            if remaining_seconds is not None and remaining_seconds <= 0:
+                return None
+            if known.num_trials == 0 and self._start is not None:
+                return Suggestion(params=self._start, origin="your own config")
+            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+            origin = f"optuna {self._sampler}"
+            asked = self._ask(self._study(history, running, seed), known, allowance)
+            if self._may_run(asked, known, allowance):
+                return Suggestion(params=self._space.from_unit(asked), origin=origin)
+            near = self._nearest(asked, known, allowance, np.random.default_rng(seed))
+            if near is None:
+                return None
+            origin += ", nearest new point that fits"
+            return Suggestion(params=self._space.from_unit(near), origin=origin)
+
+    def should_stop(
+        self,
+        history: Sequence[Observation],
+        running: Sequence[Params],
+        params: Params,
+        curve: Sequence[Measurement],
+        *,
+        remaining_seconds: float | None,
+        seed: int,
+    ) -> str | None:
+        """Never stops a trial: the samplers learn from finished ones, and pruning is not their part."""
+        return None
+
+    def _study(self, history: Sequence[Observation], running: Sequence[Params], seed: int) -> Study:
+        """Returns a study with everything that is known in it."""
+        sampler = _Replayed(_SAMPLERS[self._sampler](seed))
+        directions = [StudyDirection.MAXIMIZE]
+        if self._sampler == "nsga2":
+            directions.append(StudyDirection.MINIMIZE)
+        study = optuna.create_study(sampler=sampler, directions=directions)
+        finished = [observation for observation in history if observation.reason != INTERRUPTED]
+        finished, x_finished = readable(self._space, finished, [reached(self._space, o) for o in finished])
+        _, x_running = readable(self._space, list(running), list(running))
+        add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add
+        for observation, x in zip(finished, x_finished, strict=True):
+            if observation.score is None or observation.state is TrialState.FAILED:
+                add(study, x, optuna.trial.TrialState.FAIL, None)
+            else:
+                log_cost = float(np.log(max(observation.cost_seconds, MIN_COST_SECONDS)))
+                add(study, x, optuna.trial.TrialState.COMPLETE, [observation.score, log_cost][: len(directions)])
+        for x in x_running:
+            add(study, x, optuna.trial.TrialState.RUNNING, None)
+        return study
+
+    def _add(self, study: Study, x: Array, state: optuna.trial.TrialState, values: list[float] | None) -> None:
+        study.add_trial(
+            create_trial(state=state, params=self._values(x), distributions=self._distributions(), values=values)
+        )
+
+    def _replay(self, study: Study, x: Array, state: optuna.trial.TrialState, values: list[float] | None) -> None:
+        assert isinstance(study.sampler, _Replayed)
+        with study.sampler.forced(self._values(x)):
+            trial = study.ask(self._distributions())
+        if state.is_finished():
+            study.tell(trial, values, state)
+
+    def _ask(self, study: Study, known: Known, allowance: Allowance) -> Array:
+        """Returns the first proposal that may be run, `d` canonical coordinates; the last one where none may."""
+        for _ in range(_NUM_ASKS_SLOW if self._sampler == "gp" else _NUM_ASKS):
+            trial = study.ask(self._distributions())
+            proposed = np.array([axis.unit(trial.params[axis.name]) for axis in self._axes])
+            x = self._space.canonical(proposed[None, :])[0]
+            if self._may_run(x, known, allowance):
+                break
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        return np.asarray(x)
+
+    @contextlib.contextmanager
+    def _one_torch_thread(self) -> Iterator[None]:
+        """Of Optuna's samplers only the Gaussian process needs torch; four threads make it 20 times as slow."""
+        if self._sampler != "gp":
+            yield
+            return
+        import torch
+
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(num_threads)
+
+    def _may_run(self, x: Array, known: Known, allowance: Allowance) -> bool:
+        rows = x[None, :]
+        return bool(self._space.valid(rows)[0] and len(known.untried(rows)) and allowance.fits(rows)[0])
+
+    def _nearest(self, x: Array, known: Known, allowance: Allowance, rng: np.random.Generator) -> Array | None:
+        """Returns the point nearest to a proposal, `d`, of those around it and anywhere that may be run."""
+        if self._listed is not None:
+            near = self._listed
+        else:
+            center = self._space.to_unit(self._space.snap(self._space.from_unit(x)))[None, :]
+            parts = [ladders(self._space, center, _NUM_RUNGS, rng), self._space.sample(_NUM_NEAR, rng)]
+            parts.append(neighbours(self._space, center, _NUM_NEAR, _NEAR_WIDTHS, rng))
+            near = np.concatenate(parts)
+            near = np.concatenate([near, cheapest_points(self._space, allowance, near)])
+        near = known.untried(near)
+        near = near[allowance.fits(near)] if len(near) else near
+        return near[int(np.argmin(np.abs(near - x).sum(axis=1)))] if len(near) else None
+
+    def _values(self, x: Array) -> dict[str, float | int]:
+        return {axis.name: axis.value(float(x[i])) for i, axis in enumerate(self._axes)}
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        return {axis.name: axis.distribution for axis in self._axes}
+
+
+class _Axis:
+    """One parameter as Optuna sees it: a distribution, and the way between its values and unit coordinates."""
+
+    distribution: BaseDistribution
+
+    def __init__(self, parameter: Parameter) -> None:
+        self.name = parameter.name
+        self._num_bins = _num_bins(parameter)
+        if isinstance(parameter, Categorical):
+            self.distribution = _SharedCategorical(range(self._num_bins))
+        elif self._num_bins:
+            self.distribution = _SharedInt(0, self._num_bins - 1)
+        else:
+            self.distribution = _SharedFloat(0.0, 1.0)
+
+    def value(self, x: float) -> float | int:
+        """Returns Optuna's value at a unit coordinate."""
+        return min(int(x * self._num_bins), self._num_bins - 1) if self._num_bins else x
+
+    def unit(self, value: float | int) -> float:
+        """Returns the unit coordinate of one of Optuna's values."""
+        return (value + 0.5) / self._num_bins if self._num_bins else value
+
+
+def _num_bins(parameter: Parameter) -> int:
+    """Returns the number of a parameter's values where each has an equal bin of the unit interval; 0 for any other.
+
+    Long integer ranges count as continuous: GPSampler goes through all values of an integer one by one.
+    """
+    if isinstance(parameter, Categorical):
+        return len(parameter.choices)
+    if parameter.scale == "pow2":
+        return round(math.log2(parameter.high / parameter.low)) + 1
+    if isinstance(parameter, Float) or parameter.scale != "linear":
+        return 0
+    count = parameter.high - parameter.low + 1
+    return count if count <= _MAX_BINS else 0
+
+
+class _Shared:
+    """Optuna copies each trial that it is given, and without this the distributions of its params with it: half of a
+    suggestion's time at 200 trials."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class _SharedFloat(_Shared, FloatDistribution):
+    pass
+
+
+class _SharedInt(_Shared, IntDistribution):
+    pass
+
+
+class _SharedCategorical(_Shared, CategoricalDistribution):
+    pass
+
+
+class _Replayed(BaseSampler):
+    """A sampler that does its work for every trial, but whose proposals can be overruled by what really was run."""
+
+    def __init__(self, sampler: BaseSampler) -> None:
+        self._sampler = sampler
+        self._forced: dict[str, Any] | None = None
+
+    @contextlib.contextmanager
+    def forced(self, params: dict[str, Any]) -> Iterator[None]:
+        """Gives these params to every trial inside the block."""
+        self._forced = params
+        try:
+            yield
+        finally:
+            self._forced = None
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        proposed = self._sampler.sample_relative(study, trial, search_space)
+        return proposed if self._forced is None else {name: self._forced[name] for name in search_space}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        if self._forced is not None:
+            return self._forced[param_name]
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self._sampler.before_trial(study, trial)
+
+    def after_trial(
+        self, study: Study, trial: FrozenTrial, state: optuna.trial.TrialState, values: Sequence[float] | None
+    ) -> None:
+        self._sampler.after_trial(study, trial, state, values)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Optuna's words about a study that nobody sees out of the user's terminal."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)

@@ -1,0 +1,279 @@
+"""The engine as a sampler of Optuna, for studies that Optuna runs.
+
+    sampler = ProteinSampler(seed=0, cost_parameter="epochs", budget_seconds=3600.0)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    study.optimize(objective)
+
+The sampler keeps nothing but its arguments: each suggestion is worked out from the study's stored trials, so that
+parallel workers, other processes and a study that is loaded again all get what one long run would have given.
+
+What the engine is told
+    joint parameters  those that every trial so far has had with the same distribution; they are suggested together. All
+                      others (of conditional or changing spaces, and the first trial of a study) are sampled one by one,
+                      by Optuna's TPE.
+    score             the value; of a pruned trial the last one that it reported
+    cost              seconds from a trial's start to its end, less what its suggestion took; or the user attribute
+                      `cost_attribute`
+    failures          trials that failed, violate a constraint (`trial.set_constraint`) or gave no finite value
+    running trials    are given what is expected of them, so that workers do not all try the same; threads take turns,
+                      and what another process has taken in the meantime is not taken again
+    start             the params of the first trial that was enqueued with all joint parameters: the config at hand
+
+What it tells: the user attributes `protein:origin`, `protein:predicted_score`, `protein:predicted_cost_seconds`, the
+last two with `..._interval` (80 %), and `protein:suggest_seconds`, of each trial that has joint parameters. They show
+in optuna-dashboard.
+"""
+
+import contextlib
+import json
+import math
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from protein import validate
+from protein.engine.designer import ProteinDesigner
+from protein.engine.settings import Recipe
+from protein.errors import UsageError, nearest
+from protein.space.parameters import Categorical
+from protein.types import Suggestion
+
+try:
+    import optuna
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler, TPESampler
+    from optuna.study import Study, StudyDirection
+    from optuna.trial import FrozenTrial
+    from optuna.trial import TrialState as OptunaState
+
+    from protein.optuna.trials import PLANNED, Joint, as_parameter, to_optunas
+except ModuleNotFoundError as error:
+    raise ImportError("ProteinSampler needs Optuna: run pip install 'protein-sweep[optuna]'") from error
+
+ORIGIN = "protein:origin"
+PREDICTED_SCORE = "protein:predicted_score"
+PREDICTED_COST = "protein:predicted_cost_seconds"
+SUGGEST_SECONDS = "protein:suggest_seconds"
+_TURN = threading.RLock()  # threads of one study that ask at once would all see the same trials
+_MAX_TRIES = 8  # at a point that no other process takes meanwhile
+_PART_LENGTH = 2000  # a database column may hold no more than 2,048 characters
+_CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about which nothing is known
+
+
+class ProteinSampler(BaseSampler):
+    """Suggests what promises most score for its cost; for studies of one objective, to be minimised or maximised."""
+
+    def __init__(
+        self,
+        *,
+        seed: int | None = None,
+        cost_parameter: str | None = None,
+        cost_attribute: str | None = None,
+        budget_seconds: float | None = None,
+    ) -> None:
+        """Nothing is read or written before the first trial.
+
+        Args:
+            seed: the only source of randomness; None: a random one.
+            cost_parameter: the parameter that makes a trial dear, such as its number of steps or epochs. Intermediate
+                values are then learnt from, too. None: the engine finds out what is dear.
+            cost_attribute: the user attribute in which the objective leaves a trial's cost in seconds; None: the time
+                from its start to its end.
+            budget_seconds: what all trials together may cost. A trial that would overrun it is not suggested, and
+                `optimize` ends when nothing fits any more. None: no limit.
+
+        Raises:
+            UsageError: a budget that is not above 0, a seed that is no whole number of 0 or more.
+        """
+        self._seed = secrets.randbelow(2**31) if seed is None else validate.seed(seed)
+        self._cost_parameter = cost_parameter
+        self._cost_attribute = cost_attribute
+        self._budget_seconds = validate.seconds(budget_seconds, "budget_seconds")
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Returns the joint parameters; see the head of this file."""
+        _require_one_objective(study)
+        trials = [other for other in _trials(study) if other.distributions]
+        known = [t for t in trials if t.state in (OptunaState.COMPLETE, OptunaState.PRUNED)]
+        known = known or [t for t in trials if t.state is OptunaState.FAIL]
+        self._check_names(known)
+        joint = optuna.search_space.intersection_search_space(known, include_pruned=True) if known else {}
+        if known and known[0].state is OptunaState.FAIL:
+            joint = {
+                name: distribution
+                for name, distribution in known[-1].distributions.items()
+                if all(t.distributions.get(name) == distribution for t in known)
+            }
+        return {name: d for name, d in joint.items() if not d.single() and as_parameter("x", d) is not None}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Returns the next values of the joint parameters, and notes on the trial why and what is expected of them.
+
+        Raises:
+            optuna.TrialPruned: nothing fits the budget any more; the study has been told to stop. Outside of
+                `optimize`, where a study cannot be stopped, the params that should cost least are returned instead.
+        """
+        _require_one_objective(study)
+        if not search_space:
+            return {}
+        began = time.monotonic()
+        joint = Joint.of(tuple(search_space.items()), self._cost_parameter)
+        sign = 1.0 if study.directions[0] is StudyDirection.MAXIMIZE else -1.0
+        with _TURN:
+            others = _others(study, trial)
+            for _ in range(_MAX_TRIES):
+                suggestion, spent = self._suggest(joint, others, sign, self._seed_of(trial, ""))
+                before, others = others, _others(study, trial)
+                if suggestion is None or not joint.taken_meanwhile(suggestion.params, before, others):
+                    break
+            if suggestion is None and not spent:
+                # Every point was tried. There may be parameters beside the joint ones, and a score may be noisy: go on.
+                return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
+            if suggestion is None:
+                if _stopped(study):
+                    raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
+                origin = "the budget is spent, the cheapest that there is"
+                suggestion = Suggestion(params=joint.cheapest(), origin=origin)
+            values = joint.values(suggestion.params)
+            internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
+            _note(study, trial, suggestion, internal, sign, began)
+        return values
+
+    def _suggest(
+        self, joint: Joint, others: Sequence[FrozenTrial], sign: float, seed: int
+    ) -> tuple[Suggestion | None, bool]:
+        """Returns the engine's suggestion; where it has none, whether that is for want of budget."""
+        finished = [other for other in others if other.state.is_finished()]
+        running = [other for other in others if other.state is OptunaState.RUNNING]
+        unit = joint.steps_per_report(finished)
+        history = [o for other in finished for o in joint.observations(other, sign, self._cost_seconds(other), unit)]
+        start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
+        pending = [params for other in running if (params := joint.params(other)) is not None]
+        designer = ProteinDesigner(joint.space, start, seed=self._seed, recipe=Recipe())
+        remaining = self._remaining_seconds(finished, running)
+        suggestion = designer.suggest(history, pending, remaining_seconds=remaining, max_trial_seconds=None, seed=seed)
+        if suggestion is not None or remaining is None:
+            return suggestion, False
+        free = designer.suggest(history, pending, remaining_seconds=None, max_trial_seconds=None, seed=seed)
+        return None, free is not None
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Returns a value of one parameter by TPE; of the cost parameter of a study's first trial, a cheap one."""
+        _require_one_objective(study)
+        seed = self._seed_of(trial, param_name)
+        parameter = as_parameter("x", param_distribution)
+        if param_name == self._cost_parameter and parameter is not None and not isinstance(parameter, Categorical):
+            seen = (other for other in _trials(study) if param_name in other.distributions)
+            if all(other.state is OptunaState.RUNNING for other in seen):
+                x = np.random.default_rng(seed).uniform(0.0, _CHEAP_SHARE, size=1)
+                return to_optunas(param_distribution, parameter.raw(float(parameter.decode(x)[0])))
+        return TPESampler(seed=seed).sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: OptunaState, values: Sequence[float] | None) -> None:
+        """Stops the study when the budget is spent; a study that is asked and told goes on as it is asked to."""
+        finished = [other for other in _trials(study) if other.state.is_finished() and other.number != trial.number]
+        remaining = self._remaining_seconds([*finished, trial], [])
+        if remaining is not None and remaining <= 0:
+            _stopped(study)
+
+    def _remaining_seconds(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> float | None:
+        if self._budget_seconds is None:
+            return None
+        spent = math.fsum(self._cost_seconds(trial) for trial in finished)
+        average = spent / max(len(finished), 1)  # stands for what was never predicted
+        expected = math.fsum(float(trial.user_attrs.get(PREDICTED_COST, average)) for trial in running)
+        return self._budget_seconds - spent - expected
+
+    def _cost_seconds(self, trial: FrozenTrial) -> float:
+        if self._cost_attribute is not None:
+            with contextlib.suppress(UsageError):
+                noted = validate.number(trial.user_attrs.get(self._cost_attribute), self._cost_attribute)
+                if math.isfinite(noted) and noted >= 0:
+                    return noted
+        if trial.datetime_start is None:
+            return 0.0
+        end = trial.datetime_complete or datetime.now()
+        seconds = (end - trial.datetime_start).total_seconds() - float(trial.user_attrs.get(SUGGEST_SECONDS, 0.0))
+        return max(seconds, 0.0)
+
+    def _seed_of(self, trial: FrozenTrial, param_name: str) -> int:
+        entropy = [self._seed, trial.number, zlib.crc32(param_name.encode())]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+    def _check_names(self, trials: Sequence[FrozenTrial]) -> None:
+        """Raises `UsageError` as soon as it is clear that a name given to the sampler is nobody's."""
+        complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
+        for what, name, known in (
+            ("cost_parameter", self._cost_parameter, {name for trial in complete for name in trial.distributions}),
+            ("cost_attribute", self._cost_attribute, {name for trial in complete for name in trial.user_attrs}),
+        ):
+            if complete and name is not None and name not in known:
+                given = {other for other in known if not other.startswith("protein:")}
+                raise UsageError(
+                    f"{what} '{name}' is in none of the study's trials{nearest(name, given) if given else ''}"
+                )
+
+
+def _trials(study: Study) -> list[FrozenTrial]:
+    """Returns all trials of a study; not through the study itself, which a Hyperband pruner narrows to one bracket."""
+    return study._storage.get_all_trials(study._study_id, deepcopy=False)
+
+
+def _others(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    return [other for other in _trials(study) if other.number != trial.number]
+
+
+def _require_one_objective(study: Study) -> None:
+    if len(study.directions) > 1:
+        raise ValueError(
+            f"ProteinSampler optimises one objective, this study has {len(study.directions)}; give the score alone, the"
+            " cost is the trial's duration or its user attribute cost_attribute"
+        )
+
+
+def _stopped(study: Study) -> bool:
+    """Ends the `optimize` that runs and says whether there was one."""
+    try:
+        study.stop()
+    except (RuntimeError, AttributeError):  # asked and told from outside; or a bracket of Hyperband's
+        return False
+    return True
+
+
+def _note(
+    study: Study,
+    trial: FrozenTrial,
+    suggestion: Suggestion,
+    internal: Mapping[str, float],
+    sign: float,
+    began: float,
+) -> None:
+    """Writes down the joint params, for other workers, and for the user why these and what is expected of them.
+
+    `began` is when the suggestion began, on the monotonic clock: all this is no part of the trial's cost.
+    """
+    number, text = trial._trial_id, json.dumps(internal)
+    for i in range(0, len(text), _PART_LENGTH):
+        study._storage.set_trial_system_attr(number, f"{PLANNED}{i // _PART_LENGTH}", text[i : i + _PART_LENGTH])
+    attributes: dict[str, Any] = {ORIGIN: suggestion.origin}
+    for name, estimate in (
+        (PREDICTED_SCORE, suggestion.predicted_score),
+        (PREDICTED_COST, suggestion.predicted_cost_seconds),
+    ):
+        if estimate is not None:
+            outward = sign if name == PREDICTED_SCORE else 1.0
+            attributes[name] = outward * estimate.value
+            attributes[f"{name}_interval"] = sorted([outward * estimate.low, outward * estimate.high])
+    for name, value in attributes.items():
+        study._storage.set_trial_user_attr(number, name, value)
+    study._storage.set_trial_user_attr(number, SUGGEST_SECONDS, time.monotonic() - began)

@@ -1,0 +1,297 @@
+"""The parameters of a search space: what each accepts, and how its raw values map to one unit coordinate.
+
+linear, log, logit (floats): 0 is `low`, 1 is `high`, in between even steps of v, ln v, ln(v / (1 - v)). A value that
+comes from the unit interval is rounded to about six significant digits (of the value for log, of the distance to the
+nearer of 0 and 1 for logit, of the range's width for linear): short to read, and `decode(encode(v)) == v` exactly for
+every v that `decode` can return.
+
+Integers and pow2: each value owns a bin; `encode` gives the bin's middle, `decode` maps any point of the bin to the
+value. Bins are equally wide on the scale (linear: one value each; log: from ln(v - .5) to ln(v + .5); pow2: one
+exponent each). Categoricals: one equal bin per choice; their numeric value is the index of the choice.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protein.errors import SpaceError, nearest
+from protein.types import ParamValue
+from protein.validate import plain
+
+Scale = Literal["linear", "log", "logit", "pow2"]
+Array = NDArray[np.float64]
+
+SCALES: tuple[Scale, ...] = ("linear", "log", "logit", "pow2")
+_SIGNIFICANT = 6  # decimal digits kept of a float that comes from the unit interval
+_MAX_DECIMALS = 15  # a float64 near 1 resolves no more
+_MAX_INTEGER = 10**12  # far below 2**53, so that the bins of a log scale stay exact in float64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Float:
+    """A real parameter in [low, high]. `scale` "pow2" keeps to powers of two, as in 0.25, 0.5, 1.0."""
+
+    name: str
+    low: float
+    high: float
+    scale: Scale = "linear"
+    default: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+        if self.default is not None:
+            self.check(self.default, "default ")
+
+    def check(self, value: Any, what: str = "") -> None:
+        """Raises `SpaceError` unless `value` is a number (not a bool) in the range, a power of two where asked."""
+        _check_value(self, value, what, (int, float), "a number")
+
+    def clip(self, value: Any) -> Any:
+        """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
+        return _clip(self, value)
+
+    def numeric(self, value: ParamValue) -> float:
+        """Returns the number that stands for a raw value."""
+        return float(value)
+
+    def raw(self, number: float) -> ParamValue:
+        """Returns the raw value that a number stands for."""
+        return float(number)
+
+    def encode(self, numbers: Array) -> Array:
+        """Returns unit coordinates, `n`, of in-range numbers, `n`."""
+        if self.scale == "pow2":
+            return _encode_pow2(self, numbers)
+        low, high = _to_scale(self.low, self.scale), _to_scale(self.high, self.scale)
+        return np.asarray((_to_scale(numbers, self.scale) - low) / (high - low))
+
+    def decode(self, x: Array) -> Array:
+        """Returns numbers, `n`, at unit coordinates, `n`."""
+        if self.scale == "pow2":
+            return _decode_pow2(self, x)
+        low, high = _to_scale(self.low, self.scale), _to_scale(self.high, self.scale)
+        t = low + x * (high - low)
+        if self.scale == "linear":
+            decimals = np.full(x.shape, _SIGNIFICANT - math.floor(math.log10(self.high - self.low)), dtype=np.float64)
+            value = np.asarray(t)
+        elif self.scale == "log":
+            value = np.exp(t)
+            decimals = _SIGNIFICANT - 1 - np.floor(np.log10(value))
+        else:
+            value = 1.0 / (1.0 + np.exp(-t))
+            margin = np.minimum(value, 1.0 - value)  # distance to the nearer of 0 and 1: its digits are what matters
+            decimals = np.full(x.shape, float(_MAX_DECIMALS))
+            resolved = margin > 10.0 ** (_SIGNIFICANT - 1 - _MAX_DECIMALS)
+            decimals[resolved] = _SIGNIFICANT - 1 - np.floor(np.log10(margin[resolved]))
+        value = np.clip(_round_decimals(value, decimals), self.low, self.high)
+        # A value so near an end that it has the end's coordinate is the end: what is decoded has to encode to itself.
+        scaled = _to_scale(value, self.scale)
+        at_low, at_high = (x <= 0.0) | (scaled <= low), (x >= 1.0) | (scaled >= high)
+        return np.where(at_low, self.low, np.where(at_high, self.high, value))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Integer:
+    """A whole-number parameter in [low, high], both ends included. Scales: linear, log, pow2."""
+
+    name: str
+    low: int
+    high: int
+    scale: Scale = "linear"
+    default: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale == "logit":
+            raise SpaceError(f"parameter '{self.name}': an integer has no logit scale; use linear, log or pow2")
+        _check_range(self)
+        if self.default is not None:
+            self.check(self.default, "default ")
+
+    def check(self, value: Any, what: str = "") -> None:
+        """Raises `SpaceError` unless `value` is an int (not a bool) in the range, a power of two where asked."""
+        _check_value(self, value, what, (int,), "a whole number")
+
+    def clip(self, value: Any) -> Any:
+        """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
+        return _clip(self, value)
+
+    def numeric(self, value: ParamValue) -> float:
+        """Returns the number that stands for a raw value."""
+        return float(value)
+
+    def raw(self, number: float) -> ParamValue:
+        """Returns the raw value that a number stands for."""
+        return int(number)
+
+    def encode(self, numbers: Array) -> Array:
+        """Returns unit coordinates, `n`, of in-range numbers, `n`: the middles of their bins."""
+        if self.scale == "pow2":
+            return _encode_pow2(self, numbers)
+        if self.scale == "linear":
+            return np.asarray((numbers - self.low + 0.5) / (self.high - self.low + 1))
+        low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
+        return np.asarray((np.log(numbers) - low) / (high - low))
+
+    def decode(self, x: Array) -> Array:
+        """Returns whole numbers, `n`, at unit coordinates, `n`."""
+        if self.scale == "pow2":
+            return _decode_pow2(self, x)
+        if self.scale == "linear":
+            value = self.low + np.floor(x * (self.high - self.low + 1))
+        else:
+            low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
+            value = np.round(np.exp(low + x * (high - low)))
+        return np.asarray(np.clip(value, self.low, self.high))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Categorical:
+    """A parameter with a list of choices and no order among them. True, 1 and 1.0 are three different choices."""
+
+    name: str
+    choices: Sequence[ParamValue]  # kept as a tuple
+    default: ParamValue | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if isinstance(self.choices, str) or not isinstance(self.choices, Iterable):
+            raise SpaceError(f"parameter '{self.name}': choices must be a list, got {self.choices!r}")
+        object.__setattr__(self, "choices", tuple(plain(choice) for choice in self.choices))
+        object.__setattr__(self, "default", plain(self.default))
+        if len(self.choices) < 2:
+            raise SpaceError(
+                f"parameter '{self.name}' has {len(self.choices)} choices; give two or more, or fix its value"
+            )
+        for choice in self.choices:
+            if not isinstance(choice, bool | int | float | str) or choice != choice:
+                raise SpaceError(f"parameter '{self.name}': choice {choice!r} is no bool, number or text")
+        if len({_typed(choice) for choice in self.choices}) < len(self.choices):
+            raise SpaceError(f"parameter '{self.name}' lists a choice twice in {list(self.choices)}")
+        if self.default is not None:
+            self.check(self.default, "default ")
+
+    def check(self, value: Any, what: str = "") -> None:
+        """Raises `SpaceError` unless `value` is one of the choices."""
+        if not any(_typed(value) == _typed(choice) for choice in self.choices):
+            listed = ", ".join(repr(choice) for choice in self.choices)
+            raise SpaceError(f"parameter '{self.name}': {what}{value!r} is not one of its choices {listed}")
+
+    def clip(self, value: Any) -> Any:
+        """Returns the value unchanged: a list of choices has no nearest."""
+        return value
+
+    def numeric(self, value: ParamValue) -> float:
+        """Returns the index of a choice."""
+        return float([_typed(choice) for choice in self.choices].index(_typed(value)))
+
+    def raw(self, number: float) -> ParamValue:
+        """Returns the choice with an index."""
+        return self.choices[int(number)]
+
+    def encode(self, numbers: Array) -> Array:
+        """Returns unit coordinates, `n`, of choice indices, `n`: the middles of their bins."""
+        return np.asarray((numbers + 0.5) / len(self.choices))
+
+    def decode(self, x: Array) -> Array:
+        """Returns choice indices, `n`, at unit coordinates, `n`."""
+        return np.clip(np.floor(x * len(self.choices)), 0, len(self.choices) - 1)
+
+
+Parameter = Float | Integer | Categorical
+
+
+def _check_name(name: Any) -> None:
+    parts = name.split(".") if isinstance(name, str) else [""]
+    if not all(part.isidentifier() for part in parts):
+        raise SpaceError(f"parameter name {name!r} is not a dotted name such as 'train.learning_rate'")
+
+
+def _check_range(parameter: Float | Integer) -> None:
+    for field in ("low", "high", "default"):
+        object.__setattr__(parameter, field, plain(getattr(parameter, field)))
+    name, low, high, scale = parameter.name, parameter.low, parameter.high, parameter.scale
+    _check_name(name)
+    if scale not in SCALES:
+        raise SpaceError(f"parameter '{name}': unknown scale '{scale}'{nearest(str(scale), SCALES)}")
+    whole = isinstance(parameter, Integer)
+    for bound in (low, high):
+        if isinstance(bound, bool) or not isinstance(bound, int if whole else int | float):
+            kind = "a whole number" if whole else "a number"
+            raise SpaceError(f"parameter '{name}': bound {bound!r} is not {kind}")
+        if not math.isfinite(bound):
+            raise SpaceError(f"parameter '{name}': bound {bound} is not finite")
+        if whole and abs(bound) > _MAX_INTEGER:
+            raise SpaceError(f"parameter '{name}': bound {bound} is beyond +-{_MAX_INTEGER}; count in larger units")
+    if not low < high:
+        raise SpaceError(f"parameter '{name}': low {low} is not below high {high}; widen the range or fix the value")
+    if scale == "log" and low <= 0:
+        raise SpaceError(f"parameter '{name}': low {low} of a log range must be above 0; raise it or use linear")
+    if scale == "logit" and not 0.0 < low < high < 1.0:
+        raise SpaceError(f"parameter '{name}': a logit range must lie inside (0, 1), got [{low}, {high}]; shrink it")
+    if scale == "pow2":
+        for bound in (low, high):
+            if not _is_power_of_two(bound):
+                raise SpaceError(f"parameter '{name}': bound {bound} of a pow2 range is not a power of two")
+    if scale == "linear" and not whole and not math.isfinite(float(high) - float(low)):
+        raise SpaceError(f"parameter '{name}': the range [{low}, {high}] is too wide; use a log scale")
+
+
+def _check_value(parameter: Float | Integer, value: Any, what: str, kinds: tuple[type, ...], kind: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise SpaceError(f"parameter '{parameter.name}': {what}{value!r} is not {kind}")
+    number: Any = value
+    if not parameter.low <= number <= parameter.high:  # also true for NaN
+        raise SpaceError(
+            f"parameter '{parameter.name}': {what}{value} is outside its range [{parameter.low}, {parameter.high}]"
+        )
+    if parameter.scale == "pow2" and not _is_power_of_two(number):
+        raise SpaceError(f"parameter '{parameter.name}': {what}{value} is not a power of two")
+
+
+def _clip(parameter: Float | Integer, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return value
+    value = min(max(value, parameter.low), parameter.high)
+    if parameter.scale == "pow2" and not _is_power_of_two(value):
+        return parameter.raw(2.0 ** round(math.log2(value)))
+    return value
+
+
+def _is_power_of_two(value: float) -> bool:
+    return value > 0 and math.frexp(value)[0] == 0.5
+
+
+def _exponents(parameter: Float | Integer) -> tuple[int, int]:
+    return math.frexp(parameter.low)[1] - 1, math.frexp(parameter.high)[1] - 1
+
+
+def _decode_pow2(parameter: Float | Integer, x: Array) -> Array:
+    low, high = _exponents(parameter)
+    return np.asarray(np.exp2(np.clip(low + np.floor(x * (high - low + 1)), low, high)))
+
+
+def _encode_pow2(parameter: Float | Integer, value: Array) -> Array:
+    low, high = _exponents(parameter)
+    return np.asarray((np.log2(value) - low + 0.5) / (high - low + 1))
+
+
+def _to_scale(value: Array | float, scale: Scale) -> Array:
+    value = np.asarray(value, dtype=np.float64)
+    if scale == "log":
+        return np.asarray(np.log(value))
+    return np.asarray(np.log(value / (1.0 - value))) if scale == "logit" else value
+
+
+def _round_decimals(value: Array, decimals: Array) -> Array:
+    """Rounds to a number of decimals each (negative: tens, hundreds). Division by an exact power of ten gives the
+    float64 nearest to the decimal, the same that reading its digits gives."""
+    scale = 10.0 ** np.abs(decimals)
+    return np.where(decimals >= 0, np.round(value * scale) / scale, np.round(value / scale) * scale)
+
+
+def _typed(value: Any) -> tuple[type, Any]:
+    return type(value), value

@@ -1,0 +1,1 @@
+"""Running a sweep: the loop, what one trial is run with, who runs it, and where (`backends/`)."""

@@ -1,0 +1,230 @@
+"""Runs trials of a function of somebody's own, in the thread that serves them, one after the other.
+
+The loop runs in another thread (see `protein.api.function_sweep`): it starts a trial by putting it into a queue and
+hears of it through another. Cost is the wall clock of the function, or what it reports. A trial can be stopped only
+while it reports.
+"""
+
+import collections
+import contextlib
+import math
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, Progress
+from protein.sweep.backends.messages import MAX_STEPS
+from protein.types import INTERRUPTED, MISTAKE, Artifact, Measurement, Outcome, Trial, TrialState
+from protein.validate import number
+
+_LOG_FILE = "trial.log"
+_MAX_REASON = 500  # characters; the log has all of it
+_WRONG_REPORT = "TypeError: Report.__call__()"  # as Python begins it where the arguments are too many or too few
+
+Train = Callable[[dict[str, Any], "Report"], float]
+
+
+class Stop(BaseException):
+    """Raised by `report` where a trial is to end: let it pass. No `Exception`, so that `except Exception` does."""
+
+
+class Report:
+    """What a training function reports its learning curve with; called as `report(steps, score)`.
+
+    Attributes:
+        seed: the trial's own, for the randomness of the training.
+    """
+
+    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[Progress | Finished]") -> None:
+        self.seed: int = job.config["seed"]
+        self._cap_seconds: float | None = job.config["max_seconds"]
+        self._at_limit = job.at_limit
+        self._trial, self._sign, self._events = job.trial, sign, events
+        self._began: float | None = None  # on the performance counter; None: it waits for its turn
+        self._told_seconds: float | None = None
+        self.last: Measurement | None = None
+        self.last_score: float | None = None  # of its curve, to be maximised
+        self.ending: tuple[str, bool] | None = None  # why the trial is to end, and whether what it gave then counts
+
+    def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
+        """Adds a point to the trial's learning curve.
+
+        Args:
+            steps: of training so far, 0 or more: in the unit of the space's cost parameter where there is one, so that
+                the engine sees how much of the trial is to come.
+            score: now, of the same kind as the one that the function returns; None where there is none yet. One that is
+                not finite ends the trial as failed.
+            cost_seconds: what the trial has cost so far, where that is not the wall clock.
+            metrics: further numbers to keep; those that are not finite are left out.
+
+        Raises:
+            Stop: the trial is to end here.
+            UsageError: steps or a cost that cannot be, or something that is no number: it ends the sweep.
+        """
+        if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
+            raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
+        told_score = None if score is None else number(score, "report: the score")
+        if told_score is not None and not math.isfinite(told_score):
+            raise ValueError(f"the score became {told_score} at step {steps}")
+        if cost_seconds is not None:
+            self._told_seconds = number(cost_seconds, "report: cost_seconds")
+        told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
+        try:
+            point = Measurement(
+                steps=int(count),
+                elapsed_seconds=self.cost_seconds(),
+                score=None if told_score is None else self._sign * told_score,
+                metrics={name: value for name, value in told.items() if math.isfinite(value)},
+            )
+        except ValueError as error:
+            raise UsageError(f"report: {error}") from error
+        self.last = point
+        self.last_score = self.last_score if point.score is None else point.score
+        self._events.put(Progress(trial=self._trial, measurements=(point,)))
+        if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
+            self.stop(self._at_limit, pruned=True)
+        self._raise_if_ending()
+
+    def cost_seconds(self) -> float:
+        """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
+        if self._told_seconds is not None:
+            return self._told_seconds
+        return 0.0 if self._began is None else time.perf_counter() - self._began
+
+    def begin(self) -> None:
+        """Starts the clock. Raises `Stop` where the trial was ended before its turn came."""
+        self._began = time.perf_counter()
+        self._raise_if_ending()
+
+    def stop(self, reason: str, *, pruned: bool) -> None:
+        """Lets the next report raise `Stop`, unless the trial is being ended already. Called from the loop's thread."""
+        if self.ending is None:
+            self.ending = (reason, pruned)
+
+    def _raise_if_ending(self) -> None:
+        if self.ending is not None:
+            raise Stop(self.ending[0])
+
+
+class FunctionBackend:
+    """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
+
+    def __init__(self, train: Train, sign: float) -> None:
+        self.errors: list[BaseException] = []  # what ends the sweep: mistakes in how the function is written, and worse
+        self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for `serve`: a trial waits, or it is closed
+        self._closed = False
+        self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
+        self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
+        self._train, self._sign = train, sign
+
+    def start(self, job: Job) -> None:
+        report = self._reports[job.trial.id] = Report(job, self._sign, self._events)
+        self._waiting.append((job, report))
+        self._news.put(None)
+
+    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+        events: list[Progress | Finished] = []
+        with contextlib.suppress(queue.Empty):
+            events.append(self._events.get(timeout=timeout_seconds))
+            while True:
+                events.append(self._events.get_nowait())
+        return events
+
+    def stop(self, trial: Trial, reason: str) -> None:
+        if (report := self._reports.get(trial.id)) is not None:
+            report.stop(reason, pruned=False)
+
+    def prune(self, trial: Trial, reason: str) -> None:
+        if (report := self._reports.get(trial.id)) is not None:
+            report.stop(reason, pruned=True)
+
+    def close(self) -> None:
+        """Ends `serve`, once the trial that runs there has reported or ended."""
+        for report in list(self._reports.values()):
+            report.stop(INTERRUPTED, pruned=False)
+        self._closed = True
+        self._news.put(None)
+
+    def serve(self, stop: threading.Event) -> None:
+        """Runs what is started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
+        while self._waiting or not self._closed:
+            try:
+                if not self._waiting:
+                    self._news.get()
+                while self._waiting:
+                    self._run(*self._waiting[0], stop)
+            except KeyboardInterrupt:  # may come just as `get` returns: what waits must not be lost with its result
+                stop.set()
+
+    def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
+        if stop.is_set():  # while the engine was at work on this one
+            report.stop(INTERRUPTED, pruned=False)
+        state, score, reason = TrialState.FAILED, None, INTERRUPTED
+        artifacts: tuple[Artifact, ...] = ()
+        try:
+            state, score, reason, artifacts = self._try(job, report)
+        except KeyboardInterrupt:
+            stop.set()
+        except BaseException as error:  # a cancellation of somebody's: it says nothing about the params
+            self.errors.append(error)
+        if self.errors:
+            stop.set()
+        cost = report.cost_seconds()
+        outcome = Outcome(
+            state=state,
+            score=score,
+            cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
+            steps=0 if report.last is None else report.last.steps,
+            reason=reason,
+        )
+        del self._reports[job.trial.id]
+        self._waiting.popleft()
+        self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
+
+    def _try(self, job: Job, report: Report) -> tuple[TrialState, float | None, str, tuple[Artifact, ...]]:
+        """Returns how a trial ended. What is no result of its own, such as a KeyboardInterrupt, is raised."""
+        try:
+            report.begin()
+            return *self._judge(self._train(dict(job.trial.params), report)), ()
+        except Stop as stopped:
+            reason, pruned = report.ending or (str(stopped), False)  # a function may raise it by itself
+            return (
+                (TrialState.PRUNED, report.last_score, reason, ()) if pruned else (TrialState.FAILED, None, reason, ())
+            )
+        except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
+            reason = _one_line(f"{type(error).__name__}: {error}")
+            artifacts = _write_log(job.directory)
+            if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
+                reason = f"{MISTAKE}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
+                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
+            return TrialState.FAILED, None, reason, artifacts
+
+    def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
+        try:
+            score = number(value, "the score")
+        except UsageError as error:
+            raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
+        if not math.isfinite(score):
+            return TrialState.FAILED, None, f"the score is {score}"
+        return TrialState.COMPLETE, self._sign * score, ""
+
+
+def _one_line(text: str) -> str:
+    """Returns a text that any terminal and file takes, not longer than anybody reads."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:_MAX_REASON]
+
+
+def _write_log(directory: Path) -> tuple[Artifact, ...]:
+    """Keeps the current exception's traceback; where that cannot be written, the reason alone has to do."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / _LOG_FILE
+        path.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+        return (Artifact(kind="log", path=str(path.absolute())),)
+    return ()

@@ -1,0 +1,56 @@
+"""What one trial of a sweep is run with: its seeds, its whole run config, its share of the machine."""
+
+import copy
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from protein.types import Params
+
+
+def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
+    """Returns the seeds of the suggestion and of the training for one trial of a sweep, both in [0, 2^31)."""
+    suggest, train = np.random.SeedSequence([sweep_seed, number]).generate_state(2)
+    return int(suggest) >> 1, int(train) >> 1
+
+
+def runs_trainer(config: Mapping[str, Any]) -> bool:
+    """Whether a sweep of this config runs our trainer, and not somebody's own function."""
+    return "train" in config
+
+
+def trial_config(
+    config: Mapping[str, Any], params: Params, *, seed: int, threads: int, max_seconds: float | None
+) -> dict[str, Any]:
+    """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
+
+    A sweep over somebody's own function has none (see `protein.api.function_sweep`); it gets these three as they are.
+    """
+    if not runs_trainer(config):
+        return {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
+    result: dict[str, Any] = copy.deepcopy(dict(config))
+    for name, value in params.items():
+        *sections, key = name.split(".")
+        section = result
+        for part in sections:
+            section = section[part]
+        section[key] = value
+    train = result["train"]
+    train["seed"] = seed
+    train["threads"] = train["threads"] or threads
+    if max_seconds is not None:
+        train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
+    return result
+
+
+def max_seconds(config: Mapping[str, Any]) -> float | None:
+    """Returns what a trial of this config (see `trial_config`) may cost; None: no limit."""
+    limit: float | None = config.get("train", config)["max_seconds"]
+    return limit or None
+
+
+def usable_cores() -> int:
+    """Returns the number of cores that this process may use, which a scheduler may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

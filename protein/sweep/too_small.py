@@ -1,0 +1,31 @@
+"""A budget that buys no complete trial: how much one would have needed, and so how large the budget should be."""
+
+import math
+from collections.abc import Sequence
+
+from protein.errors import UsageError
+from protein.sweep.job import runs_trainer, trial_config
+from protein.types import SweepRecord, TrialRecord, TrialState
+
+CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
+
+
+def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
+    """Raises `UsageError` when the whole budget went into trials of which none could be trained to its end."""
+    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
+    if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
+        return
+    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
+        return
+
+    def needed_seconds(trial: TrialRecord) -> float:
+        config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
+        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
+
+    cheapest = min(cut, key=needed_seconds)
+    needed = needed_seconds(cheapest)
+    raise UsageError(
+        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
+        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
+        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
+    )

@@ -1,0 +1,285 @@
+"""The engine's own promises: its order of phases, its words, its predictions, and what it does in numerical trouble."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from protein.engine.candidates import ladders, neighbours
+from protein.engine.history import Known
+from protein.engine.models import ScoreModel
+from protein.engine.search import format_seconds
+from protein.engine.settings import Recipe
+from protein.space import Categorical, Float, Integer, Space
+from protein.sweep.methods import make_designer
+from protein.types import INTERRUPTED, Observation, Params, Suggestion, TrialState
+
+SPACE = Space(
+    [
+        Float("lr", 1e-5, 1e-1, scale="log", default=1e-3),
+        Integer("steps", 1000, 1_000_000, scale="log", default=30_000),
+        Float("clip", 0.05, 0.4),
+        Categorical("opt", ("adam", "muon")),
+    ],
+    cost_parameter="steps",
+)
+START = SPACE.default()
+
+
+def observe(params: Params, factor: float = 1.0, shift: float = 0.0) -> Observation:
+    distance = (math.log10(float(params["lr"])) + 2.5) ** 2
+    value = (1.0 - math.exp(-float(params["steps"]) / 1e5)) * math.exp(-distance)
+    seconds = float(params["steps"]) * 1e-3
+    return Observation(params=params, state=TrialState.COMPLETE, score=value * factor + shift, cost_seconds=seconds)
+
+
+def failed(params: Params) -> Observation:
+    return Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason="diverged")
+
+
+def observed(params: Params, score: float) -> Observation:
+    return Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0)
+
+
+def suggest(
+    history: list[Observation],
+    running: tuple[Params, ...] = (),
+    seed: int = 0,
+    trials: int | None = None,
+    **kwargs: float,
+) -> Suggestion:
+    suggestion = make_designer("protein", SPACE, START).suggest(
+        history,
+        running,
+        remaining_seconds=kwargs.get("remaining"),
+        max_trial_seconds=kwargs.get("cap"),
+        seed=seed,
+        remaining_trials=trials,
+    )
+    assert suggestion is not None
+    return suggestion
+
+
+def play(num_trials: int, factor: float = 1.0, shift: float = 0.0) -> list[Observation]:
+    history: list[Observation] = []
+    for number in range(num_trials):
+        history.append(observe(suggest(history, seed=number).params, factor, shift))
+    return history
+
+
+def test_own_config_then_initial_design_then_models() -> None:
+    history: list[Observation] = []
+    origins = []
+    for number in range(12):
+        suggestion = suggest(history, seed=number)
+        origins.append(suggestion.origin)
+        has_model = number > 8
+        assert (suggestion.predicted_score is not None) == has_model
+        assert (suggestion.predicted_cost_seconds is not None) == has_model
+        history.append(observe(suggestion.params))
+    assert origins[0] == "your own config"
+    assert origins[1:9] == [f"initial design {i} of 8" for i in range(1, 9)]
+    assert all(o.startswith(("improving the front", "extending the front", "cheap probe")) for o in origins[9:])
+
+
+def test_without_an_own_config_the_design_comes_first() -> None:
+    first = make_designer("protein", SPACE, None).suggest([], [], remaining_seconds=9.0, max_trial_seconds=None, seed=0)
+    assert first is not None
+    assert first.origin == "initial design 1 of 8"
+
+
+def test_the_initial_design_is_cheap_and_fills_the_rest() -> None:
+    x = SPACE.to_unit_many([o.params for o in play(9)[1:]])
+    assert x[:, 1].max() <= 0.31
+    for column in (0, 2):
+        assert x[::2, column].max() - x[::2, column].min() > 0.5, "every other point covers the whole box"
+    start = SPACE.to_unit(START)
+    numeric = [0, 2]
+    assert np.abs(x[1::2, numeric] - start[numeric]).max() <= 0.3, "and the rest the surroundings of the own config"
+
+
+def test_another_sweep_seed_gives_another_design_and_the_same_seed_the_same() -> None:
+    history = play(1)
+    arguments = {"remaining_seconds": None, "max_trial_seconds": None}
+    one, two, other = (
+        make_designer("protein", SPACE, START, seed=seed).suggest(history, [], seed=0, **arguments)  # type: ignore[arg-type]
+        for seed in (5, 5, 6)
+    )
+    assert one == two != other
+
+
+def test_an_interrupted_design_point_comes_again() -> None:
+    history = play(5)
+    cut = Observation(
+        params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, reason=INTERRUPTED
+    )
+    assert suggest([*history[:3], cut, history[4]], seed=9).params == history[3].params
+
+
+def test_parallel_design_points_do_not_repeat() -> None:
+    history = play(3)
+    running: list[Params] = []
+    for _ in range(6):
+        running.append(suggest(history, tuple(running)).params)
+    assert suggest(history, tuple(running)).origin.startswith(("improving", "extending", "cheap"))
+    assert [o.params for o in play(9)[3:]] == running
+
+
+def test_units_of_the_score_do_not_change_the_search() -> None:
+    plain, scaled = play(14), play(14, factor=1e4, shift=-300.0)
+    assert [o.params for o in plain] == [o.params for o in scaled]
+
+
+def test_predictions_cover_what_comes() -> None:
+    history = play(25)
+    inside_score = inside_cost = 0
+    for number in range(25, 45):
+        suggestion = suggest(history, seed=number)
+        outcome = observe(suggestion.params)
+        predicted, cost = suggestion.predicted_score, suggestion.predicted_cost_seconds
+        assert predicted is not None
+        assert cost is not None
+        assert outcome.score is not None
+        inside_score += predicted.low - 0.02 <= outcome.score <= predicted.high + 0.02
+        inside_cost += cost.low * 0.98 <= outcome.cost_seconds <= cost.high * 1.02
+        history.append(outcome)
+    assert inside_score >= 12
+    assert inside_cost >= 12
+
+
+def test_it_finds_the_good_region() -> None:
+    history = play(30)
+    best = max(history, key=lambda o: o.score or 0.0)
+    assert best.score is not None
+    assert best.score > 0.9
+    assert abs(math.log10(float(best.params["lr"])) + 2.5) < 0.4
+
+
+def test_a_failure_is_no_success() -> None:
+    """A region where everything fails is left alone, although nothing there ever had a bad score."""
+    x = SPACE.sample(12, np.random.default_rng(0))
+    x[:, 0] = 0.8 + 0.2 * x[:, 0]
+    tried = [*(o.params for o in play(10)), *SPACE.from_unit_many(SPACE.canonical(x))]
+    history = [failed(p) if float(p["lr"]) > 0.01 else observe(p) for p in tried]
+    params = [suggest(history, seed=seed).params for seed in range(10)]
+    assert all(float(p["lr"]) < 0.03 for p in params)
+
+
+@pytest.mark.parametrize("num_dims", [1, 3])
+def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
+    """Scores rise up to where everything fails: the score model promises more beyond, whatever fails there."""
+    space = Space([Float(f"x{i}", 0.0, 1.0) for i in range(num_dims)])
+    designer, history = make_designer("protein", space, None), []
+    for number in range(32):
+        suggestion = designer.suggest(history, (), remaining_seconds=None, max_trial_seconds=None, seed=number)
+        assert suggestion is not None
+        x0 = float(suggestion.params["x0"])
+        end = failed(suggestion.params) if x0 > 0.65 else observed(suggestion.params, x0)
+        history.append(end)
+    ends = [o.state is TrialState.COMPLETE for o in history[8:]]
+    assert ends.count(False) <= 9
+    assert max(len(list(run)) for ok, run in itertools.groupby(ends) if not ok) < 6
+    assert max(o.score for o in history if o.score is not None) > 0.63
+
+
+def test_running_trials_push_the_next_one_elsewhere() -> None:
+    history = play(15)
+    first = suggest(history).params
+    second = suggest(history, (first,)).params
+    distance = np.abs(SPACE.to_unit(first) - SPACE.to_unit(second)).max()
+    assert distance > 0.02
+
+
+def test_a_small_budget_does_not_end_within_the_initial_design() -> None:
+    history = play(5)
+    spent = sum(o.cost_seconds for o in history)
+    assert suggest(history, remaining=1.1 * spent).origin == "initial design 5 of 8"
+    assert suggest(history, remaining=0.9 * spent).origin.startswith(("improving", "extending", "cheap"))
+    assert suggest(history[:3], remaining=0.5 * spent).origin.startswith("initial design 3 of 8")
+
+
+def test_few_trials_for_a_large_budget_are_dearer_ones() -> None:
+    """With 2,000 s left, a trial more or less of 5 s costs nothing when only three may still be started."""
+    history = play(12)
+
+    def seconds(trials: int | None) -> float:
+        return sum(
+            math.log(observe(suggest(history, seed=seed, trials=trials, remaining=2000.0).params).cost_seconds)
+            for seed in range(6)
+        )
+
+    assert seconds(3) > seconds(400)
+
+
+def test_a_design_point_that_would_overrun_is_made_cheaper() -> None:
+    history = play(3)
+    plain = suggest(history)
+    limited = suggest(history, remaining=observe(plain.params).cost_seconds * 0.5)
+    assert limited.origin == f"{plain.origin}, made cheaper to fit the budget"
+    assert limited.params == {**plain.params, "steps": limited.params["steps"]}
+    assert float(limited.params["steps"]) < float(plain.params["steps"])
+
+
+def test_models_that_fail_fall_back_to_a_random_point_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise np.linalg.LinAlgError("singular")
+
+    history = play(12)
+    monkeypatch.setattr(ScoreModel, "fit", broken)
+    suggestion = suggest(history)
+    SPACE.validate(suggestion.params)
+    assert suggestion.origin == "random point, the models failed (LinAlgError: singular)"
+
+
+def test_a_fit_that_failed_shows_in_the_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise ValueError("no convergence")
+
+    history = play(12)
+    monkeypatch.setattr("protein.engine.gp.minimize", broken)
+    origin = suggest(history).origin
+    assert "(score model: hyperparameters at their prior mode, the fit failed (ValueError))" in origin
+    assert "(cost model: " in origin
+
+
+def test_thousands_of_trials_are_no_trouble() -> None:
+    x = SPACE.sample(3000, np.random.default_rng(0))
+    history = [observe(p) for p in SPACE.from_unit_many(x)]
+    suggestion = suggest(history)
+    assert suggestion.predicted_score is not None
+    assert suggestion.params not in [o.params for o in history]
+
+
+def test_neighbours_and_ladders_move_what_they_should() -> None:
+    rng = np.random.default_rng(0)
+    center = SPACE.sample(1, rng)
+    near = neighbours(SPACE, center, 200, (0.02, 0.1), rng)
+    moved = (np.abs(near - center) > 1e-9).sum(axis=1)
+    assert {1, 2} <= set(moved.tolist())
+    rungs = ladders(SPACE, center, 8, rng)
+    assert (np.abs(np.delete(rungs - center, 1, axis=1)) < 1e-9).all()
+    assert np.floor(rungs[:, 1] * 8 - 1e-6).astype(int).tolist() == list(range(8))
+
+
+def test_the_settings_switch() -> None:
+    designer = make_designer("protein", SPACE, START, recipe=Recipe(num_initial=2))
+    history = play(3)
+    suggestion = designer.suggest(history, [], remaining_seconds=None, max_trial_seconds=None, seed=0)
+    assert suggestion is not None
+    assert suggestion.predicted_score is not None
+
+
+def test_known_sorts_and_counts() -> None:
+    history = play(6)
+    for permuted in itertools.islice(itertools.permutations(history), 5):
+        known = Known.of(SPACE, permuted, [START])
+        assert known.num_trials == 7
+        assert np.array_equal(known.x_scored, Known.of(SPACE, history, [START]).x_scored)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.434, "0.43 s"), (39.6, "40 s"), (119.0, "120 s"), (754.0, "13 min"), (12_700.0, "3.5 h")]
+)
+def test_durations_read_well(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text

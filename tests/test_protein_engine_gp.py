@@ -1,0 +1,229 @@
+"""Gaussian processes against plain linear algebra, gpytorch and finite differences, and on inputs that break fits."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import threadpoolctl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+
+from protein.engine import gp
+from protein.engine.gp import Array, GaussianProcess, Prior, fit, single_thread, subset
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+PRIOR = Prior(log_lengthscale=(-0.3, 1.0), log_outputscale=(0.0, 0.7), log_noise=(math.log(1e-3), 1.5))
+RIDGE = Prior(
+    log_lengthscale=(0.0, 1.0),
+    log_outputscale=(math.log(0.05), 1.0),
+    log_noise=(math.log(3e-3), 1.5),
+    bias_variance=1.0,
+    linear_variance=0.5,
+)
+GROWING = Prior(
+    log_lengthscale=(-0.3, 1.0),
+    log_outputscale=(0.0, 0.7),
+    log_noise=(-4.6, 2.0),
+    log_luck=(-5.0, 2.0),
+    growth=(0.7, 0.7),
+    growth_column=1,
+)
+
+
+def data(n: int, p: int, seed: int = 0) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, p))
+    y = np.sin(5.0 * x[:, 0]) + 0.5 * x[:, p - 1]
+    return x, (y - y.mean()) / y.std()
+
+
+def slow_kernel(process: GaussianProcess, a: Array, b: Array) -> float:
+    """The definition, written for one pair."""
+    kernel = process.kernel
+    r = math.sqrt(5.0 * sum(((u - v) / scale) ** 2 for u, v, scale in zip(a, b, kernel.lengthscale, strict=True)))
+    linear = sum((u - 0.5) * (v - 0.5) for u, v in zip(a, b, strict=True))
+    heights = a[kernel.growth_column] + b[kernel.growth_column] - 2.0 * kernel.growth_center
+    matern = kernel.outputscale * math.exp(kernel.growth * heights) * (1.0 + r + r * r / 3.0) * math.exp(-r)
+    return matern + kernel.bias_variance + kernel.linear_variance * linear
+
+
+RUNS = np.repeat(np.arange(4), 3)  # of twelve observations
+
+
+@pytest.mark.parametrize("runs", [None, RUNS])
+@pytest.mark.parametrize("prior", [PRIOR, RIDGE, GROWING])
+def test_the_posterior_is_the_textbook_one(prior: Prior, runs: NDArray[np.intp] | None) -> None:
+    x, y = data(12, 3)
+    process = fit(x, y, range(3), prior, runs=runs)
+    assert (process.luck > 0) == (prior is GROWING and runs is not None)
+    assert (process.kernel.growth != 0) == (prior is GROWING)
+    new = np.random.default_rng(1).random((5, 3))
+    k = np.array([[slow_kernel(process, a, b) for b in x] for a in x]) + process.noise * np.eye(12)
+    k += process.luck * np.kron(np.eye(4), np.ones((3, 3)))
+    cross = np.array([[slow_kernel(process, a, b) for b in x] for a in new])
+    own = np.array([slow_kernel(process, a, a) for a in new])
+    inverse = np.linalg.inv(k)
+    mean, sd = process.predict(new)
+    assert mean == pytest.approx(cross @ inverse @ y, abs=1e-6)
+    assert sd**2 == pytest.approx(own - np.einsum("ij,jk,ik->i", cross, inverse, cross), abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # gpytorch's own, when it is imported
+def test_kernel_and_evidence_agree_with_gpytorch() -> None:
+    torch = pytest.importorskip("torch")
+    import gpytorch  # takes seconds, and no other test needs it
+
+    x, y = data(15, 4)
+    prior = Prior(log_lengthscale=(-0.3, 1e6), log_outputscale=(0.0, 1e6), log_noise=(-3.0, 1e6))  # as good as flat
+    objective = gp._Objective(x, y, np.arange(4), 4, prior)
+    theta = np.array([-0.5, 0.2, 0.0, -0.1, 0.3, -2.0])
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=4)).double()
+    kernel.base_kernel.lengthscale = torch.tensor(np.exp(theta[:4]))
+    kernel.outputscale = math.exp(theta[4])
+    with torch.no_grad():
+        covariance = kernel(torch.tensor(x)).to_dense().numpy() + math.exp(theta[5]) * np.eye(15)
+    expected = 0.5 * y @ np.linalg.solve(covariance, y) + 0.5 * np.linalg.slogdet(covariance)[1]
+    assert objective(theta)[0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("prior", [PRIOR, RIDGE, GROWING])
+@pytest.mark.parametrize("columns", [[0, 1, 2, 3], [0, 1, 1, 1]])
+def test_the_gradient_is_exact(prior: Prior, columns: list[int]) -> None:
+    x, y = data(20, 4)
+    num_groups = max(columns) + 1
+    objective = gp._Objective(x, y, np.array(columns), num_groups, prior, np.arange(20) // 2)
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        theta = objective.prior_mean + 0.5 * rng.standard_normal(len(objective.prior_mean))
+        numeric = approx_fprime(theta, lambda t: objective(t)[0], 1e-6)
+        assert objective(theta)[1] == pytest.approx(numeric, rel=1e-3, abs=1e-3)
+
+
+def test_the_mode_is_no_worse_than_its_surroundings() -> None:
+    x, y = data(25, 3)
+    process = fit(x, y, range(3), PRIOR)
+    objective = gp._Objective(x, y, np.arange(3), 3, PRIOR)
+    mode = np.log([*process.kernel.lengthscale, process.kernel.outputscale, process.noise])
+    at_mode = objective(mode)[0]
+    rng = np.random.default_rng(0)
+    assert all(objective(mode + 0.2 * rng.standard_normal(5))[0] > at_mode - 1e-3 for _ in range(50))
+
+
+def test_what_does_not_matter_gets_a_longer_lengthscale() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.random((60, 4))
+    y = np.sin(6.0 * x[:, 1])
+    process = fit(x, (y - y.mean()) / y.std(), range(4), PRIOR)
+    assert process.kernel.lengthscale[1] < 0.5 * min(process.kernel.lengthscale[[0, 2, 3]])
+
+
+def test_a_group_shares_its_lengthscale() -> None:
+    x, y = data(20, 5)
+    process = fit(x, y, [0, 1, 1, 1, 2], PRIOR)
+    assert process.kernel.lengthscale[1] == process.kernel.lengthscale[2] == process.kernel.lengthscale[3]
+    assert process.kernel.lengthscale.shape == (5,)
+
+
+def test_luck_is_told_from_noise() -> None:
+    """Six points of each of twenty runs at one place: what a run has in common is luck, what is left is noise."""
+    rng = np.random.default_rng(0)
+    runs = np.repeat(np.arange(20), 6)
+    x = np.full((120, 2), 0.3)
+    y = 0.7 * rng.standard_normal(20)[runs] + 0.1 * rng.standard_normal(120)
+    process = fit(x, y, range(2), dataclasses.replace(GROWING, growth=None), runs=runs)
+    assert process.noise == pytest.approx(0.01, rel=0.4)
+    assert process.luck == pytest.approx(0.49, rel=0.5)
+    # Six points of a run are one witness, not six.
+    alone = fit(x[:6], y[:6], range(2), GROWING).predict(x[:1])[1][0]
+    assert process.predict(x[:1])[1][0] > 2.0 * alone
+
+
+def test_growth_finds_where_scores_differ() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.random((60, 2))
+    y = np.sin(5.0 * x[:, 0]) * np.exp(3.0 * (x[:, 1] - 0.5))
+    process = fit(x, y / y.std(), range(2), GROWING)
+    assert process.kernel.growth > 1.5
+    flat = fit(x, np.sin(5.0 * x[:, 0]), range(2), GROWING)
+    assert abs(flat.kernel.growth) < 0.5
+
+
+def test_conditioning_equals_having_known() -> None:
+    x, y = data(20, 3)
+    process = fit(x[:15], y[:15], range(3), PRIOR)
+    later = process.condition(x[15:], y[15:])
+    new = np.random.default_rng(1).random((7, 3))
+    k = np.array([[slow_kernel(process, a, b) for b in x] for a in x]) + process.noise * np.eye(20)
+    cross = np.array([[slow_kernel(process, a, b) for b in x] for a in new])
+    assert later.predict(new)[0] == pytest.approx(cross @ np.linalg.solve(k, y), abs=1e-6)
+    assert (later.predict(new)[1] <= process.predict(new)[1] + 1e-9).all()
+
+
+@given(
+    n=st.integers(1, 12),
+    duplicate=st.booleans(),
+    values=st.sampled_from(["equal", "outlier", "random", "two"]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_data_break_a_fit(n: int, duplicate: bool, values: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 3))
+    if duplicate:
+        x[:] = x[0]
+    y = {
+        "equal": np.zeros(n),
+        "outlier": np.where(np.arange(n) == 0, 1e6, rng.standard_normal(n)),
+        "random": rng.standard_normal(n),
+        "two": np.where(rng.random(n) < 0.5, -1.0, 1.0),
+    }[values]
+    for prior in (PRIOR, RIDGE):
+        process = fit(x, y, range(3), prior)
+        mean, sd = process.predict(np.concatenate([x, rng.random((5, 3)), [[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]]]))
+        assert np.isfinite(mean).all()
+        assert np.isfinite(sd).all()
+        assert (sd > 0).all()
+
+
+def test_many_points_use_a_subset() -> None:
+    x, y = data(2000, 4)
+    process = fit(x, y, range(4), PRIOR)
+    assert len(process.x) == gp.MAX_POINTS
+    mean, _ = process.predict(x)
+    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.1
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.integers(2, 20))
+def test_a_subset_keeps_the_best(y: list[float], size: int) -> None:
+    keep = subset(np.array(y), size)
+    assert len(keep) == len(set(keep.tolist())) == min(len(y), size)
+    assert sorted(keep) == keep.tolist()
+    assert max(y) == max(y[i] for i in keep)
+
+
+def test_a_fit_that_fails_says_so_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise np.linalg.LinAlgError("no convergence")
+
+    x, y = data(10, 2)
+    monkeypatch.setattr(gp, "minimize", broken)
+    process = fit(x, y, range(2), PRIOR)
+    assert "the fit failed (LinAlgError)" in process.fallback
+    assert process.kernel.lengthscale == pytest.approx(math.exp(-0.3))
+    assert np.isfinite(process.predict(x)[0]).all()
+
+
+def test_the_callers_threads_are_restored() -> None:
+    def threads() -> list[int]:
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with single_thread():
+            assert set(threads()) == {1}
+        assert threads() == before
+        assert set(before) == {2}

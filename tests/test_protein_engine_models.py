@@ -1,0 +1,198 @@
+"""Score, cost and failure models: scales, invariances, and what they learn."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protein.engine.gp import Array
+from protein.engine.models import CostModel, FailureModel, ScoreModel, ScoreScale
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.space import Categorical, Float, Integer, Space
+from protein.types import Z80
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+SPACE = Space(
+    [
+        Float("lr", 1e-5, 1e-1, scale="log"),
+        Integer("steps", 1000, 1_000_000, scale="log"),
+        Categorical("opt", ("adam", "muon")),
+        Integer("width", 16, 256, scale="pow2"),
+    ],
+    cost_parameter="steps",
+)
+scores = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+
+
+@given(scores)
+@settings(deadline=None)
+def test_the_score_scale_is_monotone_and_invertible(values: list[float]) -> None:
+    scale = ScoreScale.of(np.array(values))
+    z = scale.to_z(np.array(sorted(values)))
+    assert np.isfinite(z).all()
+    assert (np.diff(z) >= 0).all()
+    if scale.sd > 0:
+        width = max(values) - min(values)
+        for value, at in zip(sorted(values), z, strict=True):
+            assert scale.to_score(float(at)) == pytest.approx(value, rel=1e-6, abs=1e-6 * width)
+
+
+@given(scores, st.floats(1e-3, 1e3), st.floats(-1e3, 1e3))
+@settings(deadline=None)
+def test_units_of_the_score_do_not_matter(values: list[float], factor: float, shift: float) -> None:
+    original = np.round(np.array(values), 3)  # differences that the shift's rounding cannot swallow
+    z = ScoreScale.of(original).to_z(original)
+    moved = original * factor + shift
+    assert ScoreScale.of(moved).to_z(moved) == pytest.approx(z, abs=1e-3)
+
+
+def test_one_terrible_score_does_not_press_the_others_together() -> None:
+    values = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.6, -1e6])
+    z = ScoreScale.of(values).to_z(values)
+    assert z[4] - z[0] > 0.1
+    assert z[-1] == min(z)
+
+
+def test_equal_scores_and_huge_scores_have_a_scale() -> None:
+    assert ScoreScale.of(np.full(5, 3.0)).to_z(np.full(5, 3.0)).tolist() == [0.0] * 5
+    assert ScoreScale.of(np.full(5, 3.0)).to_score(1.0) == pytest.approx(3.0)
+    huge = np.array([1e200, -1e200, 0.0, 5e199])
+    assert np.isfinite(ScoreScale.of(huge).to_z(huge)).all()
+
+
+def test_the_score_model_predicts_and_believes() -> None:
+    rng = np.random.default_rng(0)
+    x = SPACE.sample(40, rng)
+    values = 100.0 - 50.0 * (x[:, 0] - 0.5) ** 2
+    model = ScoreModel.fit(SPACE, x, values)
+    new = SPACE.sample(20, rng)
+    mean, sd = model.predict(new)
+    predicted = [model.scale.to_score(float(m)) for m in mean]
+    assert predicted == pytest.approx((100.0 - 50.0 * (new[:, 0] - 0.5) ** 2).tolist(), abs=2.0)
+    believed_mean, believed_sd = model.believe(new[:3]).predict(new)
+    assert believed_mean == pytest.approx(mean, abs=0.05)
+    assert (believed_sd[:3] < sd[:3]).all()
+
+
+@pytest.mark.parametrize("num_runs", [8, 80])
+def test_intervals_of_few_runs_are_wider_than_their_posterior(num_runs: int) -> None:
+    """The mode of the hyperparameters is taken for known: see `ScoreModel.estimates`. Points of one run are one."""
+    x = SPACE.sample(num_runs, np.random.default_rng(0))
+    runs = np.arange(2 * num_runs) // 2
+    model = ScoreModel.fit(SPACE, np.repeat(x, 2, axis=0), np.sin(5.0 * x[runs, 0]), runs=runs)
+    at = np.full((1, SPACE.num_dims), 0.5)
+    mean, sd = (float(v[0]) for v in model.predict(at))
+    low, high = (model.scale.to_score(mean + side * Z80 * sd * (1.0 + 8.0 / num_runs)) for side in (-1, 1))
+    (estimate,) = model.estimates(at, measured=False)
+    assert (estimate.low, estimate.high) == pytest.approx((low, high))
+    (hoped,) = model.estimates(at, measured=False, chosen=True)
+    assert hoped.value == pytest.approx(model.scale.to_score(mean - 0.5 * sd))
+    assert hoped.high - hoped.low == pytest.approx(high - low)
+
+
+def test_points_on_the_way_are_not_taken_for_results_where_a_schedule_makes_them_worse() -> None:
+    rng = np.random.default_rng(0)
+    ends, ways = SPACE.sample(25, rng), SPACE.sample(50, rng)
+
+    def truth(x: Array) -> Array:
+        return np.asarray(10.0 * np.sin(3.0 * x[:, 0]) + 4.0 * x[:, 1])
+
+    x = np.concatenate([ends, ways])
+    unfinished = np.concatenate([np.zeros(25), np.full(50, 0.5)])
+    scores = truth(x) - 8.0 * unfinished  # half way through a run everything scores four points less
+    new = SPACE.sample(100, rng)
+
+    def error(model: ScoreModel) -> float:
+        predicted = np.array([model.scale.to_score(float(m)) for m in model.predict(new)[0]])
+        return float(np.mean(np.abs(predicted - truth(new))))
+
+    told = error(ScoreModel.fit(SPACE, x, scores, unfinished=unfinished))
+    assert told < 0.3 * error(ScoreModel.fit(SPACE, x, scores)), "taken for results they mislead"
+    assert told < error(ScoreModel.fit(SPACE, ends, truth(ends))) * 1.1, "and told apart they do no harm"
+
+
+def test_more_steps_are_expected_to_help_until_the_data_say_otherwise() -> None:
+    rng = np.random.default_rng(0)
+    cheap = SPACE.sample(12, rng)
+    cheap[:, 1] *= 0.3
+    cheap = SPACE.canonical(cheap)
+    flat = 0.01 * rng.standard_normal(12)
+    dear = cheap.copy()
+    dear[:, 1] = 0.9
+    hopeful = ScoreModel.fit(SPACE, cheap, flat, trend=1.0)
+    assert (hopeful.predict(dear)[0] - hopeful.predict(cheap)[0]).mean() > 0.3
+    x = SPACE.canonical(np.concatenate([cheap, dear]))
+    taught = ScoreModel.fit(SPACE, x, np.concatenate([flat, 0.01 * rng.standard_normal(12)]), trend=1.0)
+    new = SPACE.sample(50, rng)
+    low, high = new.copy(), new.copy()
+    low[:, 1], high[:, 1] = 0.1, 0.9
+    assert abs((taught.predict(high)[0] - taught.predict(low)[0]).mean()) < 0.6
+
+
+def test_cost_is_proportional_to_the_cost_parameter_from_the_first_trial_on() -> None:
+    one = SPACE.to_unit({"lr": 1e-3, "steps": 10_000, "opt": "adam", "width": 64})
+    ten = SPACE.to_unit({"lr": 1e-3, "steps": 100_000, "opt": "adam", "width": 64})
+    model = CostModel.fit(SPACE, one[None, :], np.array([2.0]))
+    mean, sd = model.predict(np.stack([one, ten]))
+    assert math.exp(mean[0]) == pytest.approx(2.0, rel=0.1)
+    assert math.exp(mean[1]) == pytest.approx(20.0, rel=0.5)
+    assert sd[1] > sd[0]
+
+
+def test_the_cost_model_learns_what_is_dear() -> None:
+    rng = np.random.default_rng(1)
+    x = SPACE.sample(40, rng)
+    new = SPACE.sample(40, rng)
+
+    def true_cost(points: np.ndarray) -> np.ndarray:
+        return np.array([3.0 + p["steps"] * p["width"] / 1e5 for p in SPACE.from_unit_many(points)])  # type: ignore[operator]
+
+    mean, sd = CostModel.fit(SPACE, x, true_cost(x)).predict(new)
+    error = mean - np.log(true_cost(new))
+    assert np.sqrt(np.mean(error**2)) < 0.15
+    assert np.mean(np.abs(error) < Z80 * sd) > 0.6
+    blind = Space(SPACE.parameters)
+    mean, _ = CostModel.fit(blind, x, true_cost(x)).predict(new)
+    assert np.sqrt(np.mean((mean - np.log(true_cost(new))) ** 2)) < 0.3
+
+
+def test_zero_cost_has_a_logarithm() -> None:
+    x = SPACE.sample(3, np.random.default_rng(0))
+    mean, sd = CostModel.fit(SPACE, x, np.zeros(3)).predict(x)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(sd).all()
+    assert mean.min() >= math.log(MIN_COST_SECONDS) - 1.0
+
+
+def test_a_cost_parameter_that_may_be_zero_is_a_plain_coordinate() -> None:
+    space = Space([Float("depth", 0.0, 4.0)], cost_parameter="depth")
+    x = np.linspace(0.0, 1.0, 9)[:, None]
+    mean, _ = CostModel.fit(space, x, np.exp(3.0 * x[:, 0])).predict(x)
+    assert mean == pytest.approx(3.0 * x[:, 0], abs=0.1)
+
+
+def test_failures_lower_the_odds_where_they_happened() -> None:
+    rng = np.random.default_rng(2)
+    x = SPACE.sample(40, rng)
+    ok = x[:, 0] < 0.7
+    model = FailureModel.fit(SPACE, x, ok)
+    new = SPACE.sample(200, rng)
+    p_ok = model.p_ok(new)
+    assert ((p_ok > 0) & (p_ok <= 1)).all()
+    assert p_ok[new[:, 0] < 0.5].mean() > 0.9
+    assert p_ok[new[:, 0] > 0.85].mean() < 0.3
+
+
+def test_without_failures_everything_is_expected_to_work() -> None:
+    x = SPACE.sample(5, np.random.default_rng(0))
+    assert FailureModel.fit(SPACE, x, np.ones(5, dtype=bool)).p_ok(x).tolist() == [1.0] * 5
+
+
+def test_when_all_failed_the_search_can_go_on() -> None:
+    x = SPACE.sample(5, np.random.default_rng(0))
+    model = FailureModel.fit(SPACE, x, np.zeros(5, dtype=bool))
+    far = 1.0 - x[:1]
+    assert model.p_ok(far)[0] > model.p_ok(x)[0] > 0.0

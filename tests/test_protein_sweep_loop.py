@@ -1,0 +1,336 @@
+"""The loop: budget, resume, kill -9, failures, and a store that refuses writes. All with real processes and SQLite."""
+
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import sweeping
+
+from protein import storage
+from protein.errors import TrialFailed, TrialLost, UsageError
+from protein.sweep.job import trial_config, trial_seed
+from protein.sweep.lease import current_owner, dead_owners
+from protein.sweep.loop import LoopSettings
+from protein.types import INTERRUPTED, STOPPED_EARLY, Suggestion, TrialRecord, TrialState
+
+PATIENCE_SECONDS = 60.0
+
+
+def stored(folder: Path) -> list[TrialRecord]:
+    store = storage.open_store(f"sqlite:///{folder}/protein.db")
+    try:
+        record = store.find_sweep("s")
+        return [] if record is None else store.trials(record.id)
+    finally:
+        store.close()
+
+
+def wait_until(condition: object) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "what the test waits for never came"
+        time.sleep(0.05)
+
+
+def test_a_sweep_spends_its_budget_and_stores_what_it_saw(tmp_path: Path) -> None:
+    listener = sweeping.Lines()
+    status = sweeping.sweep(tmp_path, listener=listener)
+    trials = stored(tmp_path)
+    assert [trial.number for trial in trials] == list(range(len(trials)))
+    assert all(trial.state is TrialState.COMPLETE for trial in trials)
+    assert [trial.score for trial in trials] == [trial.params["train.score"] for trial in trials]
+    assert all(len(trial.curve) == 3 for trial in trials)
+    assert [trial.cost_seconds for trial in trials] == [trial.cost_seconds for trial in status.trials]
+    assert [trial.number for trial in listener.ended] == [trial.number for trial in listener.begun]
+    # With costs between 0.1 and 1 the sweep ends close to its budget, and only its last trial may cross it.
+    assert status.spent_seconds >= sweeping.BUDGET_SECONDS - 1.0
+    assert sum(trial.cost_seconds for trial in trials[:-1]) < sweeping.BUDGET_SECONDS
+
+
+def test_running_a_finished_sweep_again_starts_nothing(tmp_path: Path) -> None:
+    before = sweeping.sweep(tmp_path)
+    listener = sweeping.Lines()
+    after = sweeping.sweep(tmp_path, listener=listener)
+    assert listener.begun == []
+    assert after.spent_seconds == before.spent_seconds
+
+
+def test_the_same_seed_gives_the_same_trials_whether_interrupted_or_not(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = sweeping.sweep(tmp_path / "whole")
+
+    class StopAfterTwo(sweeping.Lines):
+        def finished(self, trial: TrialRecord, status: object) -> None:
+            if trial.number == 1:
+                stop.set()
+
+    stop = threading.Event()
+    cut = sweeping.sweep(tmp_path / "cut", listener=StopAfterTwo(), stop=stop)
+    assert len(cut.trials) == 2
+    resumed = sweeping.sweep(tmp_path / "cut")
+    assert [trial.params for trial in resumed.trials] == [trial.params for trial in whole.trials]
+    assert [trial.seed for trial in resumed.trials] == [trial.seed for trial in whole.trials]
+
+
+def test_stop_marks_the_running_trial_interrupted_and_counts_its_cost(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    class StopAtFirstPoint(sweeping.Lines):
+        def update(self, status: object) -> None:
+            if status.trials[-1].curve:  # type: ignore[attr-defined]
+                stop.set()
+
+    spec = sweeping.sweep_spec(behaviour="hang")
+    status = sweeping.sweep(tmp_path, spec=spec, listener=StopAtFirstPoint(), stop=stop)
+    assert status.stopping
+    [trial] = stored(tmp_path)
+    assert (trial.state, trial.reason, trial.score) == (TrialState.FAILED, INTERRUPTED, None)
+    assert trial.cost_seconds >= 0.1
+
+
+def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Path) -> None:
+    script = str(Path(sweeping.__file__))
+    process = subprocess.Popen([sys.executable, script, str(tmp_path)], start_new_session=True)
+    try:
+        wait_until(lambda: len(stored(tmp_path)) >= 3 and stored(tmp_path)[-1].state is TrialState.RUNNING)
+        trial_processes = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    before = stored(tmp_path)
+    finished = [trial for trial in before if trial.state.finished]
+    assert len(finished) >= 2
+    wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in trial_processes))
+
+    listener = sweeping.Lines()
+    after = sweeping.sweep(tmp_path, listener=listener, spec=sweeping.sweep_spec(sleep=0.2)).trials
+    assert list(after[: len(finished)]) == finished, "a finished trial changed"
+    for orphan in before[len(finished) :]:
+        now = after[orphan.number]
+        assert (now.state, now.reason) == (TrialState.FAILED, INTERRUPTED)
+        assert now.cost_seconds == (orphan.curve[-1].elapsed_seconds if orphan.curve else 0.0)
+    assert len({trial.number for trial in after}) == len(after)
+    assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
+
+
+def test_a_hopeless_trial_is_pruned_with_its_score_and_cost_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    spec, designer = sweeping.sweep_spec(behaviour="polite"), sweeping.StopAtTheFirstPoint(sweeping.space(), None)
+    status = sweeping.sweep(tmp_path, spec=spec, designer=designer)
+    trials = stored(tmp_path)
+    hopeless = [trial for trial in trials if trial.params["train.score"] < 0.5]
+    others = [trial for trial in trials if trial.params["train.score"] >= 0.5]
+    assert len(hopeless) > 1 and len(others) > 1
+    for trial in hopeless:
+        assert (trial.state, trial.reason) == (TrialState.PRUNED, f"{STOPPED_EARLY}: it was asked for little")
+        assert (trial.score, trial.cost_seconds, trial.steps) == (1.0, 0.25, 2)
+        assert trial.stopped_early
+    assert all(trial.state is TrialState.COMPLETE for trial in others)
+    assert hopeless[0].number < others[-1].number, "the sweep went on"
+    assert math.isclose(status.spent_seconds, 0.25 * len(hopeless) + sum(trial.cost_seconds for trial in others))
+
+
+def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) -> None:
+    script = str(Path(sweeping.__file__))
+    done = subprocess.run([sys.executable, script, str(tmp_path), "polite", "dies"], timeout=PATIENCE_SECONDS)
+    assert done.returncode == -signal.SIGKILL
+    cut = stored(tmp_path)[-1]
+    assert cut.state is TrialState.RUNNING
+    after = sweeping.sweep(tmp_path, designer=sweeping.StopAtTheFirstPoint(sweeping.space(), None)).trials
+    assert (after[cut.number].state, after[cut.number].reason) == (TrialState.FAILED, INTERRUPTED)
+    assert after[cut.number].cost_seconds == cut.curve[-1].elapsed_seconds
+    assert any(trial.state is TrialState.PRUNED for trial in after[cut.number + 1 :])
+
+
+@pytest.mark.parametrize("victim", ["trial", "server of trials"])
+def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
+    class KillFirst(sweeping.Lines):
+        def update(self, status: object) -> None:
+            trial = status.trials[-1]  # type: ignore[attr-defined]
+            if trial.number == 0 and trial.curve and not trial.state.finished:
+                servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+                for process in servers if victim == "server of trials" else servers[0].children():
+                    process.kill()
+
+    sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
+    first, *others = stored(tmp_path)
+    assert first.state is TrialState.FAILED
+    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "exited with code 255")
+    assert first.cost_seconds > 0
+    assert others
+    assert all(trial.state is TrialState.COMPLETE for trial in others)
+
+
+def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    record = sweeping.find_or_create(store, sweeping.sweep_spec())
+    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, origin="test")
+    store.start_trial(
+        record.id,
+        suggestion,
+        seed=0,
+        owner=current_owner(),
+        lease_seconds=60.0,
+        suggest_seconds=0.0,
+        provenance=record.spec.provenance,
+    )
+    store.close()
+    with pytest.raises(UsageError, match="is being run by process"):
+        sweeping.sweep(tmp_path, budget_seconds=3 * sweeping.BUDGET_SECONDS)
+    assert stored(tmp_path)[0].state is TrialState.RUNNING
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    found = store.find_sweep(record.spec.name)
+    store.close()
+    assert found is not None and found.max_cost_seconds == sweeping.BUDGET_SECONDS  # what the live process goes by
+
+
+def test_failures_in_a_row_end_the_sweep_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(TrialFailed, match="10 trials in a row failed, the last one with: diverged as the loss is NaN"):
+        sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="diverge"), budget_seconds=None)
+    trials = stored(tmp_path)
+    assert len(trials) == 10
+    assert all(trial.score is None and trial.cost_seconds == 0.7 for trial in trials)
+
+
+def test_a_budget_smaller_than_one_trial_is_one_clear_line(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
+    with pytest.raises(UsageError, match=r"budget of 0\.2 s is smaller than one trial.*use --max-cost \d+s or more"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+
+
+def test_the_same_is_said_when_it_is_run_again(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
+
+
+def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path) -> None:
+    line = r"trial 0 failed, disk: no space is left; free some; then run the same command again to resume"
+    with pytest.raises(UsageError, match=line):
+        sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="full disk"))
+    [trial] = stored(tmp_path)
+    assert (trial.state, trial.reason, trial.cost_seconds) == (TrialState.FAILED, INTERRUPTED, 0.1)
+
+
+def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path: Path) -> None:
+    class Intrude(sweeping.Lines):
+        def started(self, trial: TrialRecord) -> None:
+            if trial.number == 1:
+                store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+                record = sweeping.find_or_create(store, sweeping.sweep_spec())
+                store.start_trial(
+                    record.id,
+                    Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, origin="test"),
+                    seed=0,
+                    owner="elsewhere:1:1.00",
+                    lease_seconds=60.0,
+                    suggest_seconds=0.0,
+                    provenance=record.spec.provenance,
+                )
+                store.close()
+
+    with pytest.raises(TrialLost):
+        sweeping.sweep(tmp_path, listener=Intrude())
+    assert [trial.number for trial in stored(tmp_path)] == [0, 1, 2]
+
+
+def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
+    together = 0
+
+    class Count(sweeping.Lines):
+        def update(self, status: object) -> None:
+            nonlocal together
+            running = [trial for trial in status.trials if not trial.state.finished]  # type: ignore[attr-defined]
+            together = max(together, len(running))
+
+    sweeping.sweep(tmp_path, listener=Count(), workers=3, spec=sweeping.sweep_spec(sleep=0.5))
+    trials = stored(tmp_path)
+    assert together == 3
+    assert len({tuple(trial.params.items()) for trial in trials}) == len(trials)
+
+
+def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protein.sweep.loop.STORE_RETRY_SECONDS", 0.05)
+    database = tmp_path / "protein.db"
+
+    monkeypatch.setattr("protein.storage.engine.BUSY_SECONDS", 0.2)
+
+    class LockForTwoWrites(sweeping.Lines):
+        waited_seconds = 0.0  # as the loop's clock has it
+
+        def started(self, trial: TrialRecord) -> None:
+            super().started(trial)
+            if trial.number == 1:
+                self.lock = sqlite3.connect(database, isolation_level=None)
+                self.lock.execute("BEGIN IMMEDIATE")
+
+        def log(self, line: str) -> None:
+            super().log(line)
+            self.waited_seconds += 200.0
+            if len(self.lines) == 2:
+                self.lock.close()
+
+    listener = LockForTwoWrites()
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds)
+    monkeypatch.setattr("protein.sweep.loop.time", clock)
+    status = sweeping.sweep(tmp_path, listener=listener)
+    assert len(listener.lines) == 2
+    assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
+    assert all(trial.state is TrialState.COMPLETE and len(trial.curve) == 3 for trial in stored(tmp_path))
+    assert math.isclose(sum(trial.cost_seconds for trial in stored(tmp_path)), status.spent_seconds)
+    assert status.elapsed_seconds >= 400.0 and status.engine_seconds < 200.0  # waiting is no work of the engine
+
+
+def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() -> None:
+    config = {"train": {"learning_rate": 1.0, "threads": 0, "seed": 0, "max_seconds": 0.0}, "env": {"name": "pong"}}
+    result = trial_config(config, {"train.learning_rate": 0.1}, seed=7, threads=2, max_seconds=30.0)
+    assert result == {
+        "train": {"learning_rate": 0.1, "threads": 2, "seed": 7, "max_seconds": 30.0},
+        "env": {"name": "pong"},
+    }
+    assert config["train"] == {"learning_rate": 1.0, "threads": 0, "seed": 0, "max_seconds": 0.0}
+    given = {"train": {"threads": 3, "seed": 0, "max_seconds": 10.0}}
+    assert trial_config(given, {}, seed=7, threads=2, max_seconds=30.0)["train"] == {
+        "threads": 3,
+        "seed": 7,
+        "max_seconds": 10.0,
+    }
+
+
+def test_seeds_differ_between_trials_sweeps_and_uses() -> None:
+    seeds = [seed for sweep in range(20) for number in range(50) for seed in trial_seed(sweep, number)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_cap_of_its_own_goes_before_a_quarter_of_the_budget(tmp_path: Path) -> None:
+    assert LoopSettings(directory=tmp_path).trial_cap_seconds() is None
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0).trial_cap_seconds() == 25.0
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0, max_trial_seconds=90.0).trial_cap_seconds() == 90.0
+
+
+def test_only_a_gone_process_of_this_machine_is_dead(tmp_path: Path) -> None:
+    sweeping.sweep(tmp_path, budget_seconds=0.5)
+    import dataclasses
+
+    trial = stored(tmp_path)[0]
+    host, pid, started = current_owner().rsplit(":", 2)
+
+    def owners(owner: str) -> list[str]:
+        return dead_owners([dataclasses.replace(trial, state=TrialState.RUNNING, owner=owner)])
+
+    assert owners(current_owner()) == []
+    assert owners(f"elsewhere:{pid}:{started}") == []
+    assert owners(f"{host}:{pid}:1.00") == [f"{host}:{pid}:1.00"], "another process that had this id before"
+    assert dead_owners([trial]) == [], "a finished trial needs no owner"

@@ -1,0 +1,197 @@
+"""Batches collected while an update runs, and by a copy of the network: the same numbers whenever it happens."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from protein.trainer.algorithm.collector import Collector, Snapshot
+from protein.trainer.algorithm.gradients import flatten_
+from protein.trainer.algorithm.ppo import PPO
+from protein.trainer.algorithm.rollout import Batch, Rollout
+from protein.trainer.config import PolicyConfig, RunConfig, TrainConfig
+from protein.trainer.environments import make
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
+from protein.trainer.model.policy import Policy
+from protein.trainer.run import RunResult, run
+
+CPU = torch.device("cpu")
+SMALL: dict[str, dict[str, Any]] = {
+    "env": {"num_envs": 16, "frame_skip": 64},
+    "policy": {"hidden_size": 8},
+    "train": {"total_timesteps": 16 * 32 * 6, "threads": 2, "device": "cpu", "horizon": 32, "minibatch_size": 128},
+    "eval": {"episodes": 8, "num_envs": 4},
+}
+
+
+def small(*, policy: dict[str, Any] | None = None, **train: Any) -> RunConfig:
+    return RunConfig.from_dict(SMALL | {"policy": SMALL["policy"] | (policy or {}), "train": SMALL["train"] | train})
+
+
+def go(config: RunConfig, directory: Path, **options: Any) -> tuple[RunResult, dict[str, torch.Tensor]]:
+    result = run(config, directory=directory, report=lambda _: None, **options)
+    return result, dict(checkpoints.read(directory / checkpoints.FILE_NAME).tensors)
+
+
+def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
+
+
+class StopAfter(threading.Event):
+    """Set at the time of asking once it has been asked more than `times` times: after as many iterations."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+
+    def is_set(self) -> bool:
+        self.left -= 1
+        return self.left < 0 or super().is_set()
+
+
+@pytest.mark.parametrize("recurrence", ["none", "lstm"])
+def test_acting_with_a_copy_on_the_cpu_changes_nothing_there(recurrence: str, tmp_path: Path) -> None:
+    policy = {"recurrence": recurrence}
+    plain, theirs = go(small(policy=policy), tmp_path / "plain")
+    copied, ours = go(small(policy=policy, cpu_inference=True), tmp_path / "copied")
+    assert copied.score == plain.score and equal(ours, theirs)
+
+
+@pytest.mark.parametrize("options", [{}, {"cpu_inference": True}, {"train_fp16": True, "cpu_inference": True}])
+def test_overlapping_repeats_and_survives_an_interruption(options: dict[str, Any], tmp_path: Path) -> None:
+    """Bit for bit, although threads take turns as they like and an interruption changes what is begun when."""
+    config = small(overlap=True, policy={"recurrence": "lstm"}, **options)
+    straight, theirs = go(config, tmp_path / "straight")
+    again, ours = go(config, tmp_path / "again")
+    assert again.score == straight.score and equal(ours, theirs)
+
+    cut, _ = go(config, tmp_path / "cut", stop=StopAfter(3))
+    assert cut.interrupted and 0 < cut.steps < straight.steps
+    resumed, ours = go(config, tmp_path / "resumed", resume=tmp_path / "cut" / checkpoints.FILE_NAME)
+    assert resumed.score == straight.score and resumed.metrics == straight.metrics and equal(ours, theirs)
+
+
+def test_checkpoints_on_the_way_change_nothing(tmp_path: Path) -> None:
+    _, theirs = go(small(overlap=True, checkpoint_seconds=0.0), tmp_path / "none")
+    _, ours = go(small(overlap=True, checkpoint_seconds=1e-9), tmp_path / "always")
+    assert equal(ours, theirs)
+
+
+def test_overlapping_is_another_run_that_ends_as_any_other(tmp_path: Path) -> None:
+    plain, theirs = go(small(), tmp_path / "plain")
+    overlapped, ours = go(small(overlap=True), tmp_path / "overlapped")
+    assert overlapped.steps == plain.steps
+    assert not ours["policy/head.weight"].equal(theirs["policy/head.weight"])
+    limited, _ = go(small(overlap=True, total_timesteps=10**9, max_seconds=0.1), tmp_path / "limited")
+    assert not limited.interrupted and limited.score is not None
+
+
+def test_sections_add_up_and_the_threads_time_is_not_in_them() -> None:
+    stopwatch = Stopwatch(CPU)
+    events: list[dict[str, Any]] = []
+    run(small(overlap=True), directory=None, report=events.append, stopwatch=stopwatch)
+    metrics = next(event["metrics"] for event in reversed(events) if event["event"] == "measurement")
+    total = sum(metrics[f"{section}_seconds"] for section in SECTIONS)
+    assert total == pytest.approx(events[-1]["elapsed_seconds"], rel=0.02)
+    assert metrics["environment_seconds"] == 0.0, "that is the thread's"
+
+
+class Parts:
+    """A collector of pong and all that it is made of."""
+
+    def __init__(self, *, overlap: bool) -> None:
+        envs = make("pong", 4, seed=1, frame_skip=8)
+        self.policy = Policy(
+            envs.spec, PolicyConfig(hidden_size=8), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(3)
+        )
+        self.weights = flatten_(self.policy)
+        self.snapshot = Snapshot(self.policy, CPU)
+        self.rollout = Rollout(
+            [envs],
+            self.snapshot.policy,
+            horizon=8,
+            gamma=0.9,
+            device=CPU,
+            generator=torch.Generator().manual_seed(4),
+            stopwatch=Stopwatch(CPU),
+            keep=2 if overlap else 1,
+        )
+        self.rollout.reset(2)
+        self.collector = Collector(
+            self.rollout,
+            self.snapshot,
+            self.weights,
+            overlap=overlap,
+            device=CPU,
+            stopwatch=Stopwatch(CPU),
+            prepare=lambda: None,
+        )
+
+
+def copy_of(batch: Batch) -> list[torch.Tensor]:
+    return [batch.observations.clone(), batch.actions.clone(), batch.logprobs.clone(), batch.values.clone()]
+
+
+def test_a_batch_stays_as_it_is_while_the_next_is_collected_with_older_weights() -> None:
+    parts = Parts(overlap=True)
+    try:
+        first, _ = parts.collector.take(8)
+        before = copy_of(first)
+        parts.collector.begin(8)
+        parts.weights.mul_(3.0)  # an update; the batch that was begun must not see it
+        second, _ = parts.collector.take(8)
+        assert all(a.equal(b) for a, b in zip(copy_of(first), before, strict=True))
+        assert parts.snapshot.weights.equal(parts.weights), "the next one will"
+    finally:
+        parts.collector.close()
+    others = Parts(overlap=True)
+    try:
+        others.collector.take(8)
+        late, _ = others.collector.take(8)  # begun only when it is wanted, and the same
+        assert all(a.equal(b) for a, b in zip(copy_of(second), copy_of(late), strict=True))
+        observed = parts.snapshot.policy(first.observations)
+        assert observed[0].shape[1] == 32
+    finally:
+        others.collector.close()
+
+
+def test_in_turn_each_batch_is_that_of_the_newest_weights() -> None:
+    parts = Parts(overlap=False)
+    parts.collector.take(8)
+    parts.weights.zero_()
+    batch, _ = parts.collector.take(8)
+    assert batch.values.abs().max() == 0.0
+
+
+def test_what_a_thread_raises_is_raised_where_its_batch_is_taken() -> None:
+    parts = Parts(overlap=True)
+    try:
+        parts.collector.begin(9)  # more than the horizon
+        assert parts.collector.in_flight
+        with pytest.raises(IndexError):
+            parts.collector.take(8)
+        assert not parts.collector.in_flight
+    finally:
+        parts.collector.close()
+
+
+def test_the_ratios_of_an_older_batch_are_those_of_the_weights_now() -> None:
+    """With a batch of another policy's, the first advantages are V-trace's: with ratios near 0 they all but vanish."""
+    parts = Parts(overlap=False)
+    batch, _ = parts.collector.take(8)
+    config = TrainConfig(horizon=8, minibatch_size=16, overlap=True, device="cpu")
+    ppo = PPO(parts.policy, config, device=CPU, generator=torch.Generator().manual_seed(0), stopwatch=Stopwatch(CPU))
+    assert ppo._ratios(batch, 3).sub(1).abs().max() < 1e-5
+    with torch.no_grad():
+        parts.policy.head.weight.mul_(50.0)
+    output, _ = parts.policy(batch.observations)
+    logp = torch.log_softmax(output[:3], dim=0).gather(0, batch.actions.flatten(1).long())[0]
+    expected = (logp.view(8, 4) - batch.logprobs).exp()
+    assert (expected - 1).abs().max() > 0.05
+    torch.testing.assert_close(ppo._ratios(batch, 3), expected, rtol=1e-4, atol=1e-5)
+    advantages, _ = ppo._advantages(batch, torch.full_like(batch.logprobs, 1e-6))
+    plain, _ = ppo._advantages(batch, torch.ones_like(batch.logprobs))
+    assert not torch.allclose(advantages, plain)

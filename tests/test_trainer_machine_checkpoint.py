@@ -1,0 +1,170 @@
+import dataclasses
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from protein import envs_c
+from protein.trainer.config import PolicyConfig, RunConfig
+from protein.trainer.errors import CheckpointError, DiskError
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.machine.checkpoint import Checkpoint
+from protein.trainer.model.policy import Policy
+
+PONG = envs_c.spec("pong")
+
+
+def make_policy(hidden_size: int = 8, seed: int = 0) -> Policy:
+    generator = torch.Generator().manual_seed(seed)
+    return Policy(PONG, PolicyConfig(hidden_size=hidden_size), vf_clip_coef=0.0, generator=generator)
+
+
+def make_checkpoint(policy: Policy) -> Checkpoint:
+    return Checkpoint(
+        config=RunConfig.from_dict({"policy": {"hidden_size": 8}, "train": {"learning_rate": 0.1 + 0.2}}),
+        observation_shape=(8,),
+        action_sizes=(3,),
+        continuous_actions=0,
+        steps=12345,
+        elapsed_seconds=1.25,
+        score=-3.5,
+        tensors={f"policy/{name}": tensor for name, tensor in policy.state_dict().items()}
+        | {"run/episodes": torch.tensor(7)},
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "deep" / "checkpoint.safetensors"
+    checkpoints.write(path, make_checkpoint(make_policy()))
+    return path
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    written, read = make_checkpoint(make_policy()), checkpoints.read(path)
+    assert dataclasses.replace(read, tensors={}) == dataclasses.replace(written, tensors={})
+    assert read.tensors.keys() == written.tensors.keys()
+    other = make_policy(seed=1)
+    checkpoints.load_weights_(other, read.group("policy"), path)
+    for ours, theirs in zip(other.parameters(), make_policy().parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert checkpoints.read(path, prefix="run/").tensors == {"run/episodes": torch.tensor(7)}
+
+
+def test_the_file_is_safetensors_with_metadata_that_anyone_can_read(path: Path) -> None:
+    """The format's own layout: eight bytes of length, a JSON header, raw numbers. Nothing in it is ever executed."""
+    content = path.read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert header["__metadata__"]["env"] == "pong"
+    assert json.loads(header["__metadata__"]["run"])["steps"] == 12345
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path: Path) -> None:
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))  # as a full disk does, it cuts the write short
+    try:
+        with pytest.raises(DiskError, match=r"cannot write .*: free some space") as caught:
+            checkpoints.write(path, make_checkpoint(make_policy(hidden_size=64)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_crash_before_the_rename_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.write(path, make_checkpoint(make_policy(seed=1)))
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_to_is_noticed_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DiskError, match=r"cannot write .*: Not a directory"):
+        checkpoints.require_writable(tmp_path / "file" / "run")
+    checkpoints.require_writable(tmp_path / "new" / "run")
+    assert list((tmp_path / "new" / "run").iterdir()) == []
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        checkpoints.read(tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_a_damaged_file_is_refused(path: Path, keep: int) -> None:
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match="damaged or no checkpoint") as caught:
+        checkpoints.read(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.safetensors"
+    torch.save({"a": 1}, path)
+    with pytest.raises(CheckpointError, match="damaged or no checkpoint"):
+        checkpoints.read(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({}, "its format is 'none'"),
+        ({"format": "protein-checkpoint-9"}, "its format is 'protein-checkpoint-9', this version reads"),
+        ({"format": checkpoints.FORMAT}, "metadata are damaged"),
+        ({"format": checkpoints.FORMAT, "run": "{"}, "metadata are damaged"),
+        ({"format": checkpoints.FORMAT, "run": "{}"}, "metadata are damaged"),
+        ({"format": checkpoints.FORMAT, "run": '{"config": {"train": {"new_key": 1}}}'}, "another version"),
+    ],
+)
+def test_other_safetensors_files_are_refused(tmp_path: Path, metadata: dict[str, str], message: str) -> None:
+    path = tmp_path / "other.safetensors"
+    save_file({"a": torch.zeros(1)}, str(path), metadata)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoints.read(path)
+
+
+def test_another_environment_is_refused(path: Path) -> None:
+    read = checkpoints.read(path)
+    checkpoints.require_env(read, path, PONG)
+    with pytest.raises(CheckpointError, match="it was trained on 'pong', not on 'breakout': give --env pong"):
+        checkpoints.require_env(read, path, envs_c.spec("breakout"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "now"),
+    [
+        ({"observation_shape": (2, 2, 2)}, r"\(\(2, 2, 2\), \(3,\), 0\)"),
+        ({"action_sizes": (3, 2)}, r"\(\(8,\), \(3, 2\), 0\)"),
+        ({"action_sizes": (), "continuous_actions": 1}, r"\(\(8,\), \(\), 1\)"),
+    ],
+)
+def test_an_environment_that_has_changed_is_refused(path: Path, changed: dict[str, Any], now: str) -> None:
+    spec = dataclasses.replace(PONG, **changed)
+    with pytest.raises(
+        CheckpointError, match=rf"expects .* \(\(8,\), \(3,\), 0\), 'pong' now has {now}: train it again"
+    ):
+        checkpoints.require_env(checkpoints.read(path), path, spec)
+
+
+def test_another_network_shape_is_refused_and_the_network_left_alone(path: Path) -> None:
+    tensors = checkpoints.read(path).group("policy")
+    wide = make_policy(hidden_size=16)
+    before = [p.detach().clone() for p in wide.parameters()]
+    with pytest.raises(CheckpointError, match=r"'encoder.layers.0.bias' has shape \(8,\) there and \(16,\) here"):
+        checkpoints.load_weights_(wide, tensors, path)
+    assert all(torch.equal(a, b) for a, b in zip(wide.parameters(), before, strict=True))
+    del tensors["head.bias"]
+    with pytest.raises(CheckpointError, match=r"'head.bias' has shape none there"):
+        checkpoints.load_weights_(make_policy(), tensors, path)

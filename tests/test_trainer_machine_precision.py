@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from protein.trainer.errors import ConfigError
+from protein.trainer.machine import precision
+from protein.trainer.machine.precision import Arithmetic
+
+CPU = torch.device("cpu")
+
+
+def test_threads_and_kernels_follow_from_the_size_of_the_work_and_are_restored() -> None:
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    with Arithmetic(CPU, threads=2) as arithmetic:
+        arithmetic.prepare(samples=64, weights=64 * 64)
+        assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (1, "highest")
+        arithmetic.prepare(samples=8192, weights=256 * 256)
+        assert torch.get_num_threads() == 2
+        assert torch.get_float32_matmul_precision() == ("medium" if arithmetic.allowed else "highest")
+        arithmetic.prepare(samples=64, weights=64 * 64)
+        assert torch.get_num_threads() == 1
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
+
+
+def test_large_products_keep_the_precision_of_float32() -> None:
+    """Whatever this machine's kernels do: float32 rounds to 1e-7, bfloat16 would to 1e-2."""
+    x, w = torch.rand(8192, 64), torch.rand(64, 64)
+    with Arithmetic(CPU, threads=1) as arithmetic:
+        arithmetic.prepare(samples=8192, weights=64 * 64)
+        for product, exact in ((x @ w, x.double() @ w.double()), (x.t() @ x, x.t().double() @ x.double())):
+            assert ((product - exact).abs().max() / exact.abs().max()).item() < 1e-5
+
+
+def test_kernels_that_lose_precision_are_not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_probe_error", lambda: 1e-3)
+    with Arithmetic(CPU, threads=1) as arithmetic:
+        arithmetic.prepare(samples=8192, weights=256 * 256)
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_devices() -> None:
+    assert precision.resolve_device("cpu") == CPU
+    assert precision.resolve_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(ConfigError, match="'cuda:99' is not available on this machine: use 'auto' or 'cpu'"):
+        precision.resolve_device("cuda:99")
+    assert precision.resolve_threads(3) == 3
+    assert precision.resolve_threads(0) >= 1

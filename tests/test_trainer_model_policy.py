@@ -1,0 +1,149 @@
+"""Networks: layouts, initial values, and gradients by the fused kernel against automatic differentiation."""
+
+import contextlib
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from training import CPU, GRID, POLICIES, make_policy, make_spec
+
+from protein.trainer.algorithm.gradients import FlatGradients
+from protein.trainer.config import PolicyConfig
+from protein.trainer.errors import ConfigError
+from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.model.policy import Policy, fused
+
+FEATURES = math.prod(GRID)
+ACTIONS = {
+    "one": {"action_sizes": (4,)},
+    "several": {"action_sizes": (3, 2)},
+    "continuous": {"continuous_actions": 2},
+}
+
+
+def perturbed(policy: Policy) -> Policy:
+    """Biases that are not 0, so that an error in them shows."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return policy
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("value_bins", [0, 5])
+def test_the_gradients_of_the_kernel_and_of_autograd_are_those_in_float64(num_layers: int, value_bins: int) -> None:
+    policy = perturbed(make_policy(make_spec(), num_layers=num_layers, value_bins=value_bins))
+    reference = copy.deepcopy(policy).double()
+    observations = torch.randn(4, 10, FEATURES)
+    weight = torch.randn(policy.rows, 40)
+    (reference(observations.double())[0].pow(3) * weight.double()).sum().backward()
+    expected = torch.cat([p.grad.flatten() for p in reference.parameters() if p.grad is not None]).float()
+    flat = FlatGradients(policy, Stopwatch(CPU))
+    assert flat.has_kernel
+
+    def gradient_of(output: torch.Tensor) -> torch.Tensor:
+        return 3 * output.square() * weight
+
+    for _ in range(2):  # the second time over what the first has left
+        flat.by_kernel(observations.flatten(0, 1), gradient_of)
+    torch.testing.assert_close(flat.gradients, expected, rtol=1e-4, atol=1e-4)
+    flat.gradients.fill_(math.nan)
+    for _ in range(2):
+        flat.by_autograd(observations, None, None, gradient_of, contextlib.nullcontext())
+    torch.testing.assert_close(flat.gradients, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", POLICIES)
+def test_flat_vectors_are_the_policys_own_memory(kind: str, actions: str) -> None:
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
+    expected = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    flat = FlatGradients(policy, Stopwatch(CPU))
+    assert torch.equal(flat.weights.detach(), expected)
+    with torch.no_grad():
+        flat.weights.add_(1)
+    assert torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters()]), expected + 1)
+    flat.by_autograd(torch.randn(3, 5, FEATURES), None, None, torch.ones_like, contextlib.nullcontext())
+    own = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+    assert torch.equal(own, flat.gradients)
+    assert flat.weights.grad is flat.gradients
+
+
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", POLICIES)
+def test_outputs_are_feature_major_and_time_major(kind: str, actions: str) -> None:
+    """A sample's column does not depend on the other agents, and its place is t * M + m."""
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
+    observations = torch.randn(3, 5, FEATURES)
+    with torch.no_grad():
+        output, state = policy(observations)
+        assert output.shape == (policy.rows, 15)
+        assert policy.values(output).shape == (15,)
+        for agent in range(5):
+            own, own_state = policy(observations[:, agent : agent + 1].contiguous())
+            torch.testing.assert_close(own, output[:, agent::5])
+            if state is not None:
+                torch.testing.assert_close(own_state, state[agent : agent + 1])
+    assert (state is None) == (policy.state_size == 0)
+
+
+def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> None:
+    spec = make_spec((8,), (6,))
+    policy = Policy(spec, PolicyConfig(hidden_size=32), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(0))
+    output, _ = policy(torch.randn(1, 100, 8))
+    assert output.shape == (7, 100)
+    p = torch.softmax(output[:6], 0)
+    assert (p - 1 / 6).abs().max() < 0.02
+    square = policy.encoder.layers[1].weight.detach()
+    torch.testing.assert_close(square @ square.t(), 2 * torch.eye(32), rtol=1e-4, atol=1e-4)
+    assert policy.head.weight[6].norm().item() == pytest.approx(1.0, rel=1e-4)
+    assert math.isclose(sum(p.detach().abs().sum().item() for n, p in policy.named_parameters() if "bias" in n), 0.0)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "bins"])
+def test_the_fused_network_computes_what_the_network_does_and_sees_its_updates(kind: str) -> None:
+    policy = make_policy(make_spec(action_sizes=(3, 2)), **POLICIES[kind])
+    flat = FlatGradients(policy, Stopwatch(CPU))
+    mlp = fused(policy)
+    assert mlp is not None
+    observations, out = torch.randn(6, FEATURES), torch.empty(policy.rows, 6)
+    for _ in range(2):
+        with torch.inference_mode():
+            mlp.forward(observations, out)
+            torch.testing.assert_close(out, policy(observations.unsqueeze(0))[0])
+        with torch.no_grad():
+            flat.weights.mul_(1.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "actions", "plain", "simple"),
+    [
+        ({}, {}, True, True),
+        ({"value_bins": 5}, {}, True, False),
+        ({}, {"action_sizes": (3, 2)}, True, False),
+        ({}, {"continuous_actions": 1}, False, False),
+        ({"recurrence": "lstm"}, {}, False, True),
+        ({"encoder": "cnn"}, {}, False, True),
+    ],
+)
+def test_which_policies_take_the_short_ways(
+    config: dict[str, Any], actions: dict[str, Any], plain: bool, simple: bool
+) -> None:
+    policy = make_policy(make_spec(**actions), **config)
+    assert (policy.is_plain, policy.is_simple) == (plain, simple)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 1, 1), (3, 36, 40), (4, 84, 84)])
+def test_convolutions_take_grids_of_any_size(shape: tuple[int, int, int]) -> None:
+    policy = make_policy(make_spec(shape), encoder="cnn")
+    assert policy(torch.randn(1, 2, math.prod(shape)))[0].shape == (5, 2)
+
+
+def test_convolutions_do_not_read_a_vector() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'cnn' needs observations that are grids .* have the shape \(8,\): use 'mlp'"
+    ):
+        make_policy(make_spec((8,)), encoder="cnn")

@@ -1,0 +1,409 @@
+"""Proximal policy optimisation: the clipped loss, its gradient in closed form, and the update.
+
+Notation, for a minibatch of `M` segments of `T` steps, `B = T * M` samples, everything feature-major (`rows x B`):
+    pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
+    g           advantage (normalised)                               H   entropy of the policy
+    V           the value head's loss (`protein.trainer.model.value`)              w   weight of the sample's
+    segment, else 1
+The loss, averaged over the minibatch, is
+    w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
+whose derivatives are short:
+    by log pi:  -w r g where the clip does not cut, else 0           by H:  -w c_H
+and the distribution and the value head turn them into derivatives by the network's output. Handing these to the
+network's backward pass takes half the kernels that differentiating the loss would, and on small networks kernels are
+what an update costs. `tests/test_trainer_ppo.py` holds them to automatic differentiation.
+
+Of several processes each takes its share of every minibatch: of its own segments, drawn as all others draw theirs. Sums
+over processes make the gradient, the advantages' scale and the figures those of the whole.
+
+With V-trace, advantages are computed anew before each epoch with the ratios r that the last one has left, so that they
+are those of the policy as it is now. Of a batch that was collected during the last update (`train.overlap`) the first
+epoch's ratios are computed beforehand, by one more forward pass, and its advantages are V-trace's whatever
+`train.advantage` says; `gae` then only means that later epochs keep them.
+
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; Espeholt et al. 2018, "IMPALA",
+section 4.1, for V-trace; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
+"""
+
+import dataclasses
+import logging
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+
+from protein.trainer.algorithm.gradients import FlatGradients
+from protein.trainer.algorithm.optimizer import Optimizer
+from protein.trainer.algorithm.rollout import Batch
+from protein.trainer.algorithm.scaler import Scaler
+from protein.trainer.algorithm.segments import prioritized, shuffled
+from protein.trainer.config import TrainConfig
+from protein.trainer.errors import DivergedError
+from protein.trainer.kernels import advantages as compute_advantages
+from protein.trainer.kernels import ppo_gradient
+from protein.trainer.machine.distributed import ALONE, World
+from protein.trainer.machine.precision import FULL, autocast, update_precision
+from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.model.policy import Policy
+from protein.trainer.model.value import ScalarValue
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """The loss's weights and the range of the probability ratio."""
+
+    clip: float
+    value: float
+    entropy: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """`B` samples. The loss is their mean, or their sum over `size` where they are a part of a larger minibatch: one of
+    several that are accumulated, or one process's.
+    """
+
+    actions: torch.Tensor  # `K x B`
+    logprobs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    weights: torch.Tensor | None
+    size: int
+
+
+def loss_gradient(
+    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
+    if policy.is_simple:
+        assert isinstance(policy.value_head, ScalarValue)
+        return ppo_gradient(
+            output,
+            batch.actions[0],
+            batch.logprobs,
+            batch.values,
+            batch.advantages,
+            batch.returns,
+            clip=c.clip,
+            clip_value=policy.value_head.clip,
+            value_coef=c.value,
+            entropy_coef=c.entropy,
+            weights=batch.weights,
+            count=batch.size,
+        )
+    rows, share = policy.action_rows, 1 / batch.size
+    terms = policy.distribution.terms(output[:rows], batch.actions)
+    ratio = (terms.logp - batch.logprobs).exp_()
+    by_logp = torch.mul(ratio, batch.advantages)
+    # Where the clipped surrogate is the smaller one it is a constant. At equality nothing is cut: r is in range.
+    uncut = by_logp <= ratio.clamp(1 - c.clip, 1 + c.clip).mul_(batch.advantages)
+    by_logp = torch.where(uncut, by_logp, 0.0).mul_(-share)  # not a product: where a ratio overflows, 0 * inf
+    by_entropy: torch.Tensor | float = -c.entropy * share
+    by_value: torch.Tensor | float = c.value * share
+    if batch.weights is not None:
+        by_logp.mul_(batch.weights)
+        by_entropy, by_value = by_entropy * batch.weights, by_value * batch.weights
+    gradient = torch.empty_like(output)
+    policy.distribution.gradient_(terms, by_logp, by_entropy, gradient[:rows])
+    policy.value_head.gradient_(output[rows:], batch.values, batch.returns, by_value, gradient[rows:])
+    return gradient, ratio
+
+
+def loss_terms(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
+    """Returns the loss and what is worth watching in it, as scalars on the device (differentiable, for the tests).
+
+    `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate) and `clip_fraction`.
+    All are sums over samples divided by the minibatch's `size`, so those of its parts add up to those of the whole.
+    """
+    rows = policy.action_rows
+    terms = policy.distribution.terms(output[:rows], batch.actions)
+    weights = torch.ones_like(batch.logprobs) if batch.weights is None else batch.weights
+
+    def mean(each: torch.Tensor) -> torch.Tensor:
+        return (weights * each).sum() / batch.size
+
+    log_ratio = terms.logp - batch.logprobs
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
+    policy_loss = mean(torch.max(-ratio * batch.advantages, -clipped * batch.advantages))
+    value_loss = mean(policy.value_head.loss(output[rows:], batch.values, batch.returns))
+    entropy = mean(terms.entropy)
+    return {
+        "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approx_kl": ((ratio - 1) - log_ratio).sum() / batch.size,
+        "clip_fraction": ((ratio - 1).abs() > c.clip).sum() / batch.size,
+    }
+
+
+class PPO:
+    """Carries out updates: owns the gradients, the optimiser and the shuffling."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: TrainConfig,
+        *,
+        device: torch.device,
+        generator: torch.Generator,
+        stopwatch: Stopwatch,
+        world: World = ALONE,
+    ) -> None:
+        """`generator` (on the CPU) shuffles; all processes have the same. The policy's parameters move into one vector.
+
+        `FlatGradients` says how.
+        """
+        self._policy = policy
+        self._config = config
+        self._device = device
+        self._generator = generator
+        self._stopwatch = stopwatch
+        self._world = world
+        self._gradients = FlatGradients(policy, stopwatch)
+        self._optimizer = Optimizer(policy, self._gradients, config, device)
+        self._precision = update_precision(config)
+        self._scaler = Scaler(device, self._precision)
+        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
+        self.compiled = False
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns all that the next `update` depends on, apart from the weights."""
+        optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
+        scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
+        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler}
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Goes on where `state` was taken. Raises KeyError where something is missing."""
+
+        def group(prefix: str) -> dict[str, torch.Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        self._generator.set_state(state["shuffle_generator"])
+        self._optimizer.set_state(group("optimizer."))
+        self._scaler.set_state(group("scaler."))
+
+    def compile(self, features: int, segments: int, horizons: Iterable[int]) -> float:
+        """Compiles the network's forward and backward pass; returns the seconds that it took.
+
+        Every shape that the run will need is tried here: a new one would compile again, on the run's clock. Where it
+        fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
+
+        Args:
+            features: of an observation.
+            segments: of this process's batches.
+            horizons: the steps of each iteration that is to come.
+        """
+        began = time.perf_counter()
+        eager = self._gradients.forward
+        context = autocast(self._device, self._precision)
+        try:
+            self._gradients.forward = torch.compile(eager, dynamic=True)
+            for steps, count in sorted(self._shapes(segments, horizons)):
+                example = torch.zeros(steps, count, features, device=self._device)
+                state = torch.zeros(count, self._policy.state_size, device=self._device)
+                resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
+                self._gradients.by_autograd(
+                    example, state if self._policy.state_size else None, resets, torch.zeros_like, context
+                )
+            self.compiled = True
+        except Exception as error:  # torch.compile raises whatever its many parts do
+            logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
+            self._gradients.forward = eager
+        self._stopwatch.reset()
+        return time.perf_counter() - began
+
+    def _shapes(self, segments: int, horizons: Iterable[int]) -> set[tuple[int, int]]:
+        """Returns steps and segments of everything that a forward pass of an update will be given."""
+        shapes = set()
+        for steps in horizons:
+            size = self._minibatch_segments(segments, steps)
+            for whole in {size, segments % size} - {0}:
+                parts = torch.empty(whole).tensor_split(self._config.accumulation_steps)
+                shapes |= {(steps, len(part)) for part in parts if len(part)}
+        return shapes
+
+    def _minibatch_segments(self, segments: int, steps: int) -> int:
+        """Returns how many of this process's segments make a minibatch."""
+        return min(segments, max(1, self._config.minibatch_size // steps // self._world.size))
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """The vector of all the policy's parameters, as it changes."""
+        return self._gradients.weights.detach()
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size of the last update."""
+        return self._optimizer.learning_rate
+
+    def update(self, batch: Batch, progress: float) -> dict[str, float]:
+        """Goes over the batch `update_epochs` times in minibatches of segments; returns the figures of the last one.
+
+        Leaves the stopwatch in `other`.
+
+        Raises:
+            DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
+        """
+        config, switch = self._config, self._stopwatch.switch
+        self._optimizer.set_progress(progress)
+        size = self._minibatch_segments(batch.segments, batch.steps)
+        norms = torch.zeros((), device=self._device)
+        terms: dict[str, torch.Tensor] = {}
+        ratios = self._ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
+        for epoch in range(config.update_epochs):
+            if epoch == 0 or config.advantage == "vtrace":
+                switch("advantage")
+                advantages, returns = self._advantages(batch, ratios)
+            last_epoch = epoch == config.update_epochs - 1
+            minibatches = list(self._minibatches(advantages, size, progress))
+            for index, (chosen, weights) in enumerate(minibatches):
+                wanted = terms if last_epoch and index == len(minibatches) - 1 else None
+                norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+        switch("other")
+        summed = self._world.sum_(torch.stack(list(terms.values())))
+        # How much of the returns' variance the old values explain, over the whole batch.
+        spread, _ = self._world.std_mean(returns)
+        missed, _ = self._world.std_mean(returns - batch.values[:-1])
+        terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
+        others = torch.stack([terms["explained_variance"], norms, self._gradients.weights.detach().sum()])
+        figures = torch.cat([summed, others]).tolist()
+        if self._scaler.exhausted or not all(map(math.isfinite, figures)):
+            raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
+        return dict(zip(terms, figures, strict=False))
+
+    @property
+    def _by_kernel(self) -> bool:
+        return self._gradients.has_kernel and self._precision in FULL and not self.compiled
+
+    @torch.no_grad()
+    def _ratios(self, batch: Batch, size: int) -> torch.Tensor:
+        """Returns each action's probability under the policy now by that under the one that took it, `T x N`."""
+        self._stopwatch.switch("update_forward")
+        ratios = torch.empty_like(batch.logprobs)
+        policy, context = self._policy, None if self._by_kernel else autocast(self._device, self._precision)
+        for first in range(0, batch.segments, size):  # no more at a time than an update holds
+            columns = slice(first, first + size)
+            state = None if batch.state is None else batch.state[columns]
+            observations, resets = (rows[:, columns].contiguous() for rows in (batch.observations, batch.resets))
+            output = self._gradients.output(observations, state, resets, context)
+            actions = batch.actions[:, :, columns].flatten(1)
+            logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
+            ratios[:, columns] = logp.view(batch.steps, -1)
+        return ratios.sub_(batch.logprobs).exp_()
+
+    def _advantages(self, batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`."""
+        config = self._config
+        corrected = config.advantage == "vtrace" or config.overlap
+        advantages = compute_advantages(
+            batch.rewards,
+            batch.values,
+            batch.ends,
+            ratios if corrected else None,
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            rho_clip=config.rho_clip,
+            c_clip=config.c_clip,
+        )
+        returns = advantages + batch.values[:-1]
+        if config.normalize_advantages and len(batch) * self._world.size > 1:
+            deviation, mean = self._world.std_mean(advantages)
+            advantages = advantages.sub_(mean).div_(deviation + 1e-8)
+        return advantages, returns
+
+    def _minibatches(
+        self, advantages: torch.Tensor, size: int, progress: float
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Yields each minibatch of an epoch: the indices of its segments and their weights."""
+        config = self._config
+        if config.prio_alpha:
+            beta = config.prio_beta + (1 - config.prio_beta) * progress
+            for chosen, weights in prioritized(
+                advantages, size, alpha=config.prio_alpha, beta=beta, generator=self._generator
+            ):
+                yield chosen.to(self._device), weights.to(self._device)
+        else:
+            for chosen in shuffled(advantages.shape[1], size, self._generator):
+                yield chosen.to(self._device), None
+
+    def _step(
+        self,
+        batch: Batch,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+        ratios: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor | None,
+        terms: dict[str, torch.Tensor] | None,
+    ) -> torch.Tensor:
+        """Takes one step of the optimiser; returns the gradient's norm, keeps the ratios and fills `terms` if given."""
+        config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
+        parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
+        of_parts = weights.tensor_split(len(parts)) if weights is not None else [None] * len(parts)
+        size = len(chosen) * batch.steps * self._world.size
+        total: torch.Tensor | None = None
+        for part, of_part in zip(parts, of_parts, strict=True):
+            if not len(part):
+                continue
+            self._accumulate(batch, advantages, returns, ratios, part, of_part, size, terms)
+            if len(parts) > 1:
+                total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
+        if total is not None:
+            gradients.gradients.copy_(total)
+        switch("copy")
+        self._world.sum_(gradients.gradients)
+        switch("optimizer")
+        return self._scaler.step(self._optimizer, gradients.weights, config.max_grad_norm)
+
+    def _accumulate(
+        self,
+        batch: Batch,
+        advantages: torch.Tensor,
+        returns: torch.Tensor,
+        ratios: torch.Tensor,
+        chosen: torch.Tensor,
+        weights: torch.Tensor | None,
+        size: int,
+        terms: dict[str, torch.Tensor] | None,
+    ) -> None:
+        """Fills the gradient vector from some segments of a minibatch of `size` samples."""
+        self._stopwatch.switch("copy")
+        # The whole batch in one: its order means nothing, so nothing is copied.
+        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1 and weights is None
+
+        def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
+            return rows if whole else rows.index_select(dim, chosen)
+
+        observations = of(batch.observations)
+        minibatch = Minibatch(
+            actions=of(batch.actions, 2).flatten(1),
+            logprobs=of(batch.logprobs).flatten(),
+            values=of(batch.values[:-1]).flatten(),
+            advantages=of(advantages).flatten(),
+            returns=of(returns).flatten(),
+            weights=None if weights is None else weights.repeat(batch.steps),
+            size=size,
+        )
+
+        def gradient_of(output: torch.Tensor) -> torch.Tensor:
+            if terms is not None:
+                for name, term in loss_terms(self._policy, output, minibatch, self._coefficients).items():
+                    terms[name] = terms[name] + term if name in terms else term
+            gradient, ratio = loss_gradient(self._policy, output, minibatch, self._coefficients)
+            if self._config.advantage == "vtrace":
+                if whole:
+                    ratios.copy_(ratio.view_as(ratios))
+                else:
+                    ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
+            return self._scaler.scale(gradient)
+
+        if self._by_kernel:
+            self._gradients.by_kernel(observations.flatten(0, 1), gradient_of)
+            return
+        state = None if batch.state is None else of(batch.state, 0)
+        context = autocast(self._device, self._precision)
+        self._gradients.by_autograd(observations, state, of(batch.resets), gradient_of, context)

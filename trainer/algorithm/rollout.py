@@ -1,0 +1,376 @@
+"""Experience, written once: the environment and the network fill the very buffers that the update reads.
+
+Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N` agents (`num_envs * agents_per_env`),
+`D` features, `K` components of an action, `S` floats of recurrent state, `rows` of the network's output. Everything is
+`T x N` with a step's row contiguous, so one call of the environment writes observations, rewards and ends of all agents
+straight into row `t`; nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`: values of
+all steps are read from it at once.
+
+The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
+of all agents and takes its own columns, so that an agent acts as it would in one process.
+
+Where batches overlap with updates (`protein.trainer.algorithm.collector`) there are two sets of buffers, and a batch
+stays as it is until the next but one is collected.
+
+With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
+the other. Which half steps when does not change a single number: halves share neither state nor randomness. Where the
+network is one fused kernel, which computes each row alone, the numbers are also those of undivided environments; other
+networks round differently for another number of rows.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from protein.envs_c import EnvSpec, Episodes
+from protein.trainer.environments import VectorEnv, resume
+from protein.trainer.machine.distributed import ALONE, World
+from protein.trainer.machine.precision import FULL, autocast
+from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.model.policy import Policy, fused
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one update reads, on the network's device. A column is a segment: `T` steps of one agent."""
+
+    observations: torch.Tensor  # `T x N x D`
+    actions: torch.Tensor  # `K x T x N`
+    logprobs: torch.Tensor  # `T x N`, of the actions under the policy that took them
+    values: torch.Tensor  # `(T + 1) x N`: the last row is that of the observation after the last step
+    rewards: torch.Tensor  # `T x N`; where an episode was truncated, with its discounted final value
+    ends: torch.Tensor  # `T x N`, bool: the episode ended at this step
+    resets: torch.Tensor  # `T x N`, bool: the recurrent state is zeroed before this step
+    state: torch.Tensor | None  # `N x S`, before the first step
+
+    @property
+    def steps(self) -> int:
+        return self.rewards.shape[0]
+
+    @property
+    def segments(self) -> int:
+        return self.rewards.shape[1]
+
+    def __len__(self) -> int:
+        return self.rewards.numel()
+
+    def to(self, device: torch.device) -> "Batch":
+        """Returns the batch on another device; itself where it is there."""
+        if self.rewards.device == device:
+            return self
+        moved: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            tensor = getattr(self, field.name)
+            moved[field.name] = None if tensor is None else tensor.to(device)
+        return Batch(**moved)
+
+
+class _Row(NamedTuple):
+    """What one call of the environment reads and writes."""
+
+    actions: npt.NDArray[Any]
+    observations: npt.NDArray[np.float32]
+    rewards: npt.NDArray[np.float32]
+    terminals: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+
+
+class _Buffers:
+    """What one rollout writes: `horizon` steps of all agents."""
+
+    def __init__(
+        self, policy: Policy, spec: EnvSpec, horizon: int, columns: Sequence[slice], device: torch.device
+    ) -> None:
+        agents, distribution = columns[-1].stop, policy.distribution
+        on_host, pin = device.type == "cpu", device.type == "cuda"
+        # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
+        self.observations = torch.zeros(horizon + 1, agents, spec.observation_size, pin_memory=pin)
+        self.actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
+        self.rewards = torch.zeros(horizon, agents, pin_memory=pin)
+        self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
+        self.truncations = torch.zeros(horizon, agents, dtype=torch.bool)
+        # On the network's device. On a CPU the observations are the host's own buffer.
+        self.device_observations = self.observations if on_host else self.observations.to(device)
+        self.outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device)
+        self.logprobs = torch.zeros(horizon, agents, device=device)
+        # Actions as the network writes them; on a CPU, in the environment's own buffer.
+        self.device_actions = self.actions if on_host else self.actions.to(device)
+        # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
+        self.resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
+        # Views of each group's columns, made once: slicing in the loop would cost as much as the small kernels do.
+        self.rows = [
+            [
+                _Row(
+                    self.actions[t, of_group].numpy(),
+                    self.observations[t + 1, of_group].numpy(),
+                    self.rewards[t, of_group].numpy(),
+                    self.terminals[t, of_group].numpy(),
+                    self.truncations[t, of_group].numpy(),
+                )
+                for t in range(horizon)
+            ]
+            for of_group in columns
+        ]
+
+
+class _Group:
+    """The environments that step together, all or one half: columns `first` to `last` of the buffers."""
+
+    def __init__(self, envs: VectorEnv, columns: slice, threaded: bool) -> None:
+        self.envs = envs
+        self.columns = columns
+        self.rows: list[_Row] = []  # of the buffers that are being filled
+        self.final_observations = np.zeros((envs.num_agents, envs.spec.observation_size), np.float32)
+        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []  # step, agents, rows
+        self._pool = ThreadPoolExecutor(1) if threaded else None
+        self._pending: Future[None] | None = None
+
+    def step(self, t: int) -> None:
+        """Steps the environments, or begins to."""
+        if self._pool is None:
+            self._step(t)
+        else:
+            self._pending = self._pool.submit(self._step, t)
+
+    def close(self) -> None:
+        """Waits for the step that was begun, whatever comes of it."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    def wait(self) -> None:
+        """Returns when the step that was begun is done; raises what it raised."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def _step(self, t: int) -> None:
+        row = self.rows[t]
+        self.envs.step(*row, self.final_observations)
+        if row.truncations.any():
+            cut = np.flatnonzero(row.truncations & ~row.terminals)
+            if len(cut):
+                self.finals.append((t, cut, self.final_observations[cut]))
+
+
+class Rollout:
+    """Steps the environments with the policy and turns what happened into a `Batch`."""
+
+    def __init__(
+        self,
+        envs: Sequence[VectorEnv],
+        policy: Policy,
+        *,
+        horizon: int,
+        gamma: float,
+        device: torch.device,
+        generator: torch.Generator,
+        stopwatch: Stopwatch,
+        precision: str = "fp32",
+        world: World = ALONE,
+        keep: int = 1,
+    ) -> None:
+        """`envs` is one vectorised environment, or its two halves for double buffering: this process's share.
+
+        `keep`: how many batches stay as they are; `collect` overwrites the oldest.
+        """
+        self._policy = policy
+        self._gamma = gamma
+        self.device = device
+        self._generator = generator
+        self._stopwatch = stopwatch
+        self._precision = precision
+        ends = list(itertools.accumulate(env.num_agents for env in envs))
+        columns = [slice(end - env.num_agents, end) for env, end in zip(envs, ends, strict=True)]
+        agents, spec = ends[-1], envs[0].spec
+        self._buffers = [_Buffers(policy, spec, horizon, columns, device) for _ in range(keep)]
+        self._now = self._buffers[-1]  # those of the last rollout
+        noise_rows = policy.distribution.noise_rows
+        self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
+        self._noise = self._all_noise[..., agents * world.rank : agents * (world.rank + 1)]
+        self._state = torch.zeros(agents, policy.state_size, device=device) if policy.state_size else None
+        self._groups = [
+            _Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
+        ]
+        self._mlp = fused(policy) if precision in FULL else None
+        self._horizon = self._start = horizon
+
+    def close(self) -> None:
+        """Waits until no environment is stepping; nothing can be collected afterwards."""
+        for group in self._groups:
+            group.close()
+
+    def reset(self, seed: int) -> None:
+        """Starts every environment anew; the next `collect` goes on from there."""
+        self._start = self._horizon
+        for group in self._groups:
+            group.envs.reset(seed, self._now.observations[self._start, group.columns].numpy())
+        self._now.resets[self._start] = True
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns all that the next `collect` depends on, apart from the policy."""
+        state = {
+            f"environments.{index}": torch.from_numpy(np.frombuffer(group.envs.get_state(), np.uint8).copy())
+            for index, group in enumerate(self._groups)
+        }
+        state["observations"] = self._now.observations[self._start].clone()
+        state["resets"] = self._now.resets[self._start].clone()
+        state["actions_generator"] = self._generator.get_state()
+        if self._state is not None:
+            state["recurrent"] = self._state.clone()
+        return state
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Goes on where `state` was taken, or with new episodes where the environments cannot be saved.
+
+        Raises:
+            KeyError, ValueError: it comes from other environments.
+        """
+        self._start = self._horizon
+        self._now.observations[self._start].copy_(state["observations"])
+        self._now.resets[self._start].copy_(state["resets"])
+        for index, group in enumerate(self._groups):
+            saved = state[f"environments.{index}"].numpy().tobytes()
+            if not resume(group.envs, saved, self._now.observations[self._start, group.columns].numpy()):
+                self._now.resets[self._start, group.columns] = True
+        self._generator.set_state(state["actions_generator"])
+        if self._state is not None:
+            self._state.copy_(state["recurrent"])
+
+    def collect(self, steps: int) -> Batch:
+        """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`."""
+        # Not in inference mode: the update differentiates through what reads these tensors.
+        with torch.no_grad(), autocast(self.device, self._precision):
+            return self._collect(steps)
+
+    def _collect(self, steps: int) -> Batch:
+        switch, groups = self._stopwatch.switch, self._groups
+        switch("copy")
+        before = self._now
+        self._buffers.append(self._buffers.pop(0))
+        self._now = now = self._buffers[-1]
+        now.observations[0].copy_(before.observations[self._start])
+        now.resets[0].copy_(before.resets[self._start])
+        for group, rows in zip(groups, now.rows, strict=True):
+            group.rows = rows
+        initial = None if self._state is None else self._state.clone()
+        switch("rollout_forward")
+        self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
+        finals: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, outputs
+        for t in range(steps):
+            for group in groups:
+                switch("environment")
+                group.wait()
+                switch("rollout_forward")
+                self._look_ahead(group, finals)
+                self._act(group, t)
+                switch("environment")
+                group.step(t)
+        for group in groups:
+            group.wait()
+        self._start = steps
+        switch("rollout_forward")
+        for group in groups:
+            self._look_ahead(group, finals)
+            self._forward(group, steps, advance=False)
+        batch = self._batch(steps, initial, finals)
+        switch("other")
+        return batch
+
+    def _act(self, group: _Group, t: int) -> None:
+        """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
+        distribution, columns = self._policy.distribution, group.columns
+        self._forward(group, t, advance=True)
+        actions = self._now.device_actions[t, columns]
+        distribution.sample(
+            self._now.outputs[: distribution.rows, t, columns],
+            self._noise[t, :, columns],
+            actions,
+            self._now.logprobs[t, columns],
+        )
+        if actions.dtype.is_floating_point:
+            actions.nan_to_num_()  # an environment would refuse it; the update finds it too, and says why
+        if self._now.device_actions is not self._now.actions:
+            self._now.actions[t, columns].copy_(actions)
+
+    def _forward(self, group: _Group, t: int, *, advance: bool) -> None:
+        """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
+        columns = group.columns
+        observations = self._now.device_observations[t, columns]
+        if self._now.device_observations is not self._now.observations:
+            observations.copy_(self._now.observations[t, columns], non_blocking=True)
+        output = self._now.outputs[:, t, columns]
+        if t:
+            ended = self._now.terminals[t - 1, columns] | self._now.truncations[t - 1, columns]
+            self._now.resets[t, columns].copy_(ended)
+        if self._mlp is not None:
+            self._mlp.forward(observations, output)
+            return
+        before = None if self._state is None else self._state[columns]
+        resets = self._now.resets[t : t + 1, columns]
+        result, after = self._policy(observations.unsqueeze(0), before, resets)
+        output.copy_(result)
+        if advance and self._state is not None:
+            self._state[columns].copy_(after)
+
+    def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+        """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
+        for t, cut, rows in group.finals:
+            agents = torch.from_numpy(cut).to(self.device) + group.columns.start
+            observations = torch.from_numpy(rows).to(self.device)
+            if self._mlp is not None:
+                output = observations.new_empty(self._policy.rows, len(rows))
+                self._mlp.forward(observations, output)
+            else:
+                state = None if self._state is None else self._state[agents]
+                output, _ = self._policy(observations.unsqueeze(0), state)
+            finals.append((t, agents, output))
+        group.finals.clear()
+
+    def _batch(
+        self, steps: int, initial: torch.Tensor | None, finals: list[tuple[int, torch.Tensor, torch.Tensor]]
+    ) -> Batch:
+        outputs = self._now.outputs[:, : steps + 1]
+        switch = self._stopwatch.switch
+        switch("copy")
+        actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
+        rewards = self._now.rewards[:steps].to(self.device)
+        switch("rollout_forward")
+        values = self._policy.values(outputs)
+        if finals:
+            # Truncation is no end of the world: what would have followed counts, at the value of the final observation.
+            follows = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
+            for (t, agents, _), of_step in zip(
+                finals, torch.split(follows, [len(a) for _, a, _ in finals]), strict=True
+            ):
+                rewards[t].index_add_(0, agents, of_step, alpha=self._gamma)
+        return Batch(
+            observations=self._now.device_observations[:steps],
+            actions=actions,
+            logprobs=self._now.logprobs[:steps],
+            values=values,
+            rewards=rewards,
+            ends=self._now.resets[1 : steps + 1],
+            resets=self._now.resets[:steps],
+            state=initial,
+        )
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the episodes that finished since the last call: each group's in the order in which they did."""
+        drained = [group.envs.drain_episodes() for group in self._groups]
+        if len(drained) == 1:
+            return drained[0]
+        columns = {
+            field.name: np.concatenate([getattr(episodes, field.name) for episodes in drained])
+            for field in dataclasses.fields(Episodes)
+        }
+        starts = [
+            np.full(len(e), group.columns.start, np.int32) for e, group in zip(drained, self._groups, strict=True)
+        ]
+        columns["agent"] += np.concatenate(starts)
+        return Episodes(**columns)

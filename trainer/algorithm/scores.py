@@ -1,0 +1,55 @@
+"""The training score: the mean over the last finished episodes, of all processes together.
+
+Each process keeps as many scores as the window holds, with the moment of each, and they are merged only when somebody
+asks: the last ones of all are among the last ones of each. So nothing is exchanged between reports, and no process's
+episodes count for more than another's.
+
+The window holds at least one episode for each agent, and there is no score before it is full: of episodes that begin
+together the short ones end first, and in most games a short episode is a lost one or a quickly won one.
+"""
+
+import collections
+import dataclasses
+import statistics
+from collections.abc import Iterable
+
+from protein.trainer.machine.distributed import World
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The scores in the window, oldest first, how many it holds when full, and the episodes that finished in all."""
+
+    scores: list[float]
+    window: int
+    episodes: int
+
+    @property
+    def mean(self) -> float | None:
+        """None before the window is full."""
+        return statistics.fmean(self.scores) if len(self.scores) >= self.window else None
+
+
+class Scores:
+    """The last `window` scores of this process's episodes, and their number."""
+
+    def __init__(self, window: int, world: World) -> None:
+        self._window, self._world = window, world
+        self._last: collections.deque[tuple[int, float]] = collections.deque(maxlen=window)  # (moment, score)
+        self._episodes = 0
+
+    def add(self, moment: int, scores: Iterable[float], episodes: int) -> None:
+        """Counts `episodes`, of which `scores` are the last; `moment`, the steps of the run then, never decreases."""
+        self._last.extend((moment, score) for score in scores)
+        self._episodes += episodes
+
+    def standing(self) -> Standing:
+        """Returns that of all processes, all of which must ask; only the first one is told."""
+        gathered = self._world.gather((list(self._last), self._episodes))
+        # A stable sort: those of one moment stay in the order of processes.
+        scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
+        return Standing(
+            scores=[score for _, score in scores[-self._window :]],
+            window=self._window,
+            episodes=sum(count for _, count in gathered),
+        )

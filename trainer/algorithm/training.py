@@ -1,0 +1,388 @@
+"""The parts of one run and its loop: builds them, alternates rollouts and updates, reports, evaluates.
+
+The clock that a run's cost is read from covers rollouts and updates only. Start-up, compilation, checkpoints and the
+final evaluation are outside it and reported beside it.
+
+Of several processes (`protein.trainer.machine.distributed`) each does its share; counters and the clock are those of
+all together, and the first one reports, writes the checkpoint and evaluates.
+
+All randomness comes from `train.seed` through four independent streams: weights, actions, shuffling, environments; the
+evaluation has a fifth, so its episodes are new.
+"""
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from protein.trainer.algorithm.collector import Collector, Snapshot
+from protein.trainer.algorithm.ppo import PPO
+from protein.trainer.algorithm.rollout import Rollout
+from protein.trainer.algorithm.scores import Scores
+from protein.trainer.config import RunConfig, check_batch
+from protein.trainer.environments import VectorEnv, make
+from protein.trainer.errors import CheckpointError, DivergedError
+from protein.trainer.evaluate import envs_for, play
+from protein.trainer.events import Report, RunResult
+from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.machine.distributed import World
+from protein.trainer.machine.precision import Arithmetic, env_threads
+from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
+from protein.trainer.model.policy import Policy
+
+REPORT_SECONDS = 0.5  # at most two measurements a second ...
+REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
+REPORT_SECONDS_MAX = 10.0  # ... but a sign of life all the same
+
+
+class Training:
+    """The parts of one run and its counters."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        device: torch.device,
+        threads: int,
+        arithmetic: Arithmetic,
+        directory: Path | None,
+        report: Report,
+        stop: threading.Event,
+        stopwatch: Stopwatch,
+        world: World,
+    ) -> None:
+        train = config.train
+        self._world = world
+        self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
+        self._arithmetic = arithmetic
+        self._path = directory / checkpoints.FILE_NAME if directory else None
+        if directory and world.is_first:
+            checkpoints.require_writable(directory)
+        weights, actions, shuffle, envs, evaluation = (
+            int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(5, np.uint32)
+        )
+        self._evaluation_seed = evaluation
+        self._stopwatch = stopwatch
+        share = config.env.num_envs // world.size
+        halves = 2 if config.env.double_buffer else 1
+        self._envs = _make_envs(config, share, envs, threads, first_index=world.rank * share, parts=halves)
+        self._spec = self._envs[0].spec
+        check_batch(config, self._spec.agents_per_env, world.size)
+        self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
+        self._policy = Policy(
+            self._spec,
+            config.policy,
+            vf_clip_coef=train.vf_clip_coef,
+            generator=torch.Generator().manual_seed(weights),
+        ).to(device)
+        host = torch.device("cpu")
+        acting = host if train.cpu_inference else device
+        snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None
+        self._snapshot = snapshot
+        self._action_generator = torch.Generator(acting).manual_seed(actions)
+        self._shuffle_generator = torch.Generator().manual_seed(shuffle)
+        self._ppo = PPO(
+            self._policy,
+            train,
+            device=device,
+            generator=self._shuffle_generator,
+            stopwatch=self._stopwatch,
+            world=world,
+        )
+        self._rollout = Rollout(
+            self._envs,
+            self._policy if snapshot is None else snapshot.policy,
+            horizon=train.horizon,
+            gamma=train.gamma,
+            device=acting,
+            generator=self._action_generator,
+            stopwatch=Stopwatch(acting) if train.overlap else self._stopwatch,
+            precision=train.precision,
+            world=world,
+            keep=2 if train.overlap else 1,
+        )
+        own_agents, layer = self._agents // world.size, self._policy.largest_layer
+        self._collector = Collector(
+            self._rollout,
+            snapshot,
+            self._ppo.weights,
+            overlap=train.overlap,
+            device=device,
+            stopwatch=self._stopwatch,
+            prepare=lambda: arithmetic.prepare_threads(own_agents, layer),
+        )
+        self._rollout.reset(envs)
+        self._scores = Scores(max(train.score_window, self._agents), world)
+        self._figures: dict[str, float] = {}
+        self._interrupted = False
+        self._began: float | None = None  # when the iteration that is running began
+        self.steps = 0
+        self.elapsed = 0.0
+
+    def resume(self, path: Path) -> None:
+        """Goes on from a checkpoint of the same environment, network and number of environments."""
+        saved, world = checkpoints.read(path), self._world
+        checkpoints.require_env(saved, path, self._spec)
+        processes = len(_rollouts(saved))
+        if processes != world.size:
+            raise CheckpointError(
+                f"cannot resume {path} with {world.size} processes: it was written by {processes}: "
+                f"use --nproc {processes}"
+            )
+        if saved.config.env != self._config.env:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with {saved.config.env}, not with {self._config.env}: "
+                "use the same [env] settings"
+            )
+        checkpoints.load_weights_(self._policy, saved.group("policy"), path)
+        try:
+            self._ppo.set_state(saved.group("optimizer"))
+            self._rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
+            if self._snapshot is not None:
+                # The next batch is that of the weights before the last update; in turn, it takes the newest.
+                stale = saved.group("snapshot").get("weights")
+                self._snapshot.take(self._ppo.weights if stale is None else stale)
+            if world.is_first:  # it counts for all until they have finished more
+                run = saved.group("run")
+                self._scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
+        self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
+
+    def run(self, started: float) -> RunResult:
+        timings = {"startup": time.perf_counter() - started}
+        if self._config.train.compile:
+            self._prepare(self._config.train.minibatch_size // self._world.size)
+            timings["compile"] = self._ppo.compile(
+                self._spec.observation_size, self._agents // self._world.size, self._horizons()
+            )
+        self._report(
+            {
+                "event": "start",
+                "env": self._config.env.name,
+                "steps": self.steps,  # above 0 where a run is resumed
+                "device": str(self._device),
+                "processes": self._world.size,
+                "threads": self._threads,  # of each process
+                "parameters": sum(p.numel() for p in self._policy.parameters()),
+                "startup_seconds": timings["startup"],
+                "compiled": self._ppo.compiled,
+            }
+        )
+        try:
+            stopped = self._train()
+        finally:
+            self._collector.close()
+        self._write_checkpoint()
+        standing = self._scores.standing()
+        self._world.close()  # from here on each is on its own
+        evaluation = None
+        if self._world.is_first and stopped != "signal":
+            self.close()  # processes of Python environments would only be in the way
+            evaluating = self._config.eval
+            num_envs = envs_for(evaluating.episodes, evaluating.num_envs, self._spec.agents_per_env)
+            (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._threads)
+            self._prepare(envs.num_agents)
+            with contextlib.closing(envs):
+                evaluation = play(
+                    self._policy,
+                    envs,
+                    episodes=self._config.eval.episodes,
+                    seed=self._evaluation_seed,
+                    greedy=self._config.eval.greedy,
+                    stop=self._stop.is_set,
+                )
+            timings["evaluation"] = evaluation.seconds
+        interrupted = self._stop.is_set()
+        score = None if evaluation is None or interrupted else evaluation.score
+        metrics = {"episodes": float(standing.episodes)}
+        if standing.mean is not None:
+            metrics["train_score"] = standing.mean
+        if evaluation is not None and not interrupted:
+            metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
+        result = RunResult(
+            score=score,
+            steps=self.steps,
+            elapsed_seconds=self.elapsed,
+            timings=timings,
+            metrics=metrics,
+            checkpoint=self._path,
+            interrupted=interrupted,
+        )
+        self._report(
+            {
+                "event": "interrupted" if interrupted else "result",
+                "score": score,
+                "steps": self.steps,
+                "elapsed_seconds": self.elapsed,
+                "timings": timings,
+                "metrics": metrics,
+                "checkpoint": str(self._path.absolute()) if self._path else None,
+                "stopped": stopped,
+            }
+        )
+        return result
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds of training so far, those of an iteration that is running or has failed included."""
+        return self.elapsed + (0.0 if self._began is None else time.perf_counter() - self._began)
+
+    def close(self) -> None:
+        """Ends what the environments hold, processes of Python environments for one. It may be called twice."""
+        self._rollout.close()
+        for envs in self._envs:
+            envs.close()
+
+    def _train(self) -> str:
+        """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
+        train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
+        reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
+        stopped = "steps"
+        self._agree()
+        if train.overlap:  # both threads' kernels: nothing may change them while one of the two computes
+            self._prepare(train.minibatch_size // world.size)
+        while self.steps < train.total_timesteps:
+            timed_out = bool(train.max_seconds) and self.elapsed >= train.max_seconds
+            save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= train.checkpoint_seconds
+            # Between batches only: there the state is whole, and a resumed run repeats the uninterrupted one.
+            if not self._collector.in_flight:
+                if save:
+                    saved_seconds, save = self.elapsed, False
+                    self._write_checkpoint()
+                if self._interrupted or timed_out:
+                    stopped = "signal" if self._interrupted else "max_seconds"
+                    break
+            self._began = began = time.perf_counter()
+            stopwatch.switch("other")
+            if not train.overlap:
+                self._prepare(agents // world.size)
+            batch, finished = self._collector.take(self._horizon(self.steps))
+            taken = len(batch) * world.size
+            # Of the batch's middle: a warm-up does not begin with a step of size 0, nor a schedule end with one.
+            progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
+            self.steps += taken
+            # What is due is done when this batch is, with nothing begun.
+            ahead = train.overlap and not (save or timed_out or self._interrupted)
+            if ahead and self.steps < train.total_timesteps:
+                self._collector.begin(self._horizon(self.steps))
+            self._prepare(min(train.minibatch_size // world.size, len(batch)))
+            try:
+                self._figures = self._ppo.update(batch, progress)
+            except DivergedError as error:
+                raise DivergedError(f"diverged at step {self.steps}: {error}") from error
+            stopwatch.switch("logging")
+            self._scores.add(self.steps, finished.score.tolist(), len(finished))
+            stopwatch.stop()
+            self.elapsed += time.perf_counter() - began
+            self._began = None
+            self._agree()
+            since = self.elapsed - reported_seconds
+            due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
+            if due and since >= REPORT_SECONDS:
+                reported_seconds, reported_steps = self.elapsed, self.steps
+                self._measure()
+        if self.steps > reported_steps:
+            self._measure()
+        return stopped
+
+    def _agree(self) -> None:
+        """Makes a signal to one process one to all, and the first one's clock that of all."""
+        self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
+        if self._interrupted:
+            self._stop.set()
+
+    def _horizon(self, steps: int) -> int:
+        """Returns the length of the iteration after `steps`; the last is as short as it takes, so that a run costs what
+        its steps say.
+        """
+        train = self._config.train
+        return min(train.horizon, -(-(train.total_timesteps - steps) // self._agents))
+
+    def _horizons(self) -> set[int]:
+        """Returns the lengths of all iterations that are to come."""
+        left = max(self._config.train.total_timesteps - self.steps, 0)
+        whole, rest = divmod(left, self._config.train.horizon * self._agents)
+        full = {self._config.train.horizon} if whole else set()
+        return full | ({-(-rest // self._agents)} if rest else set())
+
+    def _prepare(self, rows: int) -> None:
+        self._arithmetic.prepare(rows, self._policy.largest_layer)
+
+    def _measure(self) -> None:
+        seconds = self._stopwatch.seconds
+        standing = self._scores.standing()
+        self._report(
+            {
+                "event": "measurement",
+                "steps": self.steps,
+                "elapsed_seconds": self.elapsed,
+                "score": standing.mean,
+                "metrics": {
+                    **self._figures,
+                    "learning_rate": self._ppo.learning_rate,
+                    "episodes": standing.episodes,
+                    "steps_per_second": self.steps / max(self.elapsed, 1e-9),
+                    **{f"{section}_seconds": seconds[section] for section in SECTIONS},
+                },
+            }
+        )
+
+    def _write_checkpoint(self) -> None:
+        if self._path is None:
+            return
+        standing = self._scores.standing()
+        rollouts = self._world.gather(self._rollout.state())
+        if not self._world.is_first:
+            return
+        groups = {
+            "policy": self._policy.state_dict(),
+            "optimizer": self._ppo.state(),
+            **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
+            "run": {
+                "scores": torch.tensor(standing.scores, dtype=torch.float64),
+                "episodes": torch.tensor(standing.episodes),
+            },
+        }
+        if self._snapshot is not None and self._config.train.overlap:
+            groups["snapshot"] = {"weights": self._snapshot.weights}
+        checkpoints.write(
+            self._path,
+            checkpoints.Checkpoint(
+                config=self._config,
+                observation_shape=self._spec.observation_shape,
+                action_sizes=self._spec.action_sizes,
+                continuous_actions=self._spec.continuous_actions,
+                steps=self.steps,
+                elapsed_seconds=self.elapsed,
+                score=standing.mean,
+                tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
+            ),
+        )
+
+
+def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
+    """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
+    groups = {name.partition("/")[0] for name in saved.tensors}
+    return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
+
+
+def _make_envs(
+    config: RunConfig, num_envs: int, seed: int, threads: int, *, first_index: int = 0, parts: int = 1
+) -> list[VectorEnv]:
+    """Makes environments in equal parts, whose instances draw what those of the whole, from `first_index` on, would."""
+    size = num_envs // parts
+    return [
+        make(
+            config.env.name,
+            size,
+            seed=seed,
+            frame_skip=config.env.frame_skip,
+            threads=env_threads(num_envs, threads),
+            first_index=first_index + part * size,
+        )
+        for part in range(parts)
+    ]

@@ -1,0 +1,1 @@
+"""What any training needs of the machine: device and precision, processes, clock, checkpoints."""

@@ -1,0 +1,154 @@
+"""Where and how the arithmetic is done: device, threads, the matrix-product kernels and the precision.
+
+On x86 CPUs PyTorch sends float32 matrix products to MKL. For AMD processors its kernels reach half of oneDNN's rate,
+and for the thin products of a weight gradient (`hidden x batch @ batch x features`) down to a twentieth. PyTorch takes
+oneDNN only when reduced precision is allowed, and oneDNN reduces the precision only where the processor has tile
+instructions for it. So the permission is given where a probe shows that the results stay those of float32, and nowhere
+else; and not for small products, where oneDNN's fixed cost of some 15 us a call outweighs its rate.
+
+Starting and joining PyTorch's threads costs as much as many products of a small network take: they are used from a
+certain amount of work on. Both choices follow from sizes alone, never from timings, so that a run repeats.
+"""
+
+import contextlib
+import ctypes
+import os
+import sys
+
+import torch
+
+from protein.trainer.config import TrainConfig
+from protein.trainer.errors import ConfigError
+from protein.trainer.kernels import get_threads, set_threads
+
+FULL = ("fp32", "tf32")  # precisions that need no autocast
+
+# Multiply-adds of one hidden layer's product, counted twice; crossovers measured on AMD EPYC (Zen 5), torch 2.13.
+ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: from here on oneDNN's rate pays for its fixed cost
+THREADED_FLOPS = 4e8  # 3,072 samples through a 256 x 256 layer: from here on threads pay for waking them
+THREADED_ENVS = 16384
+
+# Relative to the largest entry of a product of 256 terms: float32 rounding leaves below 1e-6, bfloat16 above 1e-3.
+FP32_TOLERANCE = 1e-5
+
+
+def resolve_device(name: str) -> torch.device:
+    """Returns the device for `auto`, `cpu`, `cuda`, `cuda:N` or `mps`.
+
+    Raises:
+        ConfigError: the device is not there.
+    """
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device = torch.device(name)
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if not there[device.type]:
+        raise ConfigError(f"train.device '{name}' is not available on this machine: use 'auto' or 'cpu'")
+    return device
+
+
+def resolve_threads(threads: int) -> int:
+    """Returns the number of threads to use: `threads`, or for 0 the cores that this process may run on."""
+    if threads:
+        return threads
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def env_threads(num_envs: int, threads: int) -> int:
+    """Returns the threads that stepping `num_envs` environments is worth: below that many, waking them costs more."""
+    return threads if num_envs >= THREADED_ENVS else 1
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep freed memory for the next allocation instead of returning it to the system.
+
+    An update frees and allocates the same few megabytes again and again; getting them back from the system page by
+    page takes longer than the arithmetic. Only glibc knows these settings; elsewhere this does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in _MALLOC_SETTINGS:
+            mallopt(parameter, value)
+
+
+# M_TRIM_THRESHOLD: never give back the top of the heap. M_MMAP_THRESHOLD: its maximum; only larger blocks are mapped
+# on their own. M_TOP_PAD: grow in large steps. Numbers and limits from glibc's malloc.h and mallopt(3).
+_MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
+
+
+class Arithmetic:
+    """Chooses threads and kernels by the size of the work. Use as a context: it restores what it found.
+
+    `allowed` says whether the faster kernels are exact on this machine. On CUDA, `precision` `tf32` lets products
+    of float32 use tensor cores.
+    """
+
+    def __init__(self, device: torch.device, threads: int, precision: str = "fp32") -> None:
+        self._on_host = device.type == "cpu"
+        self._tf32 = device.type == "cuda" and precision == "tf32"
+        self._threads = threads
+        self.allowed = False
+
+    def __enter__(self) -> "Arithmetic":
+        self._found = torch.get_num_threads(), torch.get_float32_matmul_precision(), get_threads()
+        set_threads(self._threads)
+        if self._on_host:
+            torch.set_num_threads(1)
+            torch.set_float32_matmul_precision("medium")
+            self.allowed = _probe_error() <= FP32_TOLERANCE
+            torch.set_float32_matmul_precision("highest")
+        elif self._tf32:
+            torch.set_float32_matmul_precision("high")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._found[0])
+        torch.set_float32_matmul_precision(self._found[1])
+        set_threads(self._found[2])
+
+    def prepare_threads(self, samples: int, weights: int) -> None:
+        """Sets the number of threads as `prepare` does, which is the calling thread's own matter."""
+        flops = 2.0 * samples * weights
+        torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
+
+    def prepare(self, samples: int, weights: int) -> None:
+        """Sets threads and kernels for a network whose largest layer has `weights` weights, on `samples` samples."""
+        if not self._on_host:
+            return
+        self.prepare_threads(samples, weights)
+        flops = 2.0 * samples * weights
+        fast = self.allowed and flops >= ONEDNN_FLOPS
+        torch.set_float32_matmul_precision("medium" if fast else "highest")
+
+
+def update_precision(config: TrainConfig) -> str:
+    """Returns the precision of the update; that of the rollouts is `config.precision`."""
+    return "fp16" if config.train_fp16 else config.precision
+
+
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+    """Returns the context in which the network runs: autocast for `bf16` and `fp16`, none for full precision."""
+    if precision in FULL:
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
+
+
+def _probe_error() -> float:
+    """Returns the largest relative error of the three products of a layer's forward and backward pass."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(256, 64, generator=generator)
+    w = torch.rand(64, 64, generator=generator)
+    products = ((x, w), (x.t(), x), (w, x.t()))
+    errors = []
+    for a, b in products:
+        exact = a.double() @ b.double()
+        errors.append((((a @ b).double() - exact).abs().max() / exact.abs().max()).item())
+    return max(errors)

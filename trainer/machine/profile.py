@@ -1,0 +1,89 @@
+"""Where a run's time went, held against a clock of its own.
+
+The stopwatch's sections add up to the time between its switches by construction. Whether they cover the training is
+another question: a loop that forgets to switch, or work before the first one, would go unseen. So the loop is timed
+from outside as well, by the events that it reports, and the two must agree within `TOLERANCE`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from protein.trainer.machine.stopwatch import Stopwatch
+
+TOLERANCE = 0.02  # of the wall clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Seconds of training by section, and what the wall clock says of the same time."""
+
+    seconds: Mapping[str, float]
+    paused_seconds: float  # of the wall clock, while the stopwatch stood: reports and checkpoints
+    wall_seconds: float
+    steps: int
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def gap(self) -> float:
+        """What the sections miss of the wall clock, as a fraction of it; below 0: they exceed it."""
+        return 1.0 - self.total_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+    def lines(self) -> list[str]:
+        """Returns a table, and a warning where the sum and the wall clock disagree."""
+        total = self.total_seconds
+        table = [f"{'where the time went':<20}{'seconds':>10}{'share':>9}{'ns/step':>14}"]
+        for name, spent in [*self.seconds.items(), ("sum", total)]:
+            share = spent / total if total else 0.0
+            row = f"{name.replace('_', ' '):<20}{spent:>10.3f}{share:>9.1%}{spent / max(self.steps, 1) * 1e9:>14,.1f}"
+            table.append(row)
+        than = "less" if self.gap >= 0 else "more"
+        table.append(f"{'wall clock':<20}{self.wall_seconds:>10.3f}  the sum is {abs(self.gap):.2%} {than}")
+        if abs(self.gap) > TOLERANCE:
+            table.append(
+                f"warning: sum and wall clock differ by {abs(self.gap):.1%}, more than {TOLERANCE:.0%};"
+                f" reports and checkpoints took {self.paused_seconds:.3f} s, the rest is in no section"
+            )
+        return table
+
+
+class Profiler:
+    """Stands between a run and its `report`: passes every event on, and times the training loop by them.
+
+    The loop is what lies between the event `start` and the last `measurement`.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, report: Callable[[dict[str, Any]], None]) -> None:
+        self._stopwatch, self._report = stopwatch, report
+        self._began = self._ended = _Mark(stopwatch, 0)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "measurement":
+            self._ended = _Mark(self._stopwatch, event["steps"])
+        self._report(event)
+        if event["event"] == "start":
+            self._began = self._ended = _Mark(self._stopwatch, event.get("steps", 0))
+
+    def profile(self) -> Profile:
+        """Returns the profile of what has been trained since `start`."""
+        began, ended = self._began, self._ended
+        return Profile(
+            seconds={name: spent - began.seconds[name] for name, spent in ended.seconds.items()},
+            paused_seconds=ended.paused_seconds - began.paused_seconds,
+            wall_seconds=ended.when - began.when,
+            steps=ended.steps - began.steps,
+        )
+
+
+class _Mark:
+    """A moment, with what the stopwatch showed."""
+
+    def __init__(self, stopwatch: Stopwatch, steps: int) -> None:
+        self.when = perf_counter()
+        self.seconds = dict(stopwatch.seconds)
+        self.paused_seconds = stopwatch.paused_seconds
+        self.steps = steps

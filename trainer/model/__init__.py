@@ -1,0 +1,1 @@
+"""The network: encoder, recurrent layers, action distributions and value heads."""

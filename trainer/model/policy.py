@@ -1,0 +1,204 @@
+"""The network: an encoder, perhaps a recurrent layer, and one output layer for the policy and the value function.
+
+Notation: `T` steps of `M` agents, `B = T * M` samples in time-major order, `D` observations per sample; `rows` of
+output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent.
+
+The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
+everything after the network (sampling, log-probabilities, the loss) reads whole rows.
+
+ReLU, not tanh: on a CPU a tanh costs as much as the matrix product that it follows.
+
+Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
+al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
+PPO", detail 2. The large-image convolutions: Mnih et al. 2015, "Human-level control through deep reinforcement
+learning".
+"""
+
+import itertools
+import math
+
+import torch
+from torch import nn
+
+from protein.envs_c import EnvSpec
+from protein.trainer.config import PolicyConfig
+from protein.trainer.errors import ConfigError
+from protein.trainer.kernels import FusedMLP, linear
+from protein.trainer.model.distribution import Gaussian, distribution_of
+from protein.trainer.model.recurrence import LSTM, MinGRU
+from protein.trainer.model.value import CategoricalValue, ScalarValue, ValueHead
+
+FUSED_WEIGHTS = 2**18  # weights of the largest layer up to which the fused kernel is faster than separate products
+LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
+
+
+class MLP(nn.Module):
+    """Fully connected layers, each followed by a ReLU."""
+
+    def __init__(self, features: int, hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [features] + [hidden_size] * num_layers
+        self.linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.ModuleList(self.linears)
+        for layer in self.linears:
+            initialise_(layer, math.sqrt(2), generator)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Maps `B x D` to `B x hidden_size`."""
+        hidden = observations
+        for layer in self.linears:
+            hidden = linear(hidden, layer.weight, layer.bias, relu=True)
+        return hidden
+
+
+class CNN(nn.Module):
+    """Convolutions over a grid `channels x height x width`, then fully connected layers."""
+
+    def __init__(self, shape: tuple[int, ...], hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
+        super().__init__()
+        if len(shape) != 3:
+            raise ConfigError(
+                f"policy.encoder 'cnn' needs observations that are grids (channels, height, width), "
+                f"this environment's have the shape {shape}: use 'mlp'"
+            )
+        self._shape = shape
+        large = min(shape[1:]) >= LARGE_IMAGE
+        # Output channels, kernel, stride, padding of each layer.
+        plan = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)] if large else [(32, 3, 1, 1), (32, 3, 2, 1)]
+        channels = [shape[0]] + [out for out, *_ in plan]
+        self._convolutions = [
+            nn.Conv2d(inputs, out, kernel, stride, padding)
+            for inputs, (out, kernel, stride, padding) in zip(channels, plan, strict=False)
+        ]
+        self.convolutions = nn.ModuleList(self._convolutions)
+        for layer in self._convolutions:
+            initialise_(layer, math.sqrt(2), generator)
+        with torch.no_grad():
+            features = self._convolve(torch.zeros(1, math.prod(shape))).shape[1]
+        self.mlp = MLP(features, hidden_size, num_layers, generator)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Maps `B x D`, D the product of the shape, to `B x hidden_size`."""
+        hidden: torch.Tensor = self.mlp(self._convolve(observations))
+        return hidden
+
+    def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
+        hidden = observations.view(-1, *self._shape)
+        for layer in self._convolutions:
+            hidden = torch.relu_(layer(hidden))
+        return hidden.flatten(1)
+
+
+class Policy(nn.Module):
+    """An actor-critic for an environment. `state_size` 0: it has no memory."""
+
+    def __init__(self, spec: EnvSpec, config: PolicyConfig, *, vf_clip_coef: float, generator: torch.Generator) -> None:
+        """Draws its weights from `generator`. Raises ConfigError where the encoder cannot read the observations."""
+        super().__init__()
+        hidden = config.hidden_size
+        self.distribution = distribution_of(spec)
+        self.value_head: ValueHead = (
+            CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue(vf_clip_coef)
+        )
+        self.action_rows = self.distribution.rows
+        self.encoder: MLP | CNN = (
+            CNN(spec.observation_shape, hidden, config.num_layers, generator)
+            if config.encoder == "cnn"
+            else MLP(spec.observation_size, hidden, config.num_layers, generator)
+        )
+        self.recurrence: LSTM | MinGRU | None = None
+        if config.recurrence == "lstm":
+            self.recurrence = LSTM(hidden, generator)
+        elif config.recurrence == "mingru":
+            self.recurrence = MinGRU(hidden, generator)
+        self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
+        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
+        self.log_std: nn.Parameter | None = None
+        head_rows = self.action_rows
+        if isinstance(self.distribution, Gaussian):
+            head_rows = self.distribution.components
+            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
+        self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
+        with torch.no_grad():
+            nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
+            # All bins alike at first: a value of 0.
+            gain = 0.01 if config.value_bins else 1.0
+            nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
+            self.head.bias.zero_()
+        self._head_rows = head_rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of the output: the distribution's, then the value head's."""
+        return self.action_rows + self.value_head.rows
+
+    @property
+    def largest_layer(self) -> int:
+        """Weights of the largest layer: what decides how a product is best done."""
+        return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
+
+    @property
+    def linears(self) -> list[nn.Linear]:
+        """The layers of a plain policy, the output layer last."""
+        assert isinstance(self.encoder, MLP)
+        return [*self.encoder.linears, self.head]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is nothing but an MLP and a linear output."""
+        return isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether its output is the logits of one choice and one value: the case that has a kernel of its own."""
+        return self.distribution.components == 1 and self.log_std is None and isinstance(self.value_head, ScalarValue)
+
+    def forward(
+        self,
+        observations: torch.Tensor,
+        state: torch.Tensor | None = None,
+        resets: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Computes the output and the state after the last step.
+
+        Args:
+            observations: `T x M x D`.
+            state: `M x S` before the first step; None: zeros.
+            resets: `T x M`, bool: where the state is zeroed before that step; None: nowhere.
+
+        Returns:
+            The output `rows x (T * M)`, and the new state `M x S` (None without memory).
+        """
+        hidden = self.encoder(observations.flatten(0, 1))
+        if self.recurrence is not None:
+            hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+            hidden = hidden.flatten(0, 1)
+        output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+        if self.log_std is not None:
+            mean, value = output[: self._head_rows], output[self._head_rows :]
+            log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
+            output = torch.cat([mean, log_std, value])
+        return output, state
+
+    def values(self, output: torch.Tensor) -> torch.Tensor:
+        """Maps the output `rows x ...` to values `...`."""
+        return self.value_head.decode(output[self.action_rows :])
+
+
+@torch.no_grad()
+def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator) -> None:
+    """Draws orthogonal weights and zeroes the bias."""
+    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    assert layer.bias is not None
+    layer.bias.zero_()
+
+
+def fused(policy: Policy) -> FusedMLP | None:
+    """Returns a policy's forward and backward pass as one kernel, where there is one for it.
+
+    It reads the parameters where they lie, so it sees every update; they must have their final place.
+    """
+    weight = policy.head.weight
+    if not policy.is_plain or weight.device.type != "cpu" or policy.largest_layer > FUSED_WEIGHTS:
+        return None
+    return FusedMLP([(layer.weight, layer.bias) for layer in policy.linears])
