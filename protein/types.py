@@ -29,6 +29,83 @@ class TrialState(StrEnum):
         return self is not TrialState.RUNNING
 
 
+class TrialEnd(StrEnum):
+    """How a trial ended. What is decided about a finished trial is decided by this; `reason` is text for people."""
+
+    COMPLETE = "complete"  # trained to its end
+    CAPPED = "capped"  # reached the cap on the cost of one trial
+    OUT_OF_BUDGET = "out_of_budget"  # reached what was left of the sweep's budget, which was less than the cap
+    STOPPED_EARLY = "stopped_early"  # its learning curve was worse than those of similar trials
+    INTERRUPTED = "interrupted"  # cut off from outside (Ctrl-C, `kill -9`, power)
+    MISTAKE = "mistake"  # in how the user's training function is written: its arguments, a result that is no number
+    USER_ERROR = "user_error"  # the user's training function or environment raised an exception
+    DIVERGED = "diverged"  # a loss, gradient or weight was not finite
+    OUT_OF_MEMORY = "out_of_memory"
+    HUNG = "hung"  # said nothing, or took far longer than its cap allows
+    DISK = "disk"  # its files could not be written
+    CRASHED = "crashed"  # its process died, or what it printed could not be read
+    FAILED = "failed"  # for any other reason
+
+    @property
+    def state(self) -> TrialState:
+        """The state that a trial with this end is in."""
+        if self is TrialEnd.COMPLETE:
+            return TrialState.COMPLETE
+        pruned = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET, TrialEnd.STOPPED_EARLY)
+        return TrialState.PRUNED if self in pruned else TrialState.FAILED
+
+    @property
+    def teaches(self) -> bool:
+        """Whether it says anything about the trial's params; if not, neither models nor failure model learn from it."""
+        return self not in (TrialEnd.INTERRUPTED, TrialEnd.MISTAKE, TrialEnd.DISK)
+
+
+class SuggestionKind(StrEnum):
+    """Which part of the engine a suggestion comes from; `origin` says the same, and more, in words."""
+
+    INITIAL_CONFIG = "initial_config"  # the user's own config, tried first
+    INITIAL_DESIGN = "initial_design"
+    WARM_START = "warm_start"  # a config from the front of the source sweep
+    SEARCH = "search"
+    REEVALUATION = "reevaluation"  # a config that was run before, with a new seed
+    RANDOM = "random"  # the method is random search
+    FALLBACK = "fallback"  # a random config where the engine had none
+
+
+class Direction(StrEnum):
+    """Whether a higher score is better, or a lower one."""
+
+    MAXIMIZE = "maximize"
+    MINIMIZE = "minimize"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What the next trial may cost, in seconds of training. None: no limit.
+
+    Attributes:
+        remaining_seconds: the sweep's budget, less what was spent and what running trials are expected to spend.
+        max_trial_seconds: the cap on one trial.
+        remaining_trials: how many trials may still be started, the next one included.
+    """
+
+    remaining_seconds: float | None = None
+    max_trial_seconds: float | None = None
+    remaining_trials: int | None = None
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing is left, of seconds or of trials."""
+        no_seconds = self.remaining_seconds is not None and self.remaining_seconds <= 0
+        return no_seconds or (self.remaining_trials is not None and self.remaining_trials <= 0)
+
+    @property
+    def next_trial_seconds(self) -> float:
+        """The most that the next trial may cost, infinite without a limit."""
+        limits = (self.remaining_seconds, self.max_trial_seconds)
+        return min((limit for limit in limits if limit is not None), default=math.inf)
+
+
 # A FAILED trial with this reason was cut off from outside (Ctrl-C, `kill -9`, power): its cost counts,
 # but it says nothing about its params, so neither the models nor the failure model may learn from it.
 INTERRUPTED = "interrupted"

@@ -1,4 +1,4 @@
-"""Prints what the engine suggests for recorded sweeps, as JSON: the golden file of `test_protein_engine_suggestions.py`.
+"""Prints what the engine suggests for recorded sweeps, as JSON: golden file of `test_protein_engine_suggestions.py`.
 
 Run as a program of its own, because the libraries choose their instructions when they are first loaded: the settings
 below make the figures the same on every x86-64 processor. To record anew, after a change that is meant to alter
