@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from protein.types import (
     REACHED_CAP,
     Artifact,
+    Budget,
     Measurement,
     Observation,
     Outcome,
@@ -32,44 +33,34 @@ class Designer(Protocol):
         self,
         history: Sequence[Observation],
         running: Sequence[Params],
-        *,
-        remaining_seconds: float | None,
-        max_trial_seconds: float | None,
+        budget: Budget,
         seed: int,
-        remaining_trials: int | None = None,
     ) -> Suggestion | None:
-        """Returns the next trial, or None when nothing worth starting fits in `remaining_seconds`.
+        """Returns the next trial, or None when nothing worth starting fits the budget.
 
-        It is a point that was not tried before, unless its `origin` begins with "re-evaluation of".
+        It is a point that was not tried before, unless its `kind` is `REEVALUATION`.
 
         Args:
-            history: finished trials, oldest first. The models ignore interrupted ones (`reason == INTERRUPTED`).
+            history: finished trials, oldest first. The models ignore those whose `end` does not teach.
             running: params of trials that have not finished; the suggestion differs from them.
-            remaining_seconds: the budget left after what running trials are expected to spend; None: no budget.
-            max_trial_seconds: the cap on one trial's cost; None: no cap.
+            budget: what the next trial may cost. What running trials are expected to cost is subtracted already.
             seed: the only source of randomness.
-            remaining_trials: how many may still be started, this one included; None: as many as the budget allows.
         """
         ...
 
     def should_stop(
         self,
         history: Sequence[Observation],
-        running: Sequence[Params],
         params: Params,
         curve: Sequence[Measurement],
-        *,
-        remaining_seconds: float | None,
         seed: int,
     ) -> str | None:
         """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
 
         Args:
             history: finished trials, oldest first.
-            running: params of the other trials that run.
-            params: those of the trial in question.
+            params: those of the running trial.
             curve: its points so far.
-            remaining_seconds: as for `suggest`; None: no budget.
             seed: the only source of randomness; the same at every point of one trial.
         """
         ...

@@ -116,6 +116,23 @@ MISTAKE = "mistake in the training function"
 STOPPED_EARLY = "stopped early"
 REACHED_CAP = "stopped at its cost cap"
 REACHED_BUDGET = "stopped at the end of the sweep's budget"  # which had less left than the cap
+
+
+def end_of(state: TrialState, reason: str) -> TrialEnd | None:
+    """Returns the end that a state and one of the texts above stand for; None for a trial that runs."""
+    if state is TrialState.COMPLETE:
+        return TrialEnd.COMPLETE
+    if state is TrialState.PRUNED:
+        if reason.startswith(STOPPED_EARLY):
+            return TrialEnd.STOPPED_EARLY
+        return TrialEnd.OUT_OF_BUDGET if reason == REACHED_BUDGET else TrialEnd.CAPPED
+    if state is TrialState.FAILED:
+        if reason == INTERRUPTED:
+            return TrialEnd.INTERRUPTED
+        return TrialEnd.MISTAKE if reason.startswith(MISTAKE) else TrialEnd.FAILED
+    return None
+
+
 Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
 
 
@@ -141,6 +158,7 @@ class Suggestion:
     """
 
     params: Params
+    kind: SuggestionKind
     origin: str
     predicted_score: Estimate | None = None
     predicted_cost_seconds: Estimate | None = None
@@ -173,12 +191,15 @@ class Observation:
     score: float | None
     cost_seconds: float
     curve: tuple[Measurement, ...] = ()
-    reason: str = ""  # why it FAILED or was PRUNED ("" otherwise)
+    reason: str = ""  # why it FAILED or was PRUNED ("" otherwise), for people
+    end: TrialEnd | None = None  # None: derived from state and reason; stays None while the trial runs
     number: int | None = None  # of the trial in its sweep, for what is said about it; no model looks at it
 
     def __post_init__(self) -> None:
         # One that is read back from JSON has a text for a state, which equals it but is not it, and dicts for points.
         object.__setattr__(self, "state", TrialState(self.state))
+        end = end_of(self.state, self.reason) if self.end is None else TrialEnd(self.end)
+        object.__setattr__(self, "end", end)
         points = (Measurement(**point) if isinstance(point, Mapping) else point for point in self.curve)
         object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):

@@ -13,6 +13,7 @@ from protein.types import (
     Params,
     Provenance,
     Suggestion,
+    SuggestionKind,
     SweepRecord,
     SweepSpec,
     Trial,
@@ -51,7 +52,9 @@ def start(
 ) -> Trial:
     return store.start_trial(
         sweep.id,
-        Suggestion(params=params or {"train.learning_rate": 0.01}, origin="your own config"),
+        Suggestion(
+            params=params or {"train.learning_rate": 0.01}, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config"
+        ),
         seed=1,
         owner=owner,
         lease_seconds=lease_seconds,
@@ -84,7 +87,7 @@ def run_trials(store: Store, sweep_id: int, owner: str, count: int, output: IO[s
     for _ in range(count):
         trial = store.start_trial(
             sweep_id,
-            Suggestion(params={"owner": owner}, origin="test"),
+            Suggestion(params={"owner": owner}, kind=SuggestionKind.SEARCH, origin="test"),
             seed=0,
             owner=owner,
             lease_seconds=LEASE_SECONDS,

@@ -66,7 +66,7 @@ def sweep_spec(*, name: str = "s", seed: int = 0, **train: object) -> SweepSpec:
 class StopAtTheFirstPoint(RandomDesigner):
     """Holds every trial that was asked for a score below 0.5 for hopeless as soon as its curve begins."""
 
-    def should_stop(self, history: object, running: object, params: Params, curve: object, **_: object) -> str | None:
+    def should_stop(self, history: object, params: Params, curve: object, seed: int) -> str | None:
         return "it was asked for little" if float(params["train.score"]) < 0.5 else None
 
 

@@ -12,7 +12,7 @@ import pytest
 import protein
 from protein import Categorical, Float, Integer, Observation, Protein, Space, Suggestion
 from protein.errors import SpaceError, UsageError
-from protein.types import Params, TrialState
+from protein.types import Params, TrialEnd, TrialState
 
 
 def make_space() -> Space:
@@ -169,6 +169,35 @@ def test_an_interrupted_trial_says_nothing_about_its_params() -> None:
     assert again is not None and again.params == first.params and engine.spent_seconds == 3.0
 
 
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        ({"failed": "diverged"}, TrialEnd.DIVERGED),
+        ({"failed": "interrupted"}, TrialEnd.INTERRUPTED),
+        ({"failed": "out_of_memory"}, TrialEnd.OUT_OF_MEMORY),
+        ({"failed": "loss was nan"}, TrialEnd.FAILED),
+        ({"failed": "complete"}, TrialEnd.FAILED),  # the name of an end that is no failure
+        ({"stopped": "interrupted"}, TrialEnd.STOPPED_EARLY),
+        ({"score": 1.0, "stopped": "last of 10"}, TrialEnd.STOPPED_EARLY),
+        ({"score": 1.0}, TrialEnd.COMPLETE),
+    ],
+)
+def test_how_a_trial_ended_is_kept_as_data(told: dict[str, Any], end: TrialEnd) -> None:
+    engine = Protein(make_space(), seed=0)
+    engine.observe(make_space().default(), cost_seconds=1.0, **told)
+    (observation,) = engine.observations
+    assert (observation.end, observation.state) == (end, end.state)
+    kept = Observation(**json.loads(json.dumps(dataclasses.asdict(observation))))
+    assert kept == observation and isinstance(kept.end, TrialEnd)
+
+
+def test_an_unpredicted_suggestion_sets_its_cap_aside() -> None:
+    engine = Protein(make_space(), seed=0, budget_seconds=100.0, max_trial_seconds=40.0)
+    while engine.suggest() is not None:
+        assert len(engine.pending) < 40
+    assert len(engine.pending) == 3 and engine.ended == "the budget is spent"
+
+
 def test_training_code_may_change_the_params_that_it_was_given() -> None:
     own: Params = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     engine = Protein(make_space(), seed=0, start=own)
@@ -241,7 +270,7 @@ def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
 def test_the_users_own_config_comes_first() -> None:
     own = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     suggestion = Protein(make_space(), start=own).suggest()
-    assert suggestion is not None and suggestion.params == own and suggestion.origin == "your own config"
+    assert suggestion is not None and suggestion.params == own and suggestion.origin == "initial config"
 
 
 def test_it_stops_when_the_budget_is_spent() -> None:

@@ -370,7 +370,7 @@ def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     assert "choose another --name" in capsys.readouterr().err
 
     warm = sweep(store, 40.0, name="warm", prior="mine").run(train)
-    assert any(t.origin.startswith("from the prior sweep's front near") for t in warm.trials)
+    assert any(t.origin.startswith("from the source sweep's front near") for t in warm.trials)
     again = sweep(store, 60.0, name="warm").run(train)  # the stored snapshot counts, named or not
     assert outline(again)[: len(warm.trials)] == outline(warm)
     with pytest.raises(UsageError, match=r"exists with the prior mine .now warm."):

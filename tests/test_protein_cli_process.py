@@ -187,7 +187,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 130, process.stderr.read()
     assert seen[0] == "sweep 'pong': values swept: 1, budget 20.0s\n"
-    assert re.match(r"\d\d:\d\d:\d\d trial 0 started: your own config\n", seen[1])
+    assert re.match(r"\d\d:\d\d:\d\d trial 0 started: initial config\n", seen[1])
     assert rest.endswith(f"interrupted; go on with\n  protein {sweep}\n")
     assert (folder / "runs" / "pong" / "pareto.png").exists()
 

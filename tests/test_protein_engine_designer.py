@@ -13,7 +13,7 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import Recipe
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import INTERRUPTED, Observation, Params, Suggestion, TrialState
+from protein.types import INTERRUPTED, Budget, Observation, Params, Suggestion, TrialState
 
 SPACE = Space(
     [
@@ -52,10 +52,8 @@ def suggest(
     suggestion = make_designer("protein", SPACE, START).suggest(
         history,
         running,
-        remaining_seconds=kwargs.get("remaining"),
-        max_trial_seconds=kwargs.get("cap"),
-        seed=seed,
-        remaining_trials=trials,
+        Budget(remaining_seconds=kwargs.get("remaining"), max_trial_seconds=kwargs.get("cap"), remaining_trials=trials),
+        seed,
     )
     assert suggestion is not None
     return suggestion
@@ -78,13 +76,13 @@ def test_own_config_then_initial_design_then_models() -> None:
         assert (suggestion.predicted_score is not None) == has_model
         assert (suggestion.predicted_cost_seconds is not None) == has_model
         history.append(observe(suggestion.params))
-    assert origins[0] == "your own config"
+    assert origins[0] == "initial config"
     assert origins[1:9] == [f"initial design {i} of 8" for i in range(1, 9)]
     assert all(o.startswith(("improving the front", "extending the front", "cheap probe")) for o in origins[9:])
 
 
 def test_without_an_own_config_the_design_comes_first() -> None:
-    first = make_designer("protein", SPACE, None).suggest([], [], remaining_seconds=9.0, max_trial_seconds=None, seed=0)
+    first = make_designer("protein", SPACE, None).suggest([], [], Budget(remaining_seconds=9.0), seed=0)
     assert first is not None
     assert first.origin == "initial design 1 of 8"
 
@@ -101,10 +99,8 @@ def test_the_initial_design_is_cheap_and_fills_the_rest() -> None:
 
 def test_another_sweep_seed_gives_another_design_and_the_same_seed_the_same() -> None:
     history = play(1)
-    arguments = {"remaining_seconds": None, "max_trial_seconds": None}
     one, two, other = (
-        make_designer("protein", SPACE, START, seed=seed).suggest(history, [], seed=0, **arguments)  # type: ignore[arg-type]
-        for seed in (5, 5, 6)
+        make_designer("protein", SPACE, START, seed=seed).suggest(history, [], Budget(), seed=0) for seed in (5, 5, 6)
     )
     assert one == two != other
 
@@ -172,7 +168,7 @@ def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
     space = Space([Float(f"x{i}", 0.0, 1.0) for i in range(num_dims)])
     designer, history = make_designer("protein", space, None), []
     for number in range(32):
-        suggestion = designer.suggest(history, (), remaining_seconds=None, max_trial_seconds=None, seed=number)
+        suggestion = designer.suggest(history, (), Budget(), seed=number)
         assert suggestion is not None
         x0 = float(suggestion.params["x0"])
         end = failed(suggestion.params) if x0 > 0.65 else observed(suggestion.params, x0)
@@ -265,7 +261,7 @@ def test_neighbours_and_ladders_move_what_they_should() -> None:
 def test_the_settings_switch() -> None:
     designer = make_designer("protein", SPACE, START, recipe=Recipe(num_initial=2))
     history = play(3)
-    suggestion = designer.suggest(history, [], remaining_seconds=None, max_trial_seconds=None, seed=0)
+    suggestion = designer.suggest(history, [], Budget(), seed=0)
     assert suggestion is not None
     assert suggestion.predicted_score is not None
 

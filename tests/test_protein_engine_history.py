@@ -5,7 +5,7 @@ import numpy as np
 from protein.engine.history import Known
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Measurement, Observation, TrialState
+from protein.types import Budget, Measurement, Observation, TrialState
 
 SPACE = Space(
     [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000, scale="log")], cost_parameter="steps"
@@ -100,6 +100,6 @@ def test_a_predicted_score_stays_near_what_was_seen() -> None:
         history.append(Observation(params=params, state=TrialState.COMPLETE, score=score, cost_seconds=1.0))
     running = [{"arm": arm} for arm in range(1, 36, 2)]  # what is left is among the bad ones
     designer = make_designer("protein", space, None)
-    suggestion = designer.suggest(history, running, remaining_seconds=None, max_trial_seconds=None, seed=0)
+    suggestion = designer.suggest(history, running, Budget(), seed=0)
     assert suggestion is not None and suggestion.predicted_score is not None
     assert suggestion.predicted_score.low >= -20.0 - 40.06

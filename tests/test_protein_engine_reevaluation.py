@@ -11,7 +11,7 @@ from protein.engine.reevaluation import MAX_RUNS, expected_gain
 from protein.engine.settings import Recipe
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Observation, Params, Suggestion, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 1000, 10_000, scale="log")], cost_parameter="steps")
 SPENT = 30 * 10.0
@@ -38,7 +38,7 @@ def suggest(
     running: tuple[Params, ...] = (),
 ) -> Suggestion | None:
     designer = make_designer("protein", SPACE, None, recipe=Recipe(reevaluation_share=share))
-    return designer.suggest(trials, running, remaining_seconds=remaining, max_trial_seconds=None, seed=0)
+    return designer.suggest(trials, running, Budget(remaining_seconds=remaining), seed=0)
 
 
 def repeats(trials: list[Observation], **arguments: object) -> bool:

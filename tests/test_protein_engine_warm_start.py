@@ -15,7 +15,7 @@ from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
 from protein.sweep.source import MAX_TRIALS, observations, snapshot
-from protein.types import INTERRUPTED, TrialState
+from protein.types import INTERRUPTED, Budget, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -76,8 +76,8 @@ def test_the_first_trials_come_from_the_former_front_and_say_so() -> None:
         origins.append(suggestion.origin)
         o = trained(suggestion.params, factor=1.5)
         engine.observe(o.params, cost_seconds=o.cost_seconds, score=o.score, failed=o.reason)
-    assert origins[0] == "your own config"
-    assert sum(origin.startswith("from the prior sweep's front near ") for origin in origins) >= 2
+    assert origins[0] == "initial config"
+    assert sum(origin.startswith("from the source sweep's front near ") for origin in origins) >= 2
     assert sum(origin.startswith("initial design") for origin in origins) >= 2  # what finds a misleading prior out
     near = [o for o in engine.observations if o.score is not None and abs(math.log10(o.params["lr"] / 0.01)) < 0.5]
     assert len(near) >= 4
@@ -97,9 +97,7 @@ def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
     ]
     history = searched(9)
     suggestions = [
-        make_designer("protein", SPACE, START, prior=prior).suggest(
-            history, [], remaining_seconds=1000.0, max_trial_seconds=None, seed=1
-        )
+        make_designer("protein", SPACE, START, prior=prior).suggest(history, [], Budget(remaining_seconds=1000.0), 1)
         for prior in (former, other)
     ]
     assert suggestions[0] is not None and suggestions[1] is not None

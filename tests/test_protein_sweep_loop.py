@@ -20,7 +20,7 @@ from protein.errors import TrialFailed, TrialLost, UsageError
 from protein.sweep.job import trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
-from protein.types import INTERRUPTED, STOPPED_EARLY, Suggestion, TrialRecord, TrialState
+from protein.types import INTERRUPTED, STOPPED_EARLY, Suggestion, SuggestionKind, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0
 
@@ -173,7 +173,7 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
 def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
     store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
     record = sweeping.find_or_create(store, sweeping.sweep_spec())
-    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, origin="test")
+    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.SEARCH, origin="test")
     store.start_trial(
         record.id,
         suggestion,
@@ -231,7 +231,9 @@ def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path:
                 record = sweeping.find_or_create(store, sweeping.sweep_spec())
                 store.start_trial(
                     record.id,
-                    Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, origin="test"),
+                    Suggestion(
+                        params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.SEARCH, origin="test"
+                    ),
                     seed=0,
                     owner="elsewhere:1:1.00",
                     lease_seconds=60.0,

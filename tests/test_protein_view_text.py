@@ -102,7 +102,7 @@ def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
         "trial 3: score 9.50, predicted 10.00 (8.00 to 11.50), off by -0.50 (0.3 sd), in 31.5s, predicted 30.0s, off by"
         " +5% (0.2 sd); improving the front near 30 s"
     )
-    assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; your own config"
+    assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; initial config"
     stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
     hopeless = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")

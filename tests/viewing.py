@@ -19,6 +19,7 @@ from protein.types import (
     Params,
     Provenance,
     Suggestion,
+    SuggestionKind,
     SweepRecord,
     SweepSpec,
     TrialRecord,
@@ -63,7 +64,7 @@ def trial(
         seed=100 + number,
         state=state,
         owner="host:1:2.00",
-        origin="your own config" if number == 0 else "improving the front near 30 s",
+        origin="initial config" if number == 0 else "improving the front near 30 s",
         predicted_score=guess if predicted else None,
         predicted_cost_seconds=cost if predicted else None,
         suggest_seconds=0.25,
@@ -162,7 +163,8 @@ def fill_store(url: str, *, name: str = "pong", budget_seconds: float | None = 2
             sweep.id,
             Suggestion(
                 params={**space.default(), "train.learning_rate": round(0.001 * (number + 1), 6)},
-                origin="your own config" if number == 0 else f"initial design {number} of 8",
+                kind=SuggestionKind.INITIAL_DESIGN if number else SuggestionKind.INITIAL_CONFIG,
+                origin="initial config" if number == 0 else f"initial design {number} of 8",
                 predicted_score=Estimate(value=10.0, low=8.0, high=11.5) if number else None,
                 predicted_cost_seconds=Estimate(value=30.0, low=25.0, high=40.0) if number else None,
             ),
@@ -191,7 +193,11 @@ def add_run(
     [sweep] = store.list_sweeps()
     started = store.start_trial(
         sweep.id,
-        Suggestion(params=store.trials(sweep.id)[of].params, origin=f"running trial {of} again"),
+        Suggestion(
+            params=store.trials(sweep.id)[of].params,
+            kind=SuggestionKind.REEVALUATION,
+            origin=f"running trial {of} again",
+        ),
         seed=2000,
         owner=owner or current_owner(),
         lease_seconds=600.0,

@@ -15,6 +15,7 @@ import numpy as np
 from engine.tasks import make_task
 
 from protein.sweep.methods import make_designer
+from protein.types import Budget
 
 REPEATS = 7
 POINTS = (10, 25, 50, 100, 200, 1000, 10_000)
@@ -33,9 +34,7 @@ def main() -> None:
             seconds = []
             for seed in range(REPEATS):
                 began = time.perf_counter()
-                suggestion = designer.suggest(
-                    history[:points], [], remaining_seconds=1e4, max_trial_seconds=None, seed=seed
-                )
+                suggestion = designer.suggest(history[:points], [], Budget(remaining_seconds=1e4), seed)
                 seconds.append(time.perf_counter() - began)
                 assert suggestion is not None
             rows.append({"dims": dims, "points": points, "median_seconds": round(statistics.median(seconds), 4)})

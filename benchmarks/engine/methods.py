@@ -20,7 +20,7 @@ from protein.engine.recommend import best, contenders
 from protein.engine.settings import Recipe
 from protein.space import Space
 from protein.sweep.methods import make_designer
-from protein.types import Measurement, Observation, Params
+from protein.types import Budget, Measurement, Observation, Params
 
 _OPTUNA = ("tpe", "tpe-multi", "gp", "nsga2", "asha", "hyperband")
 _COOLING = ("ei-cooling", "ei-cooling-cheap")
@@ -108,25 +108,15 @@ class Engine(Peer):
         self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe, prior=prior)
         self._seed = seed
         self._history: list[Observation] = []
-        self._remaining_seconds = 0.0
 
     def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
-        self._history, self._remaining_seconds = history, remaining_seconds
-        suggestion = self._designer.suggest(
-            history,
-            [],
-            remaining_seconds=remaining_seconds,
-            max_trial_seconds=None,
-            seed=self._trial_seed(),
-            remaining_trials=remaining_trials,
-        )
+        self._history = history
+        budget = Budget(remaining_seconds=remaining_seconds, remaining_trials=remaining_trials)
+        suggestion = self._designer.suggest(history, [], budget, self._trial_seed())
         return None if suggestion is None else suggestion.params
 
     def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
-        reason = self._designer.should_stop(
-            self._history, [], params, curve, remaining_seconds=self._remaining_seconds, seed=self._trial_seed()
-        )
-        return reason is not None
+        return self._designer.should_stop(self._history, params, curve, self._trial_seed()) is not None
 
     def recommend(self, history: list[Observation]) -> Params | None:
         chosen = best(contenders(self._space, history))

@@ -39,7 +39,17 @@ from numpy.typing import NDArray
 
 from protein.ports import Store
 from protein.space import Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialRecord, TrialState
+from protein.types import (
+    Budget,
+    Measurement,
+    Observation,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
 
 TABLES = Path(__file__).resolve().parent / "recorded"
 NUM_FRACTIONS = 16
@@ -65,7 +75,8 @@ def table(store: Store, names: Sequence[str]) -> dict[str, Any]:
         if sweep is None:
             raise SystemExit(f"there is no sweep '{name}' in this store; it holds {_names(store)}")
         spaces.append(Space.from_dict(sweep.spec.space))
-        done = [t for t in store.trials(sweep.id) if t.state.finished and t.reason != INTERRUPTED]
+        done = [t for t in store.trials(sweep.id) if t.state.finished]
+        done = [t for t in done if t.observation().end is not TrialEnd.INTERRUPTED]
         rows += [(index, t) for t in done if t.state is not TrialState.PRUNED]
     space = spaces[0]
     if any(other != space for other in spaces):
@@ -115,23 +126,20 @@ class Listed:
         self,
         history: Sequence[Observation],
         running: Sequence[Params],
-        *,
-        remaining_seconds: float | None,
-        max_trial_seconds: float | None,
+        budget: Budget,
         seed: int,
     ) -> Suggestion | None:
         """Returns the next of the list, None after the last."""
         number = len(history) + len(running)
-        return Suggestion(params=self._configs[number], origin="listed") if number < len(self._configs) else None
+        if number >= len(self._configs):
+            return None
+        return Suggestion(params=self._configs[number], kind=SuggestionKind.REEVALUATION, origin="listed")
 
     def should_stop(
         self,
         history: Sequence[Observation],
-        running: Sequence[Params],
         params: Params,
         curve: Sequence[Measurement],
-        *,
-        remaining_seconds: float | None,
         seed: int,
     ) -> str | None:
         """Returns None: what is recorded is recorded to its end."""

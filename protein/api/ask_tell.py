@@ -13,18 +13,18 @@ observed yet, and the seed. So an engine that is given the observations of anoth
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from protein import direction as signs
 from protein import validate
-from protein.engine.left import limit_reached, why_nothing
+from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
 from protein.engine.recommend import Contender, best, contenders
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer
-from protein.types import Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import Budget, Measurement, Observation, Params, Suggestion, TrialEnd, TrialState
 from protein.validate import number, plain_params, shown
 
 
@@ -130,7 +130,7 @@ class Protein:
         are allowed, or every config of a small space was tried: `ended` says which.
 
         Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
-        to cost is set aside: for those without a prediction, what trials have cost so far on average.
+        to cost is set aside by the rule of `protein.engine.budget`.
         """
         position = len(self._observations) + len(self._pending)
         remaining_trials = None
@@ -141,23 +141,15 @@ class Protein:
                 return None
         history = [dataclasses.replace(self._inward(one), number=i) for i, one in enumerate(self._observations)]
         running = [pending.params for pending in self._pending]
-        remaining = self._remaining_seconds()
-        suggestion = self._designer.suggest(
-            history,
-            running,
-            remaining_seconds=remaining,
+        budget = Budget(
+            remaining_seconds=self._remaining_seconds(),
             max_trial_seconds=self._max_trial_seconds,
-            seed=int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0]),
             remaining_trials=remaining_trials,
         )
+        seed = int(np.random.SeedSequence([self._seed, position]).generate_state(1)[0])
+        suggestion = self._designer.suggest(history, running, budget, seed)
         if suggestion is None:
-            self._ended = why_nothing(
-                self._space,
-                history,
-                running,
-                remaining_seconds=remaining,
-                max_trial_seconds=self._max_trial_seconds,
-            )
+            self._ended = why_nothing(self._space, history, running, budget)
             return None
         self._ended = ""
         predicted = signs.estimate(suggestion.predicted_score, self._sign)
@@ -182,12 +174,7 @@ class Protein:
         self._space.validate(params := plain_params(params))
         points = _curve(curve, self._sign)
         return self._designer.should_stop(
-            [self._inward(observation) for observation in self._observations],
-            [pending.params for pending in self._pending if dict(pending.params) != dict(params)],
-            params,
-            points,
-            remaining_seconds=self._remaining_seconds(),
-            seed=self._seed,
+            [self._inward(observation) for observation in self._observations], params, points, self._seed
         )
 
     def observe(
@@ -225,26 +212,34 @@ class Protein:
         self._space.validate(params := plain_params(params))
         if score is not None and not math.isfinite(score := number(score, "score")):
             raise UsageError(f"score must be finite, got {score}; tell a trial that gave no number with failed='...'")
-        state = TrialState.FAILED if failed else TrialState.PRUNED if stopped else TrialState.COMPLETE
+        end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
         try:
             observation = Observation(
                 params=params,
-                state=state,
+                state=end.state,
                 score=score,
                 cost_seconds=number(cost_seconds, "cost_seconds"),
                 curve=_curve(curve),
                 reason=str(failed or stopped),
+                end=end,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
         self._add(observation)
 
     def _remaining_seconds(self) -> float | None:
-        if self._budget_seconds is None:
-            return None
-        average = self.spent_seconds / max(len(self._observations), 1)
-        expected = sum(s.predicted_cost_seconds.value if s.predicted_cost_seconds else average for s in self._pending)
-        return self._budget_seconds - self.spent_seconds - expected
+        predictions = [suggestion.predicted_cost_seconds for suggestion in self._pending]
+        return remaining_seconds(
+            self._budget_seconds,
+            [observation.cost_seconds for observation in self._observations],
+            [
+                RunningCost(
+                    predicted_seconds=None if predicted is None else predicted.value,
+                    max_seconds=self._max_trial_seconds,
+                )
+                for predicted in predictions
+            ],
+        )
 
     def _add(self, observation: Observation) -> None:
         self._space.validate(observation.params)
@@ -287,6 +282,13 @@ def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0)
             raise UsageError(str(error)) from error
         measurements.append(point)
     return tuple(measurements)
+
+
+def _failure_of(failed: Any) -> TrialEnd:
+    """Returns the end that the word of a failure names, as in "diverged" and "interrupted"; `FAILED` for other text."""
+    word = str(failed)
+    end = TrialEnd(word) if word in {end.value for end in TrialEnd} else TrialEnd.FAILED
+    return end if end.state is TrialState.FAILED else TrialEnd.FAILED
 
 
 def _told(observations: Iterable[Observation], what: str) -> list[Observation]:

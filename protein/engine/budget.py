@@ -1,32 +1,87 @@
-"""Which trials the remaining budget allows.
+"""The budget: what running trials are expected to cost, which trials fit what is left, and why none does.
 
-The rule: a trial may start when its predicted cost, at the upper end of what is likely (the 80th percentile, but at
-most 1.5 times the median while little is known), is within both the remaining budget and the cap on one trial. Before
-any cost is known there is nothing to judge by, and every trial may start as long as some budget is left.
+**What is left.** The remaining budget is the whole one, less what finished trials cost, less what running trials are
+expected to cost (`remaining_seconds`). A running trial is expected to cost
+
+1. what the engine predicted for it, but at most its cap;
+2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Such a trial is one of
+   the first, and the costs of the others say little about it: the initial config may cost thirty times as much as the
+   cheap initial design;
+3. without a cap either, the mean cost of the finished trials.
+
+It is never expected to cost less than it has cost so far.
+
+**What fits.** A trial may start when its predicted cost is within the remaining budget and within the cap on one trial.
+"Predicted" means the upper end of what is likely: the 80th percentile, but at most 1.5 times the median while little is
+known. Before any cost is known there is nothing to judge by. Then every trial may start as long as some budget is left.
 """
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protein.engine.candidates import all_points
 from protein.engine.gp import Array
 from protein.engine.history import Known
 from protein.engine.models import CostModel, FormerTrials
 from protein.space import Space
+from protein.types import Budget, Observation, Params
 
+BUDGET_SPENT = "the budget is spent"
+SPACE_EXHAUSTED = "every config of the space was tried"
 _UPPER_Z = 0.8416  # the 80th percentile of a standard normal
 _OPEN_BUDGET = 4.0  # without a budget, the whole is taken to be this many times what was spent so far
 _MAX_LOG_MARGIN = math.log(1.5)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Allowance:
-    """What one trial may cost: `limit_seconds` (infinite without any limit), by `model` (None: no cost known yet).
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCost:
+    """What is known about the cost of one running trial, in seconds."""
 
-    `total_seconds` is the whole sweep's budget, spent and left; `slot_seconds` what is left of it for each of the
-    trials that may still be started, 0 where their number is not limited.
+    predicted_seconds: float | None = None  # the engine's prediction, if there was one
+    max_seconds: float | None = None  # its cap, if it has one
+    spent_seconds: float = 0.0  # so far
+
+    def expected_seconds(self, mean_seconds: float) -> float:
+        """Returns what the trial is expected to cost in all; `mean_seconds` is the mean cost of finished trials."""
+        expected = self.predicted_seconds
+        if expected is None:
+            expected = mean_seconds if self.max_seconds is None else self.max_seconds
+        elif self.max_seconds is not None:
+            expected = min(expected, self.max_seconds)
+        return max(expected, self.spent_seconds)
+
+
+def remaining_seconds(
+    budget_seconds: float | None, finished_seconds: Sequence[float], running: Iterable[RunningCost]
+) -> float | None:
+    """Returns what is left of a budget, by the rule at the head of this file; below 0 when it is overspent.
+
+    Args:
+        budget_seconds: the whole budget; None: no budget, and nothing to be left of it.
+        finished_seconds: the costs of finished trials, failures included.
+        running: the trials that run.
+    """
+    if budget_seconds is None:
+        return None
+    spent = sum(finished_seconds)
+    mean = spent / max(len(finished_seconds), 1)
+    return budget_seconds - spent - sum(trial.expected_seconds(mean) for trial in running)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AffordableCost:
+    """What the next trial may cost.
+
+    Attributes:
+        limit_seconds: the most that it may cost; infinite without any limit.
+        model: predicts what a trial costs; None while no cost is known.
+        total_seconds: the whole sweep's budget, spent and left.
+        slot_seconds: what is left of the budget for each trial that may still be started; 0 where their number is not
+            limited.
     """
 
     limit_seconds: float
@@ -35,26 +90,16 @@ class Allowance:
     slot_seconds: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        space: Space,
-        known: Known,
-        remaining_seconds: float | None,
-        max_trial_seconds: float | None,
-        former: FormerTrials | None = None,
-        remaining_trials: int | None = None,
-    ) -> "Allowance":
+    def of(cls, space: Space, known: Known, budget: Budget, former: FormerTrials | None = None) -> "AffordableCost":
         """Fits the cost model, where a cost is known; it leans on a former sweep's costs, where there are some."""
-        limits = [limit for limit in (remaining_seconds, max_trial_seconds) if limit is not None]
         model = CostModel.fit(space, known.x_scored, known.costs, former=former) if len(known.costs) else None
-        if remaining_seconds is None:
-            total = _OPEN_BUDGET * known.spent_seconds
-        else:
-            total = known.spent_seconds + remaining_seconds
+        if budget.remaining_seconds is None:
+            return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * known.spent_seconds)
+        total = known.spent_seconds + budget.remaining_seconds
         slot = 0.0
-        if remaining_seconds is not None and remaining_trials is not None:
-            slot = remaining_seconds / max(remaining_trials, 1)
-        return cls(min(limits, default=math.inf), model, total, slot)
+        if budget.remaining_trials is not None:
+            slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
+        return cls(budget.next_trial_seconds, model, total, slot)
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""
@@ -66,10 +111,10 @@ class Allowance:
         return np.asarray(mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN) <= math.log(self.limit_seconds))
 
 
-def cheapest_points(space: Space, allowance: Allowance, x_unit: Array) -> Array:
-    """Returns the points, `n x d`, moved to where they should cost least: what to try before giving up.
+def cheapest_points(space: Space, x_unit: Array) -> Array:
+    """Returns the valid ones of `n x d` points, moved to where they should cost least: what to try before giving up.
 
-    The cost parameter goes to its lowest value; without one the points stay where they are.
+    The cost parameter goes to its lowest value. Without a cost parameter the points are returned as they are.
     """
     if space.cost_index is None:
         return x_unit
@@ -77,3 +122,26 @@ def cheapest_points(space: Space, allowance: Allowance, x_unit: Array) -> Array:
     x[:, space.cost_index] = 0.0
     x = space.canonical(x)
     return np.asarray(x[space.valid(x)])
+
+
+def limit_reached(max_trials: int) -> str:
+    """Returns in a few words that no more trials are allowed."""
+    return f"the limit of {max_trials} trial{'' if max_trials == 1 else 's'} is reached"
+
+
+def why_nothing(space: Space, history: Sequence[Observation], running: Sequence[Params], budget: Budget) -> str:
+    """Returns in a few words why `suggest` gave None for these arguments (see `protein.ports.Designer`).
+
+    A limit on the number of trials is not looked at: see `limit_reached`.
+    """
+    if budget.remaining_seconds is not None and budget.remaining_seconds <= 0:
+        return BUDGET_SPENT
+    points = all_points(space)
+    if points is not None and not len(Known.of(space, history, running).untried(points)):
+        return SPACE_EXHAUSTED
+    remaining = math.inf if budget.remaining_seconds is None else budget.remaining_seconds
+    cap = math.inf if budget.max_trial_seconds is None else budget.max_trial_seconds
+    if remaining == cap == math.inf:
+        return "no new config was found"
+    limit = "what is left of the budget" if remaining <= cap else "what one trial may cost"
+    return f"no new config is expected to fit {limit}"

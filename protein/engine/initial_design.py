@@ -7,7 +7,7 @@ what ten points at the cheap end cost, and teach hardly more about the other par
 import numpy as np
 from scipy.stats import qmc
 
-from protein.engine.budget import Allowance
+from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
 from protein.engine.history import Known
 from protein.space import Space
@@ -46,7 +46,7 @@ def interleaved(chosen: Array, filling: Array, num_filling: int) -> Array:
     return np.concatenate([np.array(rows), filling[num_filling:]]) if rows else filling
 
 
-def next_initial_point(points: Array, known: Known, allowance: Allowance, *, find_cheap: bool) -> Array | None:
+def next_initial_point(points: Array, known: Known, allowance: AffordableCost, *, find_cheap: bool) -> Array | None:
     """Returns the next point of the design that was not tried and is not running, `d`, or None when all were.
 
     The position follows from the trials themselves, so an interrupted point comes again and a finished one never does.

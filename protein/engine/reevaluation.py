@@ -28,13 +28,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from protein.engine.acquisition import log_h
-from protein.engine.budget import Allowance
+from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
 from protein.engine.history import Known, complete_runs, keys
 from protein.engine.score_model import score_model
 from protein.engine.settings import Recipe
 from protein.space import Space
-from protein.types import Observation, Params
+from protein.types import Budget, Observation, Params
 
 MAX_RUNS = 4  # of one config, its first included
 
@@ -52,9 +52,9 @@ def reevaluation(
     space: Space,
     history: Sequence[Observation],
     known: Known,
-    allowance: Allowance,
+    allowance: AffordableCost,
     recipe: Recipe,
-    remaining_seconds: float | None,
+    budget: Budget,
 ) -> Repeat | None:
     """Returns the contender that should be run again now, or None where the search should go on.
 
@@ -62,9 +62,10 @@ def reevaluation(
         space, history, known: the sweep so far.
         allowance: what one trial may cost.
         recipe: `reevaluation_share` of the budget, at its end, may be spent on repeats.
-        remaining_seconds: of the budget; None: no budget.
+        budget: what is left.
     """
-    if remaining_seconds is None or remaining_seconds > recipe.reevaluation_share * allowance.total_seconds:
+    remaining = budget.remaining_seconds
+    if remaining is None or remaining > recipe.reevaluation_share * allowance.total_seconds:
         return None
     groups, x = complete_runs(space, history)
     if len(groups) < 2:

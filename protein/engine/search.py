@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from protein.engine.acquisition import cost_levels, front_at, log_value
-from protein.engine.budget import Allowance, cheapest_points
+from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import ladders, neighbours, spread
 from protein.engine.gp import Array
 from protein.engine.history import Known
@@ -39,7 +39,7 @@ class Search:
         self,
         space: Space,
         known: Known,
-        allowance: Allowance,
+        allowance: AffordableCost,
         recipe: Recipe,
         start: Array | None,
         listed: Array | None,
@@ -94,7 +94,7 @@ class Search:
         x = self._listed if self._listed is not None else spread(self._space, centers, self._recipe, self._rng)
         x = self._startable(x)
         if not len(x):
-            x = self._startable(cheapest_points(self._space, self._allowance, np.concatenate([centers, self._fresh()])))
+            x = self._startable(cheapest_points(self._space, np.concatenate([centers, self._fresh()])))
             if not len(x):
                 return None
         levels, front = self._levels(x)

@@ -33,13 +33,13 @@ from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler,
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, create_trial
 
-from protein.engine.budget import Allowance, cheapest_points
+from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import Known, reached, readable
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Parameter, Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 
 _POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
 _NUM_ASKS = 10
@@ -72,38 +72,33 @@ class OptunaDesigner:
         self,
         history: Sequence[Observation],
         running: Sequence[Params],
-        *,
-        remaining_seconds: float | None,
-        max_trial_seconds: float | None,
+        budget: Budget,
         seed: int,
-        remaining_trials: int | None = None,
     ) -> Suggestion | None:
         """See `protein.ports.Designer`; unlike our own engine's, the suggestions depend on the history's order."""
         with single_thread(), np.errstate(all="ignore"), _quiet(), self._one_torch_thread():
             known = Known.of(self._space, history, running)
-            if remaining_seconds is not None and remaining_seconds <= 0:
+            if budget.spent:
                 return None
             if known.num_trials == 0 and self._start is not None:
-                return Suggestion(params=self._start, origin="your own config")
-            allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
+            allowance = AffordableCost.of(self._space, known, budget)
+            kind = SuggestionKind.RANDOM if self._sampler == "random" else SuggestionKind.SEARCH
             origin = f"optuna {self._sampler}"
             asked = self._ask(self._study(history, running, seed), known, allowance)
             if self._may_run(asked, known, allowance):
-                return Suggestion(params=self._space.from_unit(asked), origin=origin)
+                return Suggestion(params=self._space.from_unit(asked), kind=kind, origin=origin)
             near = self._nearest(asked, known, allowance, np.random.default_rng(seed))
             if near is None:
                 return None
             origin += ", nearest new point that fits"
-            return Suggestion(params=self._space.from_unit(near), origin=origin)
+            return Suggestion(params=self._space.from_unit(near), kind=kind, origin=origin)
 
     def should_stop(
         self,
         history: Sequence[Observation],
-        running: Sequence[Params],
         params: Params,
         curve: Sequence[Measurement],
-        *,
-        remaining_seconds: float | None,
         seed: int,
     ) -> str | None:
         """Never stops a trial: the samplers learn from finished ones, and pruning is not their part."""
@@ -116,7 +111,7 @@ class OptunaDesigner:
         if self._sampler == "nsga2":
             directions.append(StudyDirection.MINIMIZE)
         study = optuna.create_study(sampler=sampler, directions=directions)
-        finished = [observation for observation in history if observation.reason != INTERRUPTED]
+        finished = [o for o in history if o.end is not None and o.end.teaches]
         finished, x_finished = readable(self._space, finished, [reached(self._space, o) for o in finished])
         _, x_running = readable(self._space, list(running), list(running))
         add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add
@@ -142,7 +137,7 @@ class OptunaDesigner:
         if state.is_finished():
             study.tell(trial, values, state)
 
-    def _ask(self, study: Study, known: Known, allowance: Allowance) -> Array:
+    def _ask(self, study: Study, known: Known, allowance: AffordableCost) -> Array:
         """Returns the first proposal that may be run, `d` canonical coordinates; the last one where none may."""
         for _ in range(_NUM_ASKS_SLOW if self._sampler == "gp" else _NUM_ASKS):
             trial = study.ask(self._distributions())
@@ -168,11 +163,11 @@ class OptunaDesigner:
         finally:
             torch.set_num_threads(num_threads)
 
-    def _may_run(self, x: Array, known: Known, allowance: Allowance) -> bool:
+    def _may_run(self, x: Array, known: Known, allowance: AffordableCost) -> bool:
         rows = x[None, :]
         return bool(self._space.valid(rows)[0] and len(known.untried(rows)) and allowance.fits(rows)[0])
 
-    def _nearest(self, x: Array, known: Known, allowance: Allowance, rng: np.random.Generator) -> Array | None:
+    def _nearest(self, x: Array, known: Known, allowance: AffordableCost, rng: np.random.Generator) -> Array | None:
         """Returns the point nearest to a proposal, `d`, of those around it and anywhere that may be run."""
         if self._listed is not None:
             near = self._listed
@@ -181,7 +176,7 @@ class OptunaDesigner:
             parts = [ladders(self._space, center, _NUM_RUNGS, rng), self._space.sample(_NUM_NEAR, rng)]
             parts.append(neighbours(self._space, center, _NUM_NEAR, _NEAR_WIDTHS, rng))
             near = np.concatenate(parts)
-            near = np.concatenate([near, cheapest_points(self._space, allowance, near)])
+            near = np.concatenate([near, cheapest_points(self._space, near)])
         near = known.untried(near)
         near = near[allowance.fits(near)] if len(near) else near
         return near[int(np.argmin(np.abs(near - x).sum(axis=1)))] if len(near) else None

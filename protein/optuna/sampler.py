@@ -38,11 +38,12 @@ from typing import Any
 import numpy as np
 
 from protein import validate
+from protein.engine.budget import RunningCost, remaining_seconds
 from protein.engine.designer import ProteinDesigner
 from protein.engine.settings import Recipe
 from protein.errors import UsageError, nearest
 from protein.space.parameters import Categorical
-from protein.types import Suggestion
+from protein.types import Budget, Suggestion, SuggestionKind
 
 try:
     import optuna
@@ -141,7 +142,7 @@ class ProteinSampler(BaseSampler):
                 if _stopped(study):
                     raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
                 origin = "the budget is spent, the cheapest that there is"
-                suggestion = Suggestion(params=joint.cheapest(), origin=origin)
+                suggestion = Suggestion(params=joint.cheapest(), kind=SuggestionKind.FALLBACK, origin=origin)
             values = joint.values(suggestion.params)
             internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
             _note(study, trial, suggestion, internal, sign, began)
@@ -159,10 +160,10 @@ class ProteinSampler(BaseSampler):
         pending = [params for other in running if (params := joint.params(other)) is not None]
         designer = ProteinDesigner(joint.space, start, seed=self._seed, recipe=Recipe())
         remaining = self._remaining_seconds(finished, running)
-        suggestion = designer.suggest(history, pending, remaining_seconds=remaining, max_trial_seconds=None, seed=seed)
+        suggestion = designer.suggest(history, pending, Budget(remaining_seconds=remaining), seed)
         if suggestion is not None or remaining is None:
             return suggestion, False
-        free = designer.suggest(history, pending, remaining_seconds=None, max_trial_seconds=None, seed=seed)
+        free = designer.suggest(history, pending, Budget(), seed)
         return None, free is not None
 
     def sample_independent(
@@ -187,12 +188,16 @@ class ProteinSampler(BaseSampler):
             _stopped(study)
 
     def _remaining_seconds(self, finished: Sequence[FrozenTrial], running: Sequence[FrozenTrial]) -> float | None:
-        if self._budget_seconds is None:
-            return None
-        spent = math.fsum(self._cost_seconds(trial) for trial in finished)
-        average = spent / max(len(finished), 1)  # stands for what was never predicted
-        expected = math.fsum(float(trial.user_attrs.get(PREDICTED_COST, average)) for trial in running)
-        return self._budget_seconds - spent - expected
+        return remaining_seconds(
+            self._budget_seconds,
+            [self._cost_seconds(trial) for trial in finished],
+            [
+                RunningCost(
+                    predicted_seconds=trial.user_attrs.get(PREDICTED_COST), spent_seconds=self._cost_seconds(trial)
+                )
+                for trial in running
+            ],
+        )
 
     def _cost_seconds(self, trial: FrozenTrial) -> float:
         if self._cost_attribute is not None:
@@ -200,7 +205,8 @@ class ProteinSampler(BaseSampler):
                 noted = validate.number(trial.user_attrs.get(self._cost_attribute), self._cost_attribute)
                 if math.isfinite(noted) and noted >= 0:
                     return noted
-        if trial.datetime_start is None:
+        measured_otherwise = self._cost_attribute is not None and not trial.state.is_finished()
+        if trial.datetime_start is None or measured_otherwise:
             return 0.0
         end = trial.datetime_complete or datetime.now()
         seconds = (end - trial.datetime_start).total_seconds() - float(trial.user_attrs.get(SUGGEST_SECONDS, 0.0))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from protein.engine.left import limit_reached, why_nothing
+from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Listener, Progress, Store, SweepStatus
 from protein.space import Space
@@ -27,6 +27,7 @@ from protein.types import (
     REACHED_BUDGET,
     REACHED_CAP,
     STOPPED_EARLY,
+    Budget,
     Observation,
     Outcome,
     SweepRecord,
@@ -187,13 +188,7 @@ class _Loop:
         if not exhausted:
             assert self._full() and self._settings.max_trials is not None
             return limit_reached(self._settings.max_trials)
-        return why_nothing(
-            Space.from_dict(self._sweep.spec.space),
-            self._history(),
-            [],
-            remaining_seconds=self._remaining_seconds(),
-            max_trial_seconds=self._settings.trial_cap_seconds(),
-        )
+        return why_nothing(Space.from_dict(self._sweep.spec.space), self._history(), [], self._budget())
 
     def _take_up(self) -> None:
         """Reads what is stored, marks what a dead process left running as interrupted, and keeps the new budget."""
@@ -218,8 +213,8 @@ class _Loop:
 
     def _start_next(self) -> bool:
         """Suggests, stores and starts one trial. Returns False when nothing fits the budget."""
-        remaining = self._remaining_seconds()
-        if remaining is not None and remaining <= 0:
+        budget = self._budget()
+        if budget.spent:
             return False
         # Not asked of the store: if another process has started one since this one read the trials, the claim fails.
         number = max(self._records, default=-1) + 1
@@ -228,17 +223,15 @@ class _Loop:
         suggestion = self._designer.suggest(
             self._history(),
             [trial.params for trial in self._running.values()],
-            remaining_seconds=remaining,
-            max_trial_seconds=self._settings.trial_cap_seconds(),
-            seed=suggest_seed,
-            remaining_trials=None if (limit := self._settings.max_trials) is None else limit - number,
+            budget,
+            suggest_seed,
         )
         suggest_seconds = time.monotonic() - began
         self._engine_seconds += suggest_seconds
         if suggestion is None:
             return False
-        trial_cap = self._settings.trial_cap_seconds()
-        cap = _smallest(trial_cap, remaining)
+        trial_cap = budget.max_trial_seconds
+        cap = _smallest(trial_cap, budget.remaining_seconds)
         threads = max(1, usable_cores() // self._settings.workers)
         config = trial_config(
             self._sweep.spec.config, suggestion.params, seed=train_seed, threads=threads, max_seconds=cap
@@ -286,20 +279,28 @@ class _Loop:
 
     def _remaining_seconds(self) -> float | None:
         """Returns the budget left after all that was spent and all that running trials are expected to spend yet."""
-        budget = self._settings.max_cost_seconds
-        if budget is None:
-            return None
-        committed = 0.0
-        for trial in self._records.values():
-            committed += trial.cost_seconds if trial.state.finished else self._expected_seconds(trial)
-        return budget - committed
+        records = self._records.values()
+        return remaining_seconds(
+            self._settings.max_cost_seconds,
+            [trial.cost_seconds for trial in records if trial.state.finished],
+            [self._running_cost(trial) for trial in records if not trial.state.finished],
+        )
 
-    def _expected_seconds(self, trial: TrialRecord) -> float:
-        if trial.predicted_cost_seconds is not None:
-            expected = trial.predicted_cost_seconds.value
-        else:
-            expected = self._caps[trial.number] or 0.0
-        return max(expected, trial.cost_seconds)
+    def _running_cost(self, trial: TrialRecord) -> RunningCost:
+        predicted = trial.predicted_cost_seconds
+        return RunningCost(
+            predicted_seconds=None if predicted is None else predicted.value,
+            max_seconds=self._caps[trial.number],
+            spent_seconds=trial.cost_seconds,
+        )
+
+    def _budget(self) -> Budget:
+        limit, started = self._settings.max_trials, max(self._records, default=-1) + 1
+        return Budget(
+            remaining_seconds=self._remaining_seconds(),
+            max_trial_seconds=self._settings.trial_cap_seconds(),
+            remaining_trials=None if limit is None else limit - started,
+        )
 
     def _on_progress(self, event: Progress) -> None:
         number = event.trial.number
@@ -316,11 +317,9 @@ class _Loop:
         began = time.monotonic()
         reason = self._designer.should_stop(
             self._history(),
-            [trial.params for number, trial in self._running.items() if number != record.number],
             record.params,
             record.curve,
-            remaining_seconds=self._remaining_seconds(),
-            seed=trial_seed(self._sweep.spec.seed, record.number)[0],
+            trial_seed(self._sweep.spec.seed, record.number)[0],
         )
         self._engine_seconds += time.monotonic() - began
         if reason is not None:

@@ -11,7 +11,17 @@ from typing import Any
 from protein.ports import Store
 from protein.storage import open_store
 from protein.storage.schema import HEAD
-from protein.types import Artifact, Estimate, Measurement, Outcome, Provenance, Suggestion, SweepSpec, TrialState
+from protein.types import (
+    Artifact,
+    Estimate,
+    Measurement,
+    Outcome,
+    Provenance,
+    Suggestion,
+    SuggestionKind,
+    SweepSpec,
+    TrialState,
+)
 
 ASSETS = Path(__file__).parent
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host", config_hash="0" * 64)
@@ -51,7 +61,12 @@ def fill(store: Store) -> None:
             estimate = Estimate(value=1.0, low=0.5, high=2.0) if i else None
             trial = store.start_trial(
                 sweep.id,
-                Suggestion(params={"train.learning_rate": 0.01 + i / 7}, origin="test", predicted_score=estimate),
+                Suggestion(
+                    params={"train.learning_rate": 0.01 + i / 7},
+                    kind=SuggestionKind.SEARCH,
+                    origin="test",
+                    predicted_score=estimate,
+                ),
                 seed=i,
                 owner="host:1",
                 lease_seconds=60.0,

@@ -15,7 +15,16 @@ from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import (
+    INTERRUPTED,
+    Budget,
+    Measurement,
+    Observation,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    TrialState,
+)
 
 SPACE = Space(
     [
@@ -64,7 +73,7 @@ def suggest(
     cap: float | None = None,
     seed: int = 0,
 ) -> Suggestion | None:
-    return designer.suggest(history, running or [], remaining_seconds=remaining, max_trial_seconds=cap, seed=seed)
+    return designer.suggest(history, running or [], Budget(remaining_seconds=remaining, max_trial_seconds=cap), seed)
 
 
 def play(
@@ -101,7 +110,7 @@ def test_the_first_trial_is_the_users_own_config(method: str, space: Space) -> N
     first = suggest(make_designer(method, space, START), [])
     assert first is not None
     assert first.params == START
-    assert first.origin == "your own config"
+    assert (first.kind, first.origin) == (SuggestionKind.INITIAL_CONFIG, "initial config")
 
 
 def test_a_start_outside_the_space_is_moved_into_it(method: str) -> None:
@@ -131,6 +140,7 @@ def test_only_a_re_evaluation_repeats_a_tried_point(method: str, space: Space) -
         suggestion = suggest(designer, history, remaining=0.08 * sum(o.cost_seconds for o in history), seed=number)
         assert suggestion is not None
         again = [o.state for o in history if o.params == suggestion.params]
+        assert (suggestion.kind is SuggestionKind.REEVALUATION) == bool(again)
         assert suggestion.origin.startswith("re-evaluation of ") == bool(again)
         assert all(state is TrialState.COMPLETE for state in again)
         repeated += bool(again)
@@ -166,9 +176,7 @@ def test_the_order_of_the_history_does_not_matter(method: str) -> None:
 
 
 def ask_to_stop(designer: Designer, history: list[Observation], running: Observation, points: int) -> str | None:
-    return designer.should_stop(
-        history, [START], running.params, running.curve[:points], remaining_seconds=100.0, seed=1
-    )
+    return designer.should_stop(history, running.params, running.curve[:points], seed=1)
 
 
 def test_only_a_hopeless_trial_is_stopped_and_always_for_the_same_reason(method: str) -> None:

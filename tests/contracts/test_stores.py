@@ -34,6 +34,7 @@ from protein.types import (
     Outcome,
     Provenance,
     Suggestion,
+    SuggestionKind,
     Trial,
     TrialState,
 )
@@ -182,6 +183,7 @@ def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
     cost = Estimate(value=40.0, low=30.0, high=60.0)
     suggestion = Suggestion(
         params={"b": True, "i": 3, "f": 1.0, "s": "ä"},
+        kind=SuggestionKind.SEARCH,
         origin="improving the front near 40 s",
         predicted_score=estimate,
         predicted_cost_seconds=cost,
@@ -224,14 +226,21 @@ def test_a_parameter_that_is_no_value_is_refused(store: Store, value: Any) -> No
         {"lease_seconds": 1e12},
         {"seed": 2**63},
         {"owner": "a\0"},
-        {"suggestion": Suggestion(params={}, origin="", predicted_score=Estimate(value=0.0, low=0.0, high=math.inf))},
+        {
+            "suggestion": Suggestion(
+                params={},
+                kind=SuggestionKind.SEARCH,
+                origin="",
+                predicted_score=Estimate(value=0.0, low=0.0, high=math.inf),
+            )
+        },
     ],
     ids=str,
 )
 def test_a_start_that_cannot_be_stored_is_refused(store: Store, change: dict[str, Any]) -> None:
     sweep = new_sweep(store)
     arguments: dict[str, Any] = {
-        "suggestion": Suggestion(params={}, origin=""),
+        "suggestion": Suggestion(params={}, kind=SuggestionKind.SEARCH, origin=""),
         "seed": 0,
         "owner": "me",
         "lease_seconds": 1.0,
@@ -567,7 +576,12 @@ estimates = st.none() | st.lists(finite, min_size=3, max_size=3).map(
     lambda values: Estimate(low=min(values), value=sorted(values)[1], high=max(values))
 )
 suggestions = st.builds(
-    Suggestion, params=params, origin=text, predicted_score=estimates, predicted_cost_seconds=estimates
+    Suggestion,
+    params=params,
+    kind=st.sampled_from(SuggestionKind),
+    origin=text,
+    predicted_score=estimates,
+    predicted_cost_seconds=estimates,
 )
 provenances = st.builds(Provenance, version=text, git_commit=text, machine=text, config_hash=text)
 curves = st.lists(

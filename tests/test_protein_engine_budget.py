@@ -1,0 +1,57 @@
+"""The budget: what running trials are expected to cost, and why nothing was suggested."""
+
+import pytest
+
+from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.space import Categorical, Float, Space
+from protein.types import Budget, Observation, TrialState
+
+SMALL = Space([Categorical("layers", (1, 2))])
+LARGE = Space([Float("lr", 0.0, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("trial", "expected"),
+    [
+        (RunningCost(predicted_seconds=7.0), 7.0),
+        (RunningCost(predicted_seconds=7.0, max_seconds=25.0), 7.0),
+        (RunningCost(predicted_seconds=30.0, max_seconds=25.0), 25.0),  # it is ended at its cap
+        (RunningCost(predicted_seconds=7.0, spent_seconds=9.0), 9.0),  # the prediction was too low
+        (RunningCost(predicted_seconds=7.0, max_seconds=8.0, spent_seconds=8.5), 8.5),
+        (RunningCost(max_seconds=25.0, spent_seconds=1.0), 25.0),  # unpredicted: its cap, whatever the others cost
+        (RunningCost(spent_seconds=1.0), 3.0),  # nothing better is known than the mean of the finished ones
+        (RunningCost(spent_seconds=5.0), 5.0),
+    ],
+)
+def test_what_a_running_trial_is_expected_to_cost(trial: RunningCost, expected: float) -> None:
+    assert remaining_seconds(100.0, [2.0, 4.0], [trial]) == 100.0 - 6.0 - expected
+    assert remaining_seconds(100.0, [2.0, 4.0], [trial, trial]) == 100.0 - 6.0 - 2 * expected
+    assert remaining_seconds(None, [2.0, 4.0], [trial]) is None
+
+
+def test_the_first_trials_without_a_cap_are_expected_to_cost_what_they_have_cost_so_far() -> None:
+    assert remaining_seconds(10.0, [], [RunningCost(), RunningCost(spent_seconds=4.0)]) == 6.0
+    assert remaining_seconds(10.0, [8.0], [RunningCost()]) == -6.0, "an overspent budget shows by how much"
+
+
+def test_trials_that_start_within_what_is_left_cannot_overspend_a_budget() -> None:
+    running: list[RunningCost] = []
+    while (remaining := remaining_seconds(100.0, [], running)) and remaining > 0:
+        running.append(RunningCost(max_seconds=min(40.0, remaining)))  # as the loop does: the cap, or what is left
+    assert sum(trial.max_seconds or 0.0 for trial in running) == 100.0
+
+
+def test_why_nothing_was_suggested_is_said() -> None:
+    tried = [Observation(params={"layers": n}, state=TrialState.COMPLETE, score=1.0, cost_seconds=1.0) for n in (1, 2)]
+    spent = Budget(remaining_seconds=0.0, max_trial_seconds=9.0)
+    assert why_nothing(SMALL, [], [], spent) == "the budget is spent"
+    assert why_nothing(SMALL, tried, [], Budget()) == "every config of the space was tried"
+    assert why_nothing(SMALL, tried[:1], [{"layers": 2}], Budget()) == "every config of the space was tried"
+    left, cap = Budget(remaining_seconds=1.0), Budget(remaining_seconds=9.0, max_trial_seconds=1.0)
+    assert why_nothing(LARGE, [], [], left) == "no new config is expected to fit what is left of the budget"
+    assert why_nothing(LARGE, [], [], cap) == "no new config is expected to fit what one trial may cost"
+    assert why_nothing(LARGE, [], [], Budget()) == "no new config was found"
+    assert (limit_reached(1), limit_reached(2)) == (
+        "the limit of 1 trial is reached",
+        "the limit of 2 trials is reached",
+    )
