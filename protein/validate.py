@@ -1,4 +1,4 @@
-"""Reads what a user's own code tells, in whatever kind of number it has."""
+"""Checks the values that a user's own code passes in, and makes plain Python values of them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ def number(value: Any, what: str) -> float:
     """Returns a number of any kind (of NumPy, a tensor of one element) as a float; it may be infinite or NaN.
 
     Raises:
-        UsageError: it is none: "`what` must be a number, got ...".
+        UsageError: "`what` must be a number, got ..." for anything else.
     """
     try:
         if isinstance(value, str | bytes):  # float() would read some
@@ -53,19 +53,19 @@ def sign(direction: Any) -> float:
 
 
 def listed(values: Any, what: str) -> list[Any]:
-    """Returns the values of an iterable. Raises `UsageError`, "`what`, got ...", for text, a mapping, what is none."""
+    """Returns the values of an iterable. Raises `UsageError`, "`what`, got ...", for text, a mapping, anything else."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise UsageError(f"{what}, got {shown(values)}")
     return list(values)
 
 
 def plain(value: Any) -> Any:
-    """Returns a scalar of NumPy's as the bool, number or text that it is; anything else as it is."""
+    """Returns a scalar of NumPy as a bool, number or text of Python; anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def plain_params(params: Any) -> Any:
-    """Returns a copy of params with plain values; what is no mapping as it is, for the space to complain about."""
+    """Returns a copy of params with plain values; anything but a mapping unchanged, for `Space.validate` to reject."""
     return {name: plain(value) for name, value in params.items()} if isinstance(params, Mapping) else params
 
 

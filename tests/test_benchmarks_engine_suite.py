@@ -24,7 +24,7 @@ from engine.suite import TRIAL_CAPS, key, main, missing, read, run
 from engine.tasks import make_task
 from engine.variants import variant
 
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.space import Float, Space
 from protein.types import Measurement, Observation, Params, TrialState
 
@@ -281,11 +281,11 @@ class TestWords:
         assert changed in capsys.readouterr().out, "a run of nothing but a changed setting ends in its table"
 
     def test_settings_change_the_recipe(self) -> None:
-        assert variant("") == variant(";") == Recipe()
-        assert variant("growth=None").growth is None and variant("growth=(1, 2)").growth == (1.0, 2.0)
+        assert variant("") == variant(";") == EngineSettings()
+        assert variant("growth=None").amplitude_slope is None and variant("growth=(1, 2)").amplitude_slope == (1.0, 2.0)
         changed = variant("num_initial=2; refine_widths=(1, .5);early_stopping=False;price_floor=1")
         assert changed == dataclasses.replace(
-            Recipe(), num_initial=2, refine_widths=(1.0, 0.5), early_stopping=False, price_floor=1.0
+            EngineSettings(), num_initial=2, refine_widths=(1.0, 0.5), early_stopping=False, price_floor=1.0
         )
 
 

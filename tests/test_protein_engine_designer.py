@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from protein.engine.candidates import ladders, neighbours
-from protein.engine.history import Known
-from protein.engine.models import ScoreModel
+from protein.engine.history import History
+from protein.engine.score_model import ScoreModel
 from protein.engine.search import format_seconds
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
 from protein.types import INTERRUPTED, Budget, Observation, Params, Suggestion, TrialState
@@ -259,7 +259,7 @@ def test_neighbours_and_ladders_move_what_they_should() -> None:
 
 
 def test_the_settings_switch() -> None:
-    designer = make_designer("protein", SPACE, START, recipe=Recipe(num_initial=2))
+    designer = make_designer("protein", SPACE, START, settings=EngineSettings(num_initial=2))
     history = play(3)
     suggestion = designer.suggest(history, [], Budget(), seed=0)
     assert suggestion is not None
@@ -269,9 +269,9 @@ def test_the_settings_switch() -> None:
 def test_known_sorts_and_counts() -> None:
     history = play(6)
     for permuted in itertools.islice(itertools.permutations(history), 5):
-        known = Known.of(SPACE, permuted, [START])
-        assert known.num_trials == 7
-        assert np.array_equal(known.x_scored, Known.of(SPACE, history, [START]).x_scored)
+        data = History.of(SPACE, permuted, [START])
+        assert data.num_trials == 7
+        assert np.array_equal(data.x_scored, History.of(SPACE, history, [START]).x_scored)
 
 
 @pytest.mark.parametrize(

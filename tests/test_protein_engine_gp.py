@@ -28,9 +28,9 @@ GROWING = Prior(
     log_lengthscale=(-0.3, 1.0),
     log_outputscale=(0.0, 0.7),
     log_noise=(-4.6, 2.0),
-    log_luck=(-5.0, 2.0),
-    growth=(0.7, 0.7),
-    growth_column=1,
+    log_run_variance=(-5.0, 2.0),
+    amplitude_slope=(0.7, 0.7),
+    amplitude_column=1,
 )
 
 
@@ -46,8 +46,8 @@ def slow_kernel(process: GaussianProcess, a: Array, b: Array) -> float:
     kernel = process.kernel
     r = math.sqrt(5.0 * sum(((u - v) / scale) ** 2 for u, v, scale in zip(a, b, kernel.lengthscale, strict=True)))
     linear = sum((u - 0.5) * (v - 0.5) for u, v in zip(a, b, strict=True))
-    heights = a[kernel.growth_column] + b[kernel.growth_column] - 2.0 * kernel.growth_center
-    matern = kernel.outputscale * math.exp(kernel.growth * heights) * (1.0 + r + r * r / 3.0) * math.exp(-r)
+    heights = a[kernel.amplitude_column] + b[kernel.amplitude_column] - 2.0 * kernel.amplitude_center
+    matern = kernel.outputscale * math.exp(kernel.amplitude_slope * heights) * (1.0 + r + r * r / 3.0) * math.exp(-r)
     return matern + kernel.bias_variance + kernel.linear_variance * linear
 
 
@@ -59,11 +59,11 @@ RUNS = np.repeat(np.arange(4), 3)  # of twelve observations
 def test_the_posterior_is_the_textbook_one(prior: Prior, runs: NDArray[np.intp] | None) -> None:
     x, y = data(12, 3)
     process = fit(x, y, range(3), prior, runs=runs)
-    assert (process.luck > 0) == (prior is GROWING and runs is not None)
-    assert (process.kernel.growth != 0) == (prior is GROWING)
+    assert (process.run_variance > 0) == (prior is GROWING and runs is not None)
+    assert (process.kernel.amplitude_slope != 0) == (prior is GROWING)
     new = np.random.default_rng(1).random((5, 3))
     k = np.array([[slow_kernel(process, a, b) for b in x] for a in x]) + process.noise * np.eye(12)
-    k += process.luck * np.kron(np.eye(4), np.ones((3, 3)))
+    k += process.run_variance * np.kron(np.eye(4), np.ones((3, 3)))
     cross = np.array([[slow_kernel(process, a, b) for b in x] for a in new])
     own = np.array([slow_kernel(process, a, a) for a in new])
     inverse = np.linalg.inv(k)
@@ -134,9 +134,9 @@ def test_luck_is_told_from_noise() -> None:
     runs = np.repeat(np.arange(20), 6)
     x = np.full((120, 2), 0.3)
     y = 0.7 * rng.standard_normal(20)[runs] + 0.1 * rng.standard_normal(120)
-    process = fit(x, y, range(2), dataclasses.replace(GROWING, growth=None), runs=runs)
+    process = fit(x, y, range(2), dataclasses.replace(GROWING, amplitude_slope=None), runs=runs)
     assert process.noise == pytest.approx(0.01, rel=0.4)
-    assert process.luck == pytest.approx(0.49, rel=0.5)
+    assert process.run_variance == pytest.approx(0.49, rel=0.5)
     # Six points of a run are one witness, not six.
     alone = fit(x[:6], y[:6], range(2), GROWING).predict(x[:1])[1][0]
     assert process.predict(x[:1])[1][0] > 2.0 * alone
@@ -147,9 +147,9 @@ def test_growth_finds_where_scores_differ() -> None:
     x = rng.random((60, 2))
     y = np.sin(5.0 * x[:, 0]) * np.exp(3.0 * (x[:, 1] - 0.5))
     process = fit(x, y / y.std(), range(2), GROWING)
-    assert process.kernel.growth > 1.5
+    assert process.kernel.amplitude_slope > 1.5
     flat = fit(x, np.sin(5.0 * x[:, 0]), range(2), GROWING)
-    assert abs(flat.kernel.growth) < 0.5
+    assert abs(flat.kernel.amplitude_slope) < 0.5
 
 
 def test_conditioning_equals_having_known() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from protein.engine.history import Known
+from protein.engine.history import History
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
 from protein.types import Budget, Measurement, Observation, TrialState
@@ -23,26 +23,26 @@ def stopped_at(steps: int, *, score: float | None = 0.5) -> Observation:
 
 
 def test_a_trial_stopped_at_its_cap_teaches_score_and_cost_at_the_steps_it_reached() -> None:
-    known = Known.of(SPACE, [stopped_at(50_000)], [])
-    assert known.ok.tolist() == [True]
-    np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": 50_000})[None, :])
-    assert known.costs.tolist() == [10.0]
+    data = History.of(SPACE, [stopped_at(50_000)], [])
+    assert data.ok.tolist() == [True]
+    np.testing.assert_allclose(data.x_scored, SPACE.to_unit({"rate": 0.01, "steps": 50_000})[None, :])
+    assert data.costs.tolist() == [10.0]
     asked = SPACE.canonical(SPACE.to_unit({"rate": 0.01, "steps": 500_000})[None, :])
-    assert len(known.untried(asked)) == 0, "what was asked for was tried, too"
+    assert len(data.untried(asked)) == 0, "what was asked for was tried, too"
 
 
 def test_a_trial_stopped_before_its_first_score_did_not_fail_but_was_tried() -> None:
-    known = Known.of(SPACE, [stopped_at(50_000, score=None)], [])
-    assert (len(known.ok), len(known.x_tried), len(known.x_scored)) == (0, 0, 0)
-    assert (known.num_trials, known.spent_seconds) == (1, 10.0)
+    data = History.of(SPACE, [stopped_at(50_000, score=None)], [])
+    assert (len(data.ok), len(data.x_tried), len(data.x_scored)) == (0, 0, 0)
+    assert (data.num_trials, data.spent_seconds) == (1, 10.0)
     asked = SPACE.canonical(SPACE.to_unit({"rate": 0.01, "steps": 500_000})[None, :])
-    assert len(known.untried(asked)) == 0
+    assert len(data.untried(asked)) == 0
 
 
 def test_steps_outside_the_range_count_as_its_ends() -> None:
     for reached, counted in ((10, 1_000), (900_000, 500_000)):
-        known = Known.of(SPACE, [stopped_at(reached)], [])
-        np.testing.assert_allclose(known.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
+        data = History.of(SPACE, [stopped_at(reached)], [])
+        np.testing.assert_allclose(data.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
 
 
 def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() -> None:
@@ -50,8 +50,8 @@ def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() ->
     for reached, counted in ((0, 1), (30, 32), (40, 32), (64, 64), (99, 64)):
         curve = (Measurement(steps=reached, elapsed_seconds=1.0, score=0.4),)
         cut = Observation(params={"steps": 64}, state=TrialState.PRUNED, score=0.4, cost_seconds=1.0, curve=curve)
-        known = Known.of(space, [cut], [])
-        assert (known.num_trials, known.x_scored.tolist()) == (1, [space.to_unit({"steps": counted}).tolist()])
+        data = History.of(space, [cut], [])
+        assert (data.num_trials, data.x_scored.tolist()) == (1, [space.to_unit({"steps": counted}).tolist()])
 
 
 def test_a_trial_of_no_steps_has_no_points_on_the_way() -> None:
@@ -59,8 +59,8 @@ def test_a_trial_of_no_steps_has_no_points_on_the_way() -> None:
     curve = (Measurement(steps=0, elapsed_seconds=0.0, score=0.4),)
     for state in (TrialState.COMPLETE, TrialState.PRUNED):
         none = Observation(params={"steps": 0}, state=state, score=0.4, cost_seconds=0.0, curve=curve)
-        known = Known.of(space, [none], [], max_curve_points=10)
-        assert (known.scores.tolist(), known.unfinished.tolist(), len(known.x_curve)) == ([0.4], [0.0], 0)
+        data = History.of(space, [none], [], max_curve_points=10)
+        assert (data.scores.tolist(), data.unfinished.tolist(), len(data.x_curve)) == ([0.4], [0.0], 0)
 
 
 def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Observation:
@@ -75,20 +75,20 @@ def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Obs
 
 def test_curves_give_points_at_the_steps_reached_of_the_dearest_trials_first() -> None:
     cheap, dear = with_curve(2_000, 1.0, (0.1, 0.2, 0.3, 0.4)), with_curve(400_000, 50.0, (None, 6.0, 7.0, 8.0))
-    known = Known.of(SPACE, [cheap, dear], [], max_curve_points=10)
-    assert known.curve_scores.tolist() == [6.0, 0.2], "None is no score, and below 1,000 steps is outside the space"
-    assert known.curve_unfinished.tolist() == [0.5, 0.5]
-    assert known.costs.tolist() == [1.0, 50.0]
-    assert known.curve_runs.tolist() == [1, 0]
+    data = History.of(SPACE, [cheap, dear], [], max_curve_points=10)
+    assert data.curve_scores.tolist() == [6.0, 0.2], "None is no score, and below 1,000 steps is outside the space"
+    assert data.curve_unfinished.tolist() == [0.5, 0.5]
+    assert data.costs.tolist() == [1.0, 50.0]
+    assert data.curve_runs.tolist() == [1, 0]
     reached = [SPACE.to_unit({"rate": 0.01, "steps": steps}) for steps in (200_000, 1_000)]
-    np.testing.assert_allclose(known.x_curve, reached, atol=1e-9)
-    assert Known.of(SPACE, [cheap, dear], [], max_curve_points=1).curve_scores.tolist() == [6.0]
-    assert Known.of(SPACE, [cheap, dear], []).x_curve.shape == (0, 2)
+    np.testing.assert_allclose(data.x_curve, reached, atol=1e-9)
+    assert History.of(SPACE, [cheap, dear], [], max_curve_points=1).curve_scores.tolist() == [6.0]
+    assert History.of(SPACE, [cheap, dear], []).x_curve.shape == (0, 2)
 
 
 def test_a_trial_stopped_early_is_known_to_be_unfinished() -> None:
-    known = Known.of(SPACE, [stopped_at(50_000), with_curve(2_000, 1.0, (0.5,))], [])
-    assert sorted(known.unfinished.tolist()) == [0.0, 0.9]
+    data = History.of(SPACE, [stopped_at(50_000), with_curve(2_000, 1.0, (0.5,))], [])
+    assert sorted(data.unfinished.tolist()) == [0.0, 0.9]
 
 
 def test_a_predicted_score_stays_near_what_was_seen() -> None:

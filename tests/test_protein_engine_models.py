@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protein.engine.models import CostModel, FailureModel, ScoreModel, ScoreScale
 
 from protein.engine.gp import Array
-from protein.engine.models import CostModel, FailureModel, ScoreModel, ScoreScale
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Z80
@@ -72,7 +72,7 @@ def test_the_score_model_predicts_and_believes() -> None:
     mean, sd = model.predict(new)
     predicted = [model.scale.to_score(float(m)) for m in mean]
     assert predicted == pytest.approx((100.0 - 50.0 * (new[:, 0] - 0.5) ** 2).tolist(), abs=2.0)
-    believed_mean, believed_sd = model.believe(new[:3]).predict(new)
+    believed_mean, believed_sd = model.fantasize(new[:3]).predict(new)
     assert believed_mean == pytest.approx(mean, abs=0.05)
     assert (believed_sd[:3] < sd[:3]).all()
 

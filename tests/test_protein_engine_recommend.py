@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from protein.engine.gp import Array
-from protein.engine.models import ScoreModel
 from protein.engine.recommend import MODEL, Contender, best, contenders, knee
+from protein.engine.score_model import ScoreModel
 from protein.space import Float, Integer, Space
 from protein.types import INTERRUPTED, Measurement, Observation, Params, TrialState
 

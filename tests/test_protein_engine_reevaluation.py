@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protein.engine.reevaluation import MAX_RUNS, expected_gain
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
 from protein.types import Budget, Observation, Params, Suggestion, TrialState
@@ -37,7 +37,7 @@ def suggest(
     share: float = 0.1,
     running: tuple[Params, ...] = (),
 ) -> Suggestion | None:
-    designer = make_designer("protein", SPACE, None, recipe=Recipe(reevaluation_share=share))
+    designer = make_designer("protein", SPACE, None, settings=EngineSettings(reevaluation_share=share))
     return designer.suggest(trials, running, Budget(remaining_seconds=remaining), seed=0)
 
 

@@ -10,7 +10,8 @@ import pytest
 from viewing import trial
 
 from protein import Categorical, Float, Integer, Observation, Protein, Space
-from protein.engine.models import FormerTrials, ScoreModel
+from protein.engine.score_model import ScoreModel
+from protein.engine.source_trials import SourceTrials
 from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
@@ -67,8 +68,8 @@ def test_what_is_carried_over() -> None:
 
 
 def test_the_first_trials_come_from_the_former_front_and_say_so() -> None:
-    former = searched(25)
-    engine = Protein(SPACE, budget_seconds=2000.0, start=START, prior=former)
+    source = searched(25)
+    engine = Protein(SPACE, budget_seconds=2000.0, start=START, prior=source)
     origins = []
     for _ in range(10):
         suggestion = engine.suggest()
@@ -84,7 +85,7 @@ def test_the_first_trials_come_from_the_former_front_and_say_so() -> None:
 
 
 def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
-    former = searched(20)
+    source = searched(20)
     other = [
         Observation(
             params=o.params,
@@ -93,12 +94,14 @@ def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
             cost_seconds=o.cost_seconds,
             reason=o.reason,
         )
-        for o in former
+        for o in source
     ]
     history = searched(9)
     suggestions = [
-        make_designer("protein", SPACE, START, prior=prior).suggest(history, [], Budget(remaining_seconds=1000.0), 1)
-        for prior in (former, other)
+        make_designer("protein", SPACE, START, warm_start=prior).suggest(
+            history, [], Budget(remaining_seconds=1000.0), 1
+        )
+        for prior in (source, other)
     ]
     assert suggestions[0] is not None and suggestions[1] is not None
     assert suggestions[0].params == suggestions[1].params
@@ -111,18 +114,18 @@ def test_a_misleading_prior_is_outvoted() -> None:
     def truth(x: Any) -> Any:
         return -((x[:, 0] - 0.2) ** 2) - (x[:, 1] - 0.3) ** 2
 
-    x_former, x = rng.random((25, 2)), rng.random((20, 2))
-    lying = FormerTrials(x_former, -3.0 * truth(x_former), lambda points: -3.0 * truth(points))
+    x_source, x = rng.random((25, 2)), rng.random((20, 2))
+    lying = SourceTrials(x_source, -3.0 * truth(x_source), lambda points: -3.0 * truth(points))
     at = rng.random((200, 2))
 
-    model = ScoreModel.fit(space, x, truth(x), former=lying)
+    model = ScoreModel.fit(space, x, truth(x), source=lying)
     off = model.predict(at)[0] - model.scale.to_z(truth(at))
     assert np.sqrt(np.mean(off**2)) < 0.15  # of a standard deviation; the lie itself is off by more than 1.5
     few = x[:6]
-    honest = FormerTrials(x_former, truth(x_former) * 5.0, lambda points: truth(points) * 5.0)
-    with_prior = ScoreModel.fit(space, few, truth(few), former=honest)
+    honest = SourceTrials(x_source, truth(x_source) * 5.0, lambda points: truth(points) * 5.0)
+    with_prior = ScoreModel.fit(space, few, truth(few), source=honest)
     without = ScoreModel.fit(space, few, truth(few))
-    assert with_prior.leans and not without.leans
+    assert with_prior.uses_source and not without.uses_source
     errors = [np.abs(m.predict(at)[0] - m.scale.to_z(truth(at))).mean() for m in (with_prior, without)]
     assert errors[0] < errors[1]
 

@@ -19,18 +19,19 @@ from engine.methods import Peer
 
 from protein.engine.acquisition import log_expected_improvement
 from protein.engine.candidates import all_points, ladders, neighbours, spread
+from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import keys
 from protein.engine.initial_design import initial_points
-from protein.engine.models import CostModel, ScoreModel
-from protein.engine.settings import Recipe
+from protein.engine.score_model import ScoreModel
+from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Observation, Params
 
 _NUM_INITIAL = 10
 _CHEAP_SHARE = 0.3
 _NUM_CENTERS = 8
-_RECIPE = Recipe()
+_RECIPE = EngineSettings()
 
 
 class Cooling(Peer):

@@ -17,7 +17,7 @@ import numpy as np
 from engine.variants import variant
 
 from protein.engine.recommend import best, contenders
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.sweep.methods import make_designer
 from protein.types import Budget, Measurement, Observation, Params
@@ -102,10 +102,10 @@ class Engine(Peer):
     recommends = True
 
     def __init__(
-        self, space: Space, start: Params, seed: int, recipe: Recipe, prior: Sequence[Observation] = ()
+        self, space: Space, start: Params, seed: int, settings: EngineSettings, prior: Sequence[Observation] = ()
     ) -> None:
         self._space = space
-        self._designer = make_designer("protein", space, start, seed=seed, recipe=recipe, prior=prior)
+        self._designer = make_designer("protein", space, start, seed=seed, settings=settings, warm_start=prior)
         self._seed = seed
         self._history: list[Observation] = []
 

@@ -110,7 +110,7 @@ class Surrogate:
         at = (np.arange(len(mean)) + 1.0) / len(mean)
         return np.asarray(np.clip(z + np.interp(fractions, at, mean), 0.0, math.pi / 2))
 
-    def luck(self, z: float) -> float:
+    def run_variance(self, z: float) -> float:
         """Returns the standard deviation of z between runs of a config whose runs have mean z.
 
         It is far from even: configs that always solve the task or never get anywhere repeat to 0.03, those between do
@@ -158,18 +158,18 @@ class RecordedTask:
         rng = np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
         of_luck, of_cost, of_score = rng.standard_normal(3)
         end = float(model.final_z(u)[0])
-        luck = model.luck(end) * of_luck
+        run_variance = model.run_variance(end) * of_luck
         cost = math.exp(float(model.log_cost(u)[0]) + model.cost_noise * of_cost)
         steps = math.exp(float(_log_steps(self.space, u)[0]))
         num_points = int(np.clip(cost / model.point_seconds, 1, MAX_CURVE_POINTS))
         fractions = (np.arange(num_points) + 1.0) / num_points
         fractions = fractions[(fractions * steps >= model.first_steps) | (fractions == 1.0)]
-        z = model.course(u, fractions, end) + luck + model.jitter * rng.standard_normal(len(fractions))
+        z = model.course(u, fractions, end) + run_variance + model.jitter * rng.standard_normal(len(fractions))
         curve = tuple(
             Measurement(steps=round(steps * f), elapsed_seconds=cost * f, score=float(s))
             for f, s in zip(fractions.tolist(), model.to_score(z), strict=True)
         )
-        score = float(model.to_score(np.array(end + luck + model.jitter * of_score)))
+        score = float(model.to_score(np.array(end + run_variance + model.jitter * of_score)))
         return replay(params, curve, score=score, cost_seconds=cost, reason="", watch=watch)
 
     def true_score(self, observation: Observation) -> float:

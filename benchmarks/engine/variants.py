@@ -6,17 +6,17 @@ import types
 import typing
 from typing import Any
 
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 
 
-def variant(settings: str) -> Recipe:
+def variant(settings: str) -> EngineSettings:
     """Returns the recipe with the settings of `name=value;...`, values as Python writes them; "" changes nothing.
 
     Raises:
         UsageError: an unknown setting, or a value that is not of the setting's kind.
     """
-    fields = {field.name: field for field in dataclasses.fields(Recipe)}
+    fields = {field.name: field for field in dataclasses.fields(EngineSettings)}
     changes: dict[str, Any] = {}
     for part in settings.split(";"):
         name, _, written = (word.strip() for word in part.partition("="))
@@ -30,7 +30,7 @@ def variant(settings: str) -> Recipe:
             raise UsageError(
                 f"setting {name} cannot be {written!r}; write it as in '{name}={fields[name].default}'"
             ) from error
-    return dataclasses.replace(Recipe(), **changes)
+    return dataclasses.replace(EngineSettings(), **changes)
 
 
 def _as(kind: Any, value: Any) -> Any:

@@ -40,7 +40,7 @@ from engine.variants import variant  # noqa: E402
 
 from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical, Space  # noqa: E402
-from protein.sweep.methods import Recipe  # noqa: E402
+from protein.sweep.methods import EngineSettings  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 KINDS = ("related", "unrelated")
@@ -103,16 +103,16 @@ def relative(task: SyntheticTask, seed: int) -> Relative:
     return Relative(task, tuple(delta.tolist()))
 
 
-def run_cell(job: tuple[str, int, Recipe]) -> dict[str, Any]:
+def run_cell(job: tuple[str, int, EngineSettings]) -> dict[str, Any]:
     """Runs cold, related and unrelated on one task."""
-    family, seed, recipe = job
+    family, seed, settings = job
     task = make_synthetic(family, seed)
     scale = search(task)
     total = BUDGET * scale.mean_cost
     near, far = relative(task, seed), make_synthetic(family, seed + 1000)
 
     def spend(on: Task, seconds: float, cap: int, seed: int, prior: Sequence[Observation] = ()) -> Run:
-        engine = Engine(on.space, on.start, seed, recipe, prior)
+        engine = Engine(on.space, on.start, seed, settings, prior)
         return play(on, engine, total_seconds=seconds, cap=cap, seed=seed)
 
     priors: dict[str, list[Observation]] = {
@@ -172,14 +172,14 @@ def main() -> None:
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
     arguments = parser.parse_args()
     try:
-        recipe = variant(arguments.recipe)
+        settings = variant(arguments.settings)
     except UsageError as error:
         parser.exit(2, f"error: --recipe: {error}\n")
     cells = arguments.file.with_suffix(".jsonl")
     rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
     done = {(row["family"], row["seed"]) for row in rows}
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    jobs = [(family, seed, recipe) for seed in seeds for family in arguments.families if (family, seed) not in done]
+    jobs = [(family, seed, settings) for seed in seeds for family in arguments.families if (family, seed) not in done]
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool, cells.open("a") as file:
         for row in pool.imap_unordered(run_cell, jobs, chunksize=1):
             rows.append(row)

@@ -1,17 +1,18 @@
-"""The engine for everyone else: ask for a config, tell how it went. No trainer and no store of ours is needed.
+"""The engine by itself: ask for a config, tell how it went. This needs neither our trainer nor our store.
 
     engine = Protein(space, seed=0, budget_seconds=3600.0)
     while (suggestion := engine.suggest()) is not None:
         score, seconds = train(suggestion.params)
         engine.observe(suggestion.params, score=score, cost_seconds=seconds)
 
-A suggestion is a function of the arguments, the observations so far (in their order), the suggestions that are not
-observed yet, and the seed. So an engine that is given the observations of another goes on as that one would have: keep
-`observations`, and no other state, to resume.
+A suggestion is a function of the arguments, of the observations so far (in their order), of the suggestions that are
+not observed yet, and of the seed. So `observations` is the only state to keep: an engine that is created with the
+observations of another makes the same suggestions as that one would have made.
 """
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -43,28 +44,31 @@ class Protein:
         direction: Literal["maximize", "minimize"] = "maximize",
         method: str = "protein",
         observations: Iterable[Observation] = (),
-        prior: Iterable[Observation] = (),
+        warm_start: Iterable[Observation] = (),
+        prior: Iterable[Observation] | None = None,
     ) -> None:
-        """Begins a search, or goes on with one.
+        """Begins a search, or continues one.
 
         Args:
-            space: what to search. Its `cost_parameter` says what makes a trial dear; without it the engine finds out.
+            space: what to search. Its `cost_parameter` says what makes a trial expensive. Without one, the engine finds
+                out.
             seed: the only source of randomness.
             budget_seconds: what all trials together may cost; None: no limit.
             max_trial_seconds: what one trial may cost; None: no limit.
-            max_trials: how many trials there may be, failed ones included; None: no limit. Where few share a large
-                budget, each may be dearer.
-            start: the config that you have, tried first; None: none.
+            max_trials: how many trials there may be, failed ones included; None: no limit. Where few trials share a
+                large budget, each may be more expensive.
+            start: the initial config, tried first; None: none.
             direction: whether a higher score is better, or a lower one.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             observations: those of an engine that this one continues.
-            prior: finished trials of a former search of this or an overlapping space, to begin from; scores and costs
-                may be in other units. Parameters that this space lacks are dropped, those that a trial lacks take
-                the value of `start`.
+            warm_start: finished trials of an earlier search of this or an overlapping space, to begin from; scores and
+                costs may be in other units. Parameters that this space lacks are dropped. Parameters that a trial
+                lacks take the value of `start`.
+            prior: the old name of `warm_start`.
 
         Raises:
-            UsageError: a budget or a limit that is not above 0, an unknown direction or method, a prior of no use, a
-                value of another kind than is asked for.
+            UsageError: a budget or a limit that is not above 0, an unknown direction or method, a warm start without a
+                usable trial, a value of another kind than is asked for.
             SpaceError: `start` or an observation is not a point of the space.
         """
         if not isinstance(space, Space):
@@ -77,31 +81,33 @@ class Protein:
         self._max_trial_seconds = validate.seconds(max_trial_seconds, "max_trial_seconds")
         self._max_trials = validate.most_trials(max_trials)
         self._sign = validate.sign(direction)
-        self._designer = make_designer(
-            method, space, start, seed=self._seed, prior=[self._inward(o) for o in _told(prior, "prior")]
-        )
+        if prior is not None:
+            warnings.warn("Protein(prior=...) is now Protein(warm_start=...)", FutureWarning, stacklevel=2)
+            warm_start = prior
+        source_trials = [self._inward(one) for one in _listed_observations(warm_start, "warm_start")]
+        self._designer = make_designer(method, space, start, seed=self._seed, warm_start=source_trials)
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
         self._ended = ""
-        for observation in _told(observations, "observations"):
+        for observation in _listed_observations(observations, "observations"):
             self._add(observation)
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """What has been told, oldest first."""
+        """The observed trials, oldest first."""
         return tuple(self._observations)
 
     @property
     def pending(self) -> tuple[Suggestion, ...]:
-        """What has been suggested and not yet observed, oldest first. A lost one must be observed, too."""
+        """What has been suggested and not yet observed, oldest first. Observe a lost trial, too, as "interrupted"."""
         return tuple(self._pending)
 
     @property
     def ended(self) -> str:
         """Why the last `suggest` returned None; "" where it suggested something.
 
-        It is "the budget is spent", "the limit of 50 trials is reached", "every config of the space was tried" or "no
-        new config is expected to fit ...". More may fit once what is pending is observed.
+        This is "the budget is spent", "the limit of 50 trials is reached", "every config of the space was tried" or "no
+        new config is expected to fit ...". Once pending trials are observed, there may be something to suggest again.
         """
         return self._ended
 
@@ -111,9 +117,9 @@ class Protein:
         return sum(observation.cost_seconds for observation in self._observations)
 
     def best(self, under_seconds: float = math.inf) -> Contender | None:
-        """Returns the observed config whose true score is expected to be best, or None before one has a score.
+        """Returns the best expected config: the observed one with the best expected true score. None without a score.
 
-        That need not be the one of the best observed score, which noise may have flattered (see
+        The config with the best measured score may be another one, because measured scores contain noise (see
         `protein.engine.recommend`).
 
         Args:
@@ -121,16 +127,16 @@ class Protein:
         """
         limit = number(under_seconds, "under_seconds")
         if math.isnan(limit):
-            raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best at all")
+            raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
         chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
         return None if chosen is None else signs.contender(chosen, self._sign)
 
     def suggest(self) -> Suggestion | None:
-        """Returns the next config to try, or None when nothing worth starting fits the budget any more, no more trials
-        are allowed, or every config of a small space was tried: `ended` says which.
+        """Returns the next config to try, or None; `ended` says why it is None.
 
-        Call it again before `observe` to run trials side by side: the suggestions differ, and what they are expected
-        to cost is set aside by the rule of `protein.engine.budget`.
+        Call it again before `observe` to run trials side by side. The suggestions differ, and what they are expected to
+        cost is subtracted from the budget by the rule of `protein.engine.budget`: what was predicted for them, else
+        `max_trial_seconds`, else the mean cost of the observed trials.
         """
         position = len(self._observations) + len(self._pending)
         remaining_trials = None
@@ -154,18 +160,18 @@ class Protein:
         self._ended = ""
         predicted = signs.estimate(suggestion.predicted_score, self._sign)
         self._pending.append(dataclasses.replace(suggestion, predicted_score=predicted))
-        # Params of its own: training code pops from them, and what is pending must not lose what it is.
+        # A copy of the params: training code may pop from it, and the pending suggestion has to keep its own.
         return dataclasses.replace(suggestion, predicted_score=predicted, params=dict(suggestion.params))
 
     def should_stop(self, params: Params, curve: Sequence[tuple[int, float, float | None]]) -> str | None:
-        """Returns why a running trial is not worth finishing, or None: ask at each new point of its learning curve.
+        """Returns why a running trial is not worth finishing, or None. Ask at each new point of its learning curve.
 
-        End the trial on a reason, and tell it with `observe(params, stopped=reason, score=..., cost_seconds=..., ...)`.
+        Where there is a reason, end the trial and call `observe(params, stopped=reason, score=..., ...)`.
 
         Args:
             params: the trial's config.
-            curve: its points so far, each (steps, cost_seconds, score), a score of None where there is none yet; steps
-                in the unit of the space's cost parameter. Without one, all trials make equally many.
+            curve: its points so far, each (steps, cost_seconds, score); score is None where there is none yet. Steps
+                are in the unit of the space's cost parameter. Without one, all trials make equally many steps.
 
         Raises:
             UsageError: a number that is not finite.
@@ -193,16 +199,18 @@ class Protein:
             params: the config, one value for each parameter of the space.
             cost_seconds: what it cost, 0 or more.
             score: its result; None only with `failed` or `stopped`.
-            curve: points on the way there, each (steps, cost_seconds, score), a score of None where there was none yet;
-                steps in the unit of the space's cost parameter, so that the engine sees how much was to come.
-            failed: why it has no result, such as "diverged"; its cost counts all the same. "interrupted" is a trial
-                that was cut off for nothing that its params did, such as a lost worker: nothing else is learnt from it.
-            stopped: why it was ended before its end, such as what `should_stop` said; `score` is then the last one that
-                it had, if it had one.
+            curve: points of its learning curve, each (steps, cost_seconds, score); score is None where there was none
+                yet. Steps are in the unit of the space's cost parameter, so that the engine sees how much was to come.
+            failed: why it has no result. Its cost counts all the same. The words of `protein.types.TrialEnd`, such as
+                "diverged" and "out_of_memory", are kept as its end; any other text is kept as a failure. Say
+                "interrupted" for a trial that its params did not end, such as one of a lost worker: then only its cost
+                counts.
+            stopped: why it was stopped before its end, such as what `should_stop` said; `score` is then its last score,
+                if it had one.
 
         Raises:
-            UsageError: neither or both of `score` and `failed`, both of `failed` and `stopped`, or a number that is not
-                finite.
+            UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; or a number
+                is not finite.
             SpaceError: the params are not a point of the space.
         """
         if failed and stopped:
@@ -285,14 +293,14 @@ def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0)
 
 
 def _failure_of(failed: Any) -> TrialEnd:
-    """Returns the end that the word of a failure names, as in "diverged" and "interrupted"; `FAILED` for other text."""
+    """Returns the end that a word names, as in "diverged" and "interrupted"; `FAILED` for any other text."""
     word = str(failed)
     end = TrialEnd(word) if word in {end.value for end in TrialEnd} else TrialEnd.FAILED
     return end if end.state is TrialState.FAILED else TrialEnd.FAILED
 
 
-def _told(observations: Iterable[Observation], what: str) -> list[Observation]:
-    """Returns the observations; something else, such as a sweep's name, is an error."""
+def _listed_observations(observations: Iterable[Observation], what: str) -> list[Observation]:
+    """Returns the observations. Raises `UsageError` for anything else, such as a sweep's name."""
     wanted = f"{what} must be a list of observations, as in an engine's `observations`"
     for observation in (observed := validate.listed(observations, wanted)):
         if not isinstance(observation, Observation):

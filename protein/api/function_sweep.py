@@ -155,7 +155,7 @@ class Sweep:
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
-                self._method, self._space, self._start, seed=self._seed, prior=prior.observations(spec.prior)
+                self._method, self._space, self._start, seed=self._seed, warm_start=prior.observations(spec.prior)
             )
             sweep = self._create_or_resume(store, spec)
             backend = FunctionBackend(train, self._sign)

@@ -27,7 +27,7 @@ from protein.config.layers import Layers, display_path, flatten
 from protein.config.resolve import file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.engine import pareto
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.errors import ConfigError, UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
@@ -59,7 +59,12 @@ def run(command: Command) -> int:
     space = Space.from_dict(spec.space)
     start = {name: value for name, value in flatten(spec.config).items() if name in space.names}
     design = functools.partial(
-        make_designer, spec.method, space, start, seed=spec.seed, recipe=Recipe(early_stopping=settings.early_stopping)
+        make_designer,
+        spec.method,
+        space,
+        start,
+        seed=spec.seed,
+        settings=EngineSettings(early_stopping=settings.early_stopping),
     )
     designer = design()  # before anything is created: a mistake leaves nothing behind
     _check_cap(arguments, budget, settings.max_trial_cost_seconds)
@@ -72,7 +77,7 @@ def run(command: Command) -> int:
     ):
         spec = dataclasses.replace(spec, prior=priors.of_sweep(store, spec.name, arguments.prior, space))
         if spec.prior:
-            designer = design(prior=prior.observations(spec.prior))
+            designer = design(warm_start=prior.observations(spec.prior))
         sweep, created = _create_or_resume(store, spec, budget)
         budget = sweep.max_cost_seconds if budget is None else budget
         trials = store.trials(sweep.id)

@@ -9,20 +9,20 @@ Notation
     f(t)      the best posterior mean among the trials known to cost at most e^t: the front as the model sees it
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
     a         cost exponent: 0 ignores cost, 1 is improvement per second
-    c0        price floor in seconds: a small share of the whole budget, and what is left of it for each trial where
-              their number is limited
+    c0        price floor in seconds: a small share of the whole budget; where the number of trials is limited, also
+              what is left of the budget for each of them
 
 The value of a candidate is
 
     log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
-A trial that costs e^t can lift the front at every level from t upwards, by what it beats the front there: the mean over
-levels is the expected growth of the hypervolume under (score, log cost), with cost uncertain too. A cheap trial is
-credited for all dearer levels, a dear one only for the levels that it reaches; dividing by (c + c0)^a prices it.
-Without c0 a budget can be frittered away on trials that cost nothing and teach little, most of all while scores are
-flat or noisy.
+A trial that costs e^t can lift the front at every level from t upwards, by as much as it beats the front there. The
+mean over levels is the expected growth of the hypervolume under (score, log cost), with an uncertain cost. A cheap
+trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. Dividing by
+(c + c0)^a prices the trial. Without c0 a budget can be wasted on trials that cost nothing and teach little, most of all
+while scores are flat or noisy.
 
-Everything is computed in logarithms: far from the data EI is below the smallest float64 long before it stops ranking
+Everything is computed in logarithms. Far from the data, EI is below the smallest float64 long before it stops ranking
 candidates.
 
 Source: log EI after Ament et al., Unexpected Improvements to Expected Improvement (2023), section 4.1.
@@ -70,15 +70,15 @@ def cost_levels(low: float, high: float, num_levels: int = NUM_LEVELS) -> Array:
     return levels
 
 
-def front_at(levels: Array, known_mean: Array, known_log_cost: Array, floor: float = 0.0) -> Array:
-    """Returns f(t_j), `J`: the best of `n` known posterior means at log cost <= t_j.
+def front_at(levels: Array, beaten_mean: Array, beaten_log_cost: Array, floor: float = 0.0) -> Array:
+    """Returns f(t_j), `J`: the best posterior mean at log cost <= t_j, of the `n` points that have to be beaten.
 
-    It never falls below the quantile `floor` of the known means: where the front is lower than that, or below the
-    cheapest known trial, a new trial counts only for what it gives above an ordinary one.
+    It never falls below the quantile `floor` of the means. Where the front is lower than that, and at costs below that
+    of the cheapest point, a new trial counts only for what it gives above an ordinary one.
     """
-    reached = known_log_cost[None, :] <= levels[:, None]
-    best = np.max(np.where(reached, known_mean[None, :], -np.inf), axis=1)
-    return np.asarray(np.maximum(best, np.quantile(known_mean, floor)))
+    reached = beaten_log_cost[None, :] <= levels[:, None]
+    best = np.max(np.where(reached, beaten_mean[None, :], -np.inf), axis=1)
+    return np.asarray(np.maximum(best, np.quantile(beaten_mean, floor)))
 
 
 def log_value(
@@ -105,5 +105,5 @@ def log_value(
     """
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
-    growth = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
-    return np.asarray(growth - cost_exponent * np.logaddexp(cost_mean, log_price_floor) + np.log(p_ok))
+    log_gains = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
+    return np.asarray(log_gains - cost_exponent * np.logaddexp(cost_mean, log_price_floor) + np.log(p_ok))

@@ -24,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.candidates import all_points
+from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array
-from protein.engine.history import Known
-from protein.engine.models import CostModel, FormerTrials
+from protein.engine.history import History
+from protein.engine.source_trials import SourceTrials
 from protein.space import Space
 from protein.types import Budget, Observation, Params
 
@@ -90,12 +91,12 @@ class AffordableCost:
     slot_seconds: float = 0.0
 
     @classmethod
-    def of(cls, space: Space, known: Known, budget: Budget, former: FormerTrials | None = None) -> "AffordableCost":
+    def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
         """Fits the cost model, where a cost is known; it leans on a former sweep's costs, where there are some."""
-        model = CostModel.fit(space, known.x_scored, known.costs, former=former) if len(known.costs) else None
+        model = CostModel.fit(space, data.x_scored, data.costs, source=source) if len(data.costs) else None
         if budget.remaining_seconds is None:
-            return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * known.spent_seconds)
-        total = known.spent_seconds + budget.remaining_seconds
+            return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)
+        total = data.spent_seconds + budget.remaining_seconds
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
@@ -137,7 +138,7 @@ def why_nothing(space: Space, history: Sequence[Observation], running: Sequence[
     if budget.remaining_seconds is not None and budget.remaining_seconds <= 0:
         return BUDGET_SPENT
     points = all_points(space)
-    if points is not None and not len(Known.of(space, history, running).untried(points)):
+    if points is not None and not len(History.of(space, history, running).untried(points)):
         return SPACE_EXHAUSTED
     remaining = math.inf if budget.remaining_seconds is None else budget.remaining_seconds
     cap = math.inf if budget.max_trial_seconds is None else budget.max_trial_seconds

@@ -1,15 +1,15 @@
-"""How well the engine's predictions hold: what was measured, against the interval that was given before the trial.
+"""How well the engine's predictions hold: what was measured, against the interval predicted before the trial.
 
 Notation
-    y            a measured score or cost, on the scale of its model: scores as they are, costs as logarithms
+    y            a measured score or cost, on the scale of its model: a score itself, or the logarithm of a cost
     m, l, u      the prediction on that scale: its median and the ends of its central 80 % interval
-    z            (y - m) / s with s = (u - m) / 1.28 above the median and (m - l) / 1.28 below it: standard deviations;
-                 an interval of no width and a miss give `MAX_Z`
-    coverage     share of the y within [l, u]: 0.8 is what was promised
-    PIT          Phi(z), the probability integral transform: even over [0, 1] when the predictions are honest, a hill in
-                 the middle when the intervals are too wide, heaps at both ends when they are too narrow
+    z            (y - m) / s, in standard deviations, with s = (u - m) / 1.28 above the median and (m - l) / 1.28 below
+                 it; a miss of an interval without width gives `MAX_Z`
+    coverage     share of the y within [l, u], which should be 0.8
+    PIT          Phi(z), the probability integral transform: even over [0, 1] when the predictions are right, highest in
+                 the middle when the intervals are too wide, and at both ends when they are too narrow
 
-Only trials that were trained to their end count: what a stopped or failed one would have given was never measured.
+Only trials that were trained to their end count. What a stopped or failed one would have given was never measured.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ Quantity = Literal["score", "cost"]
 
 
 class Predicted(Protocol):
-    """What is needed of a record; `TrialRecord` has it."""
+    """What the functions below need of a record; `TrialRecord` has it."""
 
     @property
     def state(self) -> TrialState: ...
@@ -47,7 +47,7 @@ class Predicted(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """One prediction and what came of it, in score units or seconds."""
+    """One prediction and what was measured, in score units or seconds."""
 
     predicted: Estimate
     measured: float
@@ -60,7 +60,7 @@ class Forecast:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How one model's predictions held. Everything is None or empty where nothing was predicted."""
+    """How well one model's predictions held. Everything is None or empty where nothing was predicted."""
 
     quantity: Quantity
     forecasts: tuple[Forecast, ...]  # in the order of the trials
@@ -68,7 +68,7 @@ class Calibration:
     inside: int
     above: int
     coverage: float | None
-    mean_z: float | None  # below 0: less than was predicted
+    mean_z: float | None  # below 0: less was measured than predicted
     error: float | None  # mean absolute: in score units; for costs of the logarithm, so 0.1 is about 10 %
     pit: tuple[int, ...]  # forecasts in each of `NUM_BINS` even bins of the PIT
     coverage_by_part: tuple[float, ...]  # of the first, the middle and the last third of the forecasts
@@ -119,11 +119,11 @@ def calibration(records: Sequence[Predicted], quantity: Quantity) -> Calibration
 
 
 def _verdict(forecasts: Sequence[Forecast], quantity: Quantity) -> str:
-    """Whether the intervals are as wide as they should be and lie where they should, as far as the numbers can tell."""
+    """Returns in words whether the intervals have the right width and place, as far as the numbers can tell."""
     n = len(forecasts)
     if n < MIN_FORECASTS:
         return f"{n or 'no'} predicted {quantity}{'' if n == 1 else 's'}: too few to judge ({MIN_FORECASTS} are needed)"
-    from scipy.stats import binomtest  # late: half a second of import that most commands have no use for
+    from scipy.stats import binomtest  # here: importing it takes half a second, and most commands do not need it
 
     inside = sum(forecast.inside for forecast in forecasts)
     share = f"{inside} of {n} within the 80 % interval"

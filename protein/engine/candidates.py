@@ -1,13 +1,13 @@
 """Candidates for the acquisition: the whole box, the neighbourhood of what is good, and ladders along the cost.
 
 All are canonical, valid points in unit coordinates. Neighbours change a random subset of the coordinates by a random
-width, so that both single-parameter steps and joint moves are among them; a categorical coordinate is drawn anew.
+width, so that steps of one parameter and joint moves are both among them. A categorical coordinate is drawn anew.
 """
 
 import numpy as np
 
 from protein.engine.gp import Array
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Space
 
 _MAX_GRID = 4096  # spaces with at most this many points are listed completely
@@ -15,7 +15,7 @@ _WIDTHS = (0.02, 0.5)  # of neighbours' steps, drawn evenly in the logarithm
 
 
 def all_points(space: Space) -> Array | None:
-    """Returns every valid point, `n x d`, of a space with few; None where there are many or infinitely many."""
+    """Returns every valid point, `n x d`, of a space with few points; None for a space with many."""
     axes, total = [], 1
     for parameter in space.parameters:
         x = (np.arange(_MAX_GRID) + 0.5) / _MAX_GRID
@@ -68,13 +68,13 @@ def ladders(space: Space, centers: Array, num_rungs: int, rng: np.random.Generat
     return np.asarray(x[space.valid(x)])
 
 
-def spread(space: Space, centers: Array, recipe: Recipe, rng: np.random.Generator) -> Array:
-    """Returns the first round of candidates, `n x d`: see the head of this file."""
+def spread(space: Space, centers: Array, settings: EngineSettings, rng: np.random.Generator) -> Array:
+    """Returns the first round of candidates, `n x d`, around centers, `k x d`, and over the whole box."""
     listed = all_points(space)
     if listed is not None:
         return listed
-    parts = [space.sample(recipe.num_uniform, rng)]
+    parts = [space.sample(settings.num_uniform, rng)]
     if len(centers):
-        num_each = max(1, recipe.num_local // len(centers))
-        parts += [neighbours(space, centers, num_each, _WIDTHS, rng), ladders(space, centers, recipe.num_rungs, rng)]
+        num_each = max(1, settings.num_local // len(centers))
+        parts += [neighbours(space, centers, num_each, _WIDTHS, rng), ladders(space, centers, settings.num_rungs, rng)]
     return np.concatenate(parts)

@@ -1,9 +1,12 @@
-"""The designers: what to try next, in the order own config, initial design, models.
+"""The designers: what to try next. The engine's order is initial config, initial design, then the models.
 
-Invariants of every `suggest`, whatever the history (see `protein.ports.Designer`): the same arguments give the same
-suggestion; it satisfies every constraint; it is no point that is running, and none that was tried unless it is a
-re-evaluation; it fits the budget by the rule in `protein.engine.budget`; numerical trouble ends in a valid random
-point whose `origin` says so, never in an exception.
+Invariants of every `suggest`, whatever the history is (see `protein.ports.Designer`):
+
+- The same arguments give the same suggestion.
+- The suggestion satisfies every constraint.
+- It is no point that is running, and no point that was tried, unless it is a re-evaluation.
+- It fits the budget by the rule in `protein.engine.budget`.
+- Numerical trouble ends in a valid random point whose `origin` says so, never in an exception.
 """
 
 import logging
@@ -14,25 +17,26 @@ import numpy as np
 
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders
+from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import Known, keys
+from protein.engine.history import History, keys
 from protein.engine.initial_design import initial_points, interleaved, next_initial_point
-from protein.engine.models import FailureModel
 from protein.engine.reevaluation import reevaluation
 from protein.engine.search import Search, format_seconds
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.engine.stopping import reason_to_stop
-from protein.engine.warm_start import Former
+from protein.engine.warm_start import SourceSweep
 from protein.errors import UsageError
 from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn where one random point is wanted that is new and fits the budget
+_INITIAL_CONFIG = "initial config"
 
 
 class RandomDesigner:
-    """The user's own config, then uniform valid points: the baseline that any search has to beat."""
+    """The initial config, then uniform valid points: the baseline that any search has to beat."""
 
     def __init__(self, space: Space, start: Params | None) -> None:
         self._space = space
@@ -48,16 +52,14 @@ class RandomDesigner:
     ) -> Suggestion | None:
         """See `protein.ports.Designer`."""
         with single_thread(), np.errstate(all="ignore"):
-            known = Known.of(self._space, history, running)
+            data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if known.num_trials == 0 and self._start is not None:
-                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
-            allowance = AffordableCost.of(self._space, known, budget)
-            x = _random_point(self._space, known, allowance, self._listed, np.random.default_rng(seed))
-            if x is None:
-                return None
-            return Suggestion(params=self._space.from_unit(x), kind=SuggestionKind.RANDOM, origin="random")
+            if data.num_trials == 0 and self._start is not None:
+                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
+            affordable = AffordableCost.of(self._space, data, budget)
+            x = _random_point(self._space, data, affordable, self._listed, np.random.default_rng(seed))
+            return _suggestion(self._space, x, SuggestionKind.RANDOM, "random")
 
     def should_stop(
         self,
@@ -66,12 +68,12 @@ class RandomDesigner:
         curve: Sequence[Measurement],
         seed: int,
     ) -> str | None:
-        """Never stops a trial: the baseline learns from finished ones alone."""
+        """Never stops a trial: the baseline learns from finished trials alone."""
         return None
 
 
 class ProteinDesigner:
-    """The engine: own config, cheap space-filling design, then cost-aware improvement of the front."""
+    """The engine: initial config, cheap space-filling design, then cost-aware improvement of the front."""
 
     def __init__(
         self,
@@ -79,12 +81,13 @@ class ProteinDesigner:
         start: Params | None,
         *,
         seed: int,
-        recipe: Recipe,
-        prior: Sequence[Observation] = (),
+        settings: EngineSettings,
+        warm_start: Sequence[Observation] = (),
     ) -> None:
-        self._space, self._recipe = space, recipe
+        """See `protein.sweep.methods.make_designer`."""
+        self._space, self._settings = space, settings
         self._start = space.snap(start) if start is not None else None
-        self._start_origin = "initial config"
+        self._start_origin = _INITIAL_CONFIG
         if start is not None and self._start != dict(start):
             self._start_origin += ", moved into the space"
         self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0] if self._start is not None else None
@@ -92,23 +95,23 @@ class ProteinDesigner:
         self._initial = initial_points(
             space,
             seed=seed,
-            cost_share=recipe.initial_cost_share,
+            cost_share=settings.initial_cost_share,
             start=self._x_start,
-            pull=recipe.initial_pull,
+            pull=settings.initial_pull,
         )
         with single_thread(), np.errstate(all="ignore"):
-            self._former = Former.of(space, start, prior, recipe) if prior else None
-        self._num_initial = recipe.num_initial
-        if prior and self._former is None:
+            self._source = SourceSweep.of(space, start, warm_start, settings) if warm_start else None
+        self._num_initial = settings.num_initial
+        if warm_start and self._source is None:
             raise UsageError(
-                f"none of the {len(prior)} trials of the prior has a score and lies in this space;"
-                " give another prior or none, or a start that says what parameters had that its trials lack"
+                f"none of the {len(warm_start)} trials of the warm start has a score and lies in this space; begin from"
+                " other trials or none, or give an initial config with values for the parameters that the trials lack"
             )
-        if self._former is not None:
-            beginnings = self._former.beginnings(recipe.former_levels)
-            self._initial = interleaved(beginnings, self._initial, recipe.num_former_filling)
-            self._num_initial = len(beginnings) + recipe.num_former_filling
-            self._from_former = frozenset(keys(beginnings))
+        if self._source is not None:
+            beginnings = self._source.beginnings(settings.source_front_levels)
+            self._initial = interleaved(beginnings, self._initial, settings.num_beside_source)
+            self._num_initial = len(beginnings) + settings.num_beside_source
+            self._from_source = frozenset(keys(beginnings))
 
     def suggest(
         self,
@@ -118,43 +121,22 @@ class ProteinDesigner:
         seed: int,
     ) -> Suggestion | None:
         """See `protein.ports.Designer`."""
-        # Overflow in a far tail is expected and handled where it matters; a warning would be noise in the user's log.
+        # Overflow in a far tail is expected, and handled where it matters. A warning would be noise in the user's log.
         with single_thread(), np.errstate(all="ignore"):
-            known = Known.of(self._space, history, running, max_curve_points=self._recipe.max_curve_points)
+            data = History.of(self._space, history, running, max_curve_points=self._settings.max_curve_points)
             if budget.spent:
                 return None
-            if self._start is not None and known.num_trials == 0:
+            if self._start is not None and data.num_trials == 0:
                 return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=self._start_origin)
             rng = np.random.default_rng(seed)
-            former_costs = None if self._former is None else self._former.costs
-            allowance = AffordableCost.of(self._space, known, budget, former_costs)
-            position = known.num_trials - (self._start is not None)
-            if position < self._num_initial and not self._is_small(known, allowance, budget):
-                return self._design(known, allowance, position, rng)
-            if not len(known.scores):
-                return self._look_for_a_score(known, allowance, rng)
-            try:
-                search = Search(
-                    self._space, known, allowance, self._recipe, self._x_start, self._listed, rng, self._former
-                )
-                again = reevaluation(self._space, history, known, allowance, self._recipe, budget)
-                pick = search.pick() if again is None else search.describe(again.x_unit, again.origin)
-            except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-                _logger.warning("the models failed, falling back to a random point", exc_info=True)
-                x = _random_point(self._space, known, allowance, self._listed, rng)
-                origin = f"random point, the models failed ({type(error).__name__}: {error})"
-                if x is None:
-                    return None
-                return Suggestion(params=self._space.from_unit(x), kind=SuggestionKind.FALLBACK, origin=origin)
-            if pick is None:
-                return None
-            return Suggestion(
-                params=self._space.from_unit(pick.x_unit) if again is None else again.params,
-                kind=SuggestionKind.SEARCH if again is None else SuggestionKind.REEVALUATION,
-                origin=pick.origin,
-                predicted_score=pick.predicted_score,
-                predicted_cost_seconds=pick.predicted_cost_seconds,
-            )
+            source_costs = None if self._source is None else self._source.costs
+            affordable = AffordableCost.of(self._space, data, budget, source_costs)
+            position = data.num_trials - (self._start is not None)
+            if position < self._num_initial and not self._design_is_cut_short(data, affordable, budget):
+                return self._next_of_design(data, affordable, position, rng)
+            if not len(data.scores):
+                return self._away_from_failures(data, affordable, rng)
+            return self._search(history, data, affordable, budget, rng)
 
     def should_stop(
         self,
@@ -164,73 +146,104 @@ class ProteinDesigner:
         seed: int,
     ) -> str | None:
         """See `protein.ports.Designer` and `protein.engine.stopping`."""
-        if not self._recipe.early_stopping:
+        if not self._settings.early_stopping:
             return None
         with np.errstate(all="ignore"):
             return reason_to_stop(self._space, history, params, curve, seed=seed)
 
-    def _is_small(self, known: Known, allowance: AffordableCost, budget: Budget) -> bool:
-        """Whether the budget is too small for the whole design: see `Recipe.initial_budget_share`."""
-        share = self._recipe.initial_budget_share * allowance.total_seconds
-        enough = len(known.scores) >= self._recipe.num_initial_least
-        return budget.remaining_seconds is not None and enough and known.spent_seconds > share
+    def _design_is_cut_short(self, data: History, affordable: AffordableCost, budget: Budget) -> bool:
+        """Whether the budget is too small for the whole design: see `EngineSettings.initial_budget_share`."""
+        share = self._settings.initial_budget_share * affordable.total_seconds
+        enough = len(data.scores) >= self._settings.min_initial_scores
+        return budget.remaining_seconds is not None and enough and data.spent_seconds > share
 
-    def _design(
-        self, known: Known, allowance: AffordableCost, position: int, rng: np.random.Generator
+    def _next_of_design(
+        self, data: History, affordable: AffordableCost, position: int, rng: np.random.Generator
     ) -> Suggestion | None:
-        """The next point of the initial design; where it would overrun, the same point at a lower cost."""
+        """Returns the next point of the initial design; where it would cost too much, the same point made cheaper."""
         kind, origin = SuggestionKind.INITIAL_DESIGN, f"initial design {position + 1} of {self._num_initial}"
-        find_cheap = self._space.cost_index is None and self._former is None
-        x = next_initial_point(self._initial, known, allowance, find_cheap=find_cheap)
-        if self._former is not None and x is not None and keys(x[None, :])[0] in self._from_former:
-            log_cost = self._former.costs.expects(x[None, :])
-            if allowance.model is not None:
-                log_cost, _ = allowance.model.predict(x[None, :])
+        find_cheap = self._space.cost_index is None and self._source is None
+        x = next_initial_point(self._initial, data, affordable, find_cheap=find_cheap)
+        if self._source is not None and x is not None and keys(x[None, :])[0] in self._from_source:
+            log_cost = self._source.costs.expects(x[None, :])
+            if affordable.model is not None:
+                log_cost, _ = affordable.model.predict(x[None, :])
             kind = SuggestionKind.WARM_START
             origin = f"from the source sweep's front near {format_seconds(math.exp(float(log_cost[0])))}"
         if x is None:  # a small discrete space whose design points are all taken
-            x = _random_point(self._space, known, allowance, self._listed, rng)
-            if x is None:
-                return None
-            return Suggestion(params=self._space.from_unit(x), kind=SuggestionKind.FALLBACK, origin=f"{origin}, random")
-        if not allowance.fits(x[None, :])[0]:
-            lower = ladders(self._space, x[None, :], 4 * self._recipe.num_rungs, rng)
-            lower = known.untried(lower)
-            lower = lower[allowance.fits(lower)] if len(lower) else lower
-            if len(lower):
-                assert self._space.cost_index is not None
-                x = lower[int(np.argmax(lower[:, self._space.cost_index]))]
-                origin += ", made cheaper to fit the budget"
-            else:
-                fitting = _random_point(self._space, known, allowance, self._listed, rng)
-                if fitting is None:
-                    return None
-                x, kind, origin = fitting, SuggestionKind.FALLBACK, f"{origin}, random to fit the budget"
-        return Suggestion(params=self._space.from_unit(x), kind=kind, origin=origin)
+            x = _random_point(self._space, data, affordable, self._listed, rng)
+            return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random")
+        if affordable.fits(x[None, :])[0]:
+            return _suggestion(self._space, x, kind, origin)
+        lower = ladders(self._space, x[None, :], 4 * self._settings.num_rungs, rng)
+        lower = data.untried(lower)
+        lower = lower[affordable.fits(lower)] if len(lower) else lower
+        if len(lower):
+            assert self._space.cost_index is not None
+            x = lower[int(np.argmax(lower[:, self._space.cost_index]))]
+            return _suggestion(self._space, x, kind, f"{origin}, made cheaper to fit the budget")
+        x = _random_point(self._space, data, affordable, self._listed, rng)
+        return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random to fit the budget")
 
-    def _look_for_a_score(self, known: Known, allowance: AffordableCost, rng: np.random.Generator) -> Suggestion | None:
-        """Everything has failed so far: the point that looks least like the failures."""
+    def _away_from_failures(
+        self, data: History, affordable: AffordableCost, rng: np.random.Generator
+    ) -> Suggestion | None:
+        """Returns, where everything has failed so far, the point that looks least like the failures."""
         x = self._listed if self._listed is not None else self._space.sample(_NUM_RANDOM, rng)
-        x = known.untried(x)
-        x = x[allowance.fits(x)] if len(x) else x
+        x = data.untried(x)
+        x = x[affordable.fits(x)] if len(x) else x
         if not len(x):
             return None
-        p_ok = FailureModel.fit(self._space, known.x_tried, known.ok).p_ok(x)
+        p_ok = FailureModel.fit(self._space, data.x_tried, data.ok).p_ok(x)
         best = x[int(np.argmax(p_ok))]
+        return _suggestion(self._space, best, SuggestionKind.SEARCH, "no score yet, away from what failed")
+
+    def _search(
+        self,
+        history: Sequence[Observation],
+        data: History,
+        affordable: AffordableCost,
+        budget: Budget,
+        rng: np.random.Generator,
+    ) -> Suggestion | None:
+        """Returns what the models find most valuable, or a contender to be run again; a random point if they fail."""
+        try:
+            search = Search(
+                self._space, data, affordable, self._settings, self._x_start, self._listed, rng, self._source
+            )
+            again = reevaluation(self._space, history, data, affordable, self._settings, budget)
+            pick = search.pick() if again is None else search.predicted(again.x_unit, again.origin)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            _logger.warning("the models failed, falling back to a random point", exc_info=True)
+            x = _random_point(self._space, data, affordable, self._listed, rng)
+            origin = f"random point, the models failed ({type(error).__name__}: {error})"
+            return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin)
+        if pick is None:
+            return None
         return Suggestion(
-            params=self._space.from_unit(best),
-            kind=SuggestionKind.SEARCH,
-            origin="no score yet, far from what failed",
+            params=self._space.from_unit(pick.x_unit) if again is None else again.params,
+            kind=SuggestionKind.SEARCH if again is None else SuggestionKind.REEVALUATION,
+            origin=pick.origin,
+            predicted_score=pick.predicted_score,
+            predicted_cost_seconds=pick.predicted_cost_seconds,
         )
 
 
+def _suggestion(space: Space, x: Array | None, kind: SuggestionKind, origin: str) -> Suggestion | None:
+    """Returns an unpredicted suggestion of a point, `d`; None for no point."""
+    return None if x is None else Suggestion(params=space.from_unit(x), kind=kind, origin=origin)
+
+
 def _random_point(
-    space: Space, known: Known, allowance: AffordableCost, listed: Array | None, rng: np.random.Generator
+    space: Space, data: History, affordable: AffordableCost, listed: Array | None, rng: np.random.Generator
 ) -> Array | None:
-    """Returns a uniform point that is valid, new and allowed, `d`; the cheapest where few are; None where none is."""
-    x = known.untried(listed[rng.permutation(len(listed))] if listed is not None else space.sample(_NUM_RANDOM, rng))
-    fitting = x[allowance.fits(x)] if len(x) else x
+    """Returns a uniform point, `d`, that is valid, new and fits the budget.
+
+    Where none of those drawn fits, it is one of them at the lowest cost; None where not even that fits.
+    """
+    x = data.untried(listed[rng.permutation(len(listed))] if listed is not None else space.sample(_NUM_RANDOM, rng))
+    fitting = x[affordable.fits(x)] if len(x) else x
     if not len(fitting):
-        x = known.untried(cheapest_points(space, x))
-        fitting = x[allowance.fits(x)] if len(x) else x
+        x = data.untried(cheapest_points(space, x))
+        fitting = x[affordable.fits(x)] if len(x) else x
     return np.asarray(fitting[0]) if len(fitting) else None

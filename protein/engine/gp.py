@@ -5,19 +5,21 @@ Notation
     l        `p` lengthscales, one for each parameter: the columns of a one-hot group share one
     s2, v    outputscale (variance of the process) and noise variance
     r        sqrt(5) |x / l - x' / l|
-    a(x)     exp(g h(x)), the process's amplitude: h is one column of x, centred, g its growth (0: the same everywhere)
+    a(x)     exp(g h(x)), the process's amplitude: h is one column of x, centred, and g the slope of the log amplitude
+             along it (0: the same amplitude everywhere)
     k(x, x') = s2 a(x) a(x') (1 + r + r^2 / 3) exp(-r) + b2 + w2 (x - 1/2).(x' - 1/2)
     b2, w2   fixed variances of a bias and of linear weights: a Bayesian ridge regression beside the process, both
              inferred in one posterior (0 where none is wanted)
-    u        variance that all observations of one run have in common, its luck (0: each is of a run of its own)
+    u        run variance: the variance between runs, which all observations of one run have in common (0: each
+             observation is of a run of its own)
     K = k(X, X) + u [same run] + v I = L L',  alpha = K^-1 y
-    theta    (log l by parameter, log s2, log v, log u where there is luck, g where there is growth), independent normal
-             priors, mode by L-BFGS with the exact gradient
+    theta    (log l by parameter, log s2, log v, then log u and g where they are wanted), with independent normal
+             priors; the mode is found by L-BFGS with the exact gradient
 
-Everything is float64 on numpy and LAPACK. The kernel and its gradient are written out because evaluating them through
-an automatic-differentiation library took 4 to 12 times as long at the sizes that sweeps have (n = 15 to 200), and the
-engine may take only a small share of a sweep's time; the tests compare both with gpytorch. Callers should run under
-`single_thread`: at n = 200 a fit on four BLAS threads takes 20 times as long as on one.
+Everything is float64 on numpy and LAPACK. The kernel and its gradient are written out. Through a library of automatic
+differentiation they took 4 to 12 times as long at the sizes that sweeps have (n = 15 to 200), and the engine may take
+only a small share of a sweep's time. The tests compare both with gpytorch. Callers should run under `single_thread`: at
+n = 200 a fit on four BLAS threads takes 20 times as long as on one.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), equations 2.25, 2.26, 4.17, 5.9.
 """
@@ -37,13 +39,14 @@ from scipy.optimize import minimize
 Array = NDArray[np.float64]
 Runs = NDArray[np.intp]  # labels: which run each observation is of
 
+LENGTHSCALE_SD = 1.0  # of the log lengthscale's prior, in all models
 MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (cost grows with the cube)
 MAX_POINTS = 800  # the posterior conditions on at most this many
 _MAX_ITERATIONS = 40
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_BOUNDS = (math.log(0.02), math.log(50.0))  # of lengthscales and outputscale
 _LOG_NOISE_BOUNDS = (math.log(1e-6), math.log(2.0))
-_GROWTH_BOUNDS = (-4.0, 4.0)
+_SLOPE_BOUNDS = (-4.0, 4.0)
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the Cholesky factor exists
 
 
@@ -51,28 +54,28 @@ _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the
 class Prior:
     """Normal priors (mean, standard deviation) of the hyperparameters, and the fixed variances b2 and w2.
 
-    Luck counts only where some runs were observed more than once.
+    The run variance counts only where some runs were observed more than once.
     """
 
     log_lengthscale: tuple[float, float]
     log_outputscale: tuple[float, float]
     log_noise: tuple[float, float]
-    log_luck: tuple[float, float] | None = None  # None: no luck
-    growth: tuple[float, float] | None = None  # None: the same amplitude everywhere
-    growth_column: int = 0  # of the inputs, along which the amplitude grows
+    log_run_variance: tuple[float, float] | None = None  # None: no run variance
+    amplitude_slope: tuple[float, float] | None = None  # None: the same amplitude everywhere
+    amplitude_column: int = 0  # of the inputs, along which the amplitude rises
     bias_variance: float = 0.0
     linear_variance: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """k(x, x') without noise and luck. `lengthscale` is `p`, one for each column."""
+    """k(x, x') without noise and run variance. `lengthscale` is `p`, one for each column."""
 
     lengthscale: Array
     outputscale: float
-    growth: float
-    growth_column: int
-    growth_center: float  # where the amplitude is 1
+    amplitude_slope: float
+    amplitude_column: int
+    amplitude_center: float  # where the amplitude is 1
     bias_variance: float
     linear_variance: float
 
@@ -82,7 +85,7 @@ class Kernel:
         squared = np.sum(a * a, axis=1)[:, None] + np.sum(b * b, axis=1)[None, :] - 2.0 * (a @ b.T)
         r = np.sqrt(5.0 * np.maximum(squared, 0.0))
         k = self.outputscale * (1.0 + r + r * r / 3.0) * np.exp(-r)
-        if self.growth:
+        if self.amplitude_slope:
             k *= np.outer(self.amplitude(x1), self.amplitude(x2))
         if self.bias_variance or self.linear_variance:
             k += self.bias_variance + self.linear_variance * ((x1 - 0.5) @ (x2 - 0.5).T)
@@ -96,7 +99,7 @@ class Kernel:
 
     def amplitude(self, x: Array) -> Array:
         """Returns a(x) at `n x p` inputs, `n`."""
-        return np.asarray(np.exp(self.growth * (x[:, self.growth_column] - self.growth_center)))
+        return np.asarray(np.exp(self.amplitude_slope * (x[:, self.amplitude_column] - self.amplitude_center)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,7 @@ class GaussianProcess:
     runs: Runs
     kernel: Kernel
     noise: float
-    luck: float
+    run_variance: float
     chol: Array
     alpha: Array
     fallback: str = ""  # what went wrong in the fit and what was used instead; "" when nothing did
@@ -135,7 +138,7 @@ class GaussianProcess:
         """Returns the process conditioned on `m` further observations of other runs, hyperparameters unchanged."""
         x_all, y_all = np.concatenate([self.x, x]), np.concatenate([self.y, y])
         runs = np.concatenate([self.runs, self.runs.max(initial=-1) + 1 + np.arange(len(x))])
-        return _posterior(x_all, y_all, runs, self.kernel, self.noise, self.luck, self.fallback)
+        return _posterior(x_all, y_all, runs, self.kernel, self.noise, self.run_variance, self.fallback)
 
 
 def fit(
@@ -149,8 +152,8 @@ def fit(
 ) -> GaussianProcess:
     """Returns the process at the mode of its hyperparameters' posterior.
 
-    Above `MAX_FIT_POINTS` the mode is that of a subset, above `max_points` the posterior too (see `subset`). A fit that
-    fails leaves the prior's own mode, named in `fallback`.
+    Above `MAX_FIT_POINTS` points the mode is that of a subset, above `max_points` the posterior is, too (see `subset`).
+    Where the fit fails, the hyperparameters are at the prior's own mode, and `fallback` says so.
 
     Args:
         x: `n x p`, n >= 1.
@@ -183,13 +186,13 @@ def fit(
             fallback = "hyperparameters at their prior mode, the fit gave no finite optimum"
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         fallback = f"hyperparameters at their prior mode, the fit failed ({type(error).__name__})"
-    log_l, s2, v, u, growth = objective.read(theta)
+    log_l, s2, v, u, amplitude_slope = objective.read(theta)
     kernel = Kernel(
         lengthscale=np.exp(log_l)[columns],
         outputscale=s2,
-        growth=growth,
-        growth_column=prior.growth_column,
-        growth_center=objective.growth_center,
+        amplitude_slope=amplitude_slope,
+        amplitude_column=prior.amplitude_column,
+        amplitude_center=objective.amplitude_center,
         bias_variance=prior.bias_variance,
         linear_variance=prior.linear_variance,
     )
@@ -229,16 +232,16 @@ class _Objective:
         priors = [prior.log_lengthscale] * num_groups + [prior.log_outputscale, prior.log_noise]
         self.bounds = [_LOG_BOUNDS] * (num_groups + 1) + [_LOG_NOISE_BOUNDS]
         self.same_run: Array | None = None
-        if prior.log_luck is not None and runs is not None and len(np.unique(runs)) < n:
-            priors.append(prior.log_luck)
+        if prior.log_run_variance is not None and runs is not None and len(np.unique(runs)) < n:
+            priors.append(prior.log_run_variance)
             self.bounds.append(_LOG_NOISE_BOUNDS)
             self.same_run = (runs[:, None] == runs[None, :]).astype(np.float64)
         self.heights: Array | None = None  # h(x) + h(x')
-        self.growth_center = float(np.mean(x[:, prior.growth_column]))
-        if prior.growth is not None:
-            priors.append(prior.growth)
-            self.bounds.append(_GROWTH_BOUNDS)
-            height = x[:, prior.growth_column] - self.growth_center
+        self.amplitude_center = float(np.mean(x[:, prior.amplitude_column]))
+        if prior.amplitude_slope is not None:
+            priors.append(prior.amplitude_slope)
+            self.bounds.append(_SLOPE_BOUNDS)
+            height = x[:, prior.amplitude_column] - self.amplitude_center
             self.heights = height[:, None] + height[None, :]
         self.prior_mean, self.prior_sd = np.array(priors).T
         squared = (x[:, None, :] - x[None, :, :]) ** 2
@@ -251,17 +254,17 @@ class _Objective:
         self.fixed = prior.bias_variance + prior.linear_variance * (centred @ centred.T)
 
     def read(self, theta: Array) -> tuple[Array, float, float, float, float]:
-        """Returns log l, s2, v, u and g; those of the last two that there are not as 0."""
+        """Returns log l, s2, v, u and g; u and g are 0 where they are not wanted."""
         log_l, (log_s2, log_v, *rest) = theta[: self.num_groups], theta[self.num_groups :].tolist()
         u = math.exp(rest.pop(0)) if self.same_run is not None else 0.0
         return log_l, math.exp(log_s2), math.exp(log_v), u, rest[0] if self.heights is not None else 0.0
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         n, y = self.n, self.y
-        log_l, s2, v, u, growth = self.read(theta)
+        log_l, s2, v, u, amplitude_slope = self.read(theta)
         w = np.exp(-2.0 * log_l)
         r = np.sqrt(5.0 * (self.squared @ w)).reshape(n, n)
-        decay = s2 * np.exp(-r if self.heights is None else growth * self.heights - r)
+        decay = s2 * np.exp(-r if self.heights is None else amplitude_slope * self.heights - r)
         matern = decay * (1.0 + r + r * r / 3.0)
         k = matern + self.fixed
         k.flat[:: n + 1] += v
@@ -288,11 +291,11 @@ class _Objective:
 
 
 def _posterior(
-    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, luck: float, fallback: str
+    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, run_variance: float, fallback: str
 ) -> GaussianProcess:
     k = kernel(x, x)
-    if luck:
-        k += luck * (runs[:, None] == runs[None, :])
+    if run_variance:
+        k += run_variance * (runs[:, None] == runs[None, :])
     diagonal = float(np.mean(np.diag(k)))
     for jitter in _JITTERS:
         full = k.copy()
@@ -301,10 +304,18 @@ def _posterior(
         if info == 0:
             break
     else:
-        # Only inputs that are not finite get here; a diagonal factor keeps the prior and drops the data's correlations.
+        # Only inputs that are not finite get here. A diagonal factor keeps the prior and drops the data's correlations.
         chol = np.diag(np.sqrt(np.diag(full)))
         fallback = fallback or "points treated as unrelated, their covariance could not be factorised"
     alpha, _ = lapack.dpotrs(chol, y, lower=1)
     return GaussianProcess(
-        x=x, y=y, runs=runs, kernel=kernel, noise=noise, luck=luck, chol=chol, alpha=alpha, fallback=fallback
+        x=x,
+        y=y,
+        runs=runs,
+        kernel=kernel,
+        noise=noise,
+        run_variance=run_variance,
+        chol=chol,
+        alpha=alpha,
+        fallback=fallback,
     )

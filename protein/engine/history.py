@@ -1,17 +1,18 @@
-"""History as arrays: what the models learn from, and which points are taken.
+"""A sweep's trials as arrays: what the models learn from, and which points are taken.
 
 Notation
     x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of trials
-    taken    keys of every point that was tried or is running; a suggestion is none of them, re-evaluations apart
+    taken    keys of every point that was tried or is running; only a re-evaluation may suggest one of them
 
-Interrupted trials are left out of everything: they were cut off from outside, say nothing about their params and may be
-suggested again. So are trials that the space cannot read (it was changed since).
+Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of everything. Their
+end says nothing about their params, which may be suggested again. Trials that the space cannot read, because it was
+changed since, are left out as well.
 
-A trial that was stopped early counts as one that asked for the steps it reached: that is what its score and its cost
-belong to. So do points of every trial's curve on the way. With a schedule over the run such a score is not what a run
-of so many steps would give, so each carries the share of its run that was still to come, `unfinished`, and the score
-model learns from the data whether that matters. It is told, too, which run they are of: the luck of a run's seed is in
-all of its curve.
+A trial that was stopped before its end counts as one that asked for the steps it reached: its score and its cost belong
+to those. The same holds for points of a trial's curve. With a schedule over the run, such a score is not what a run of
+that many steps would give. So each score carries the share of its run that was still to come, `unfinished`, and the
+score model learns from the data whether that matters. The model is also told which run each score is of, because what
+differs between runs of one config (their seeds) is in the whole curve of a run.
 """
 
 import dataclasses
@@ -32,19 +33,36 @@ _CURVE_SHARES = (0.25, 0.5)  # of the run, at which a point of its curve is take
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """Everything that is known about the sweep's trials. `num_trials` counts finished and running ones."""
+class History:
+    """The arrays that the models learn from.
 
-    x_scored: Array  # trials that gave a score ...
+    Attributes:
+        x_scored: `n x d`, trials that gave a score, the cost parameter at what they reached.
+        scores: `n`, their scores.
+        costs: `n`, their costs in seconds.
+        unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
+        x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
+        curve_scores: `k`, their scores.
+        curve_unfinished: `k`, the share of the run that was still to come.
+        curve_runs: `k`, which of the n trials they are of.
+        x_tried: `m x d`, the trials that gave a score and those that failed.
+        ok: `m`, which of them gave a score. One that was stopped before its first score is not among them.
+        x_running: trials that run.
+        taken: keys of all points that were tried or are running.
+        num_trials: finished and running ones, without those that do not teach.
+        spent_seconds: what all finished trials have cost.
+    """
+
+    x_scored: Array
     scores: Array
-    costs: Array  # ... their cost in seconds ...
-    unfinished: Array  # ... and the share of the run that they did not come to, 0 for those that ran to their end
-    x_curve: Array  # points of those trials' curves, `k x d`: the params with the steps of the point ...
-    curve_scores: Array  # ... their scores ...
-    curve_unfinished: Array  # ... the share of the run that was still to come ...
-    curve_runs: Runs  # ... and which of the trials that gave a score they are of
-    x_tried: Array  # the scored and the failed ones
-    ok: NDArray[np.bool_]  # which of those gave a score; one that was stopped before its first score did not fail
+    costs: Array
+    unfinished: Array
+    x_curve: Array
+    curve_scores: Array
+    curve_unfinished: Array
+    curve_runs: Runs
+    x_tried: Array
+    ok: NDArray[np.bool_]
     x_running: Array
     taken: frozenset[bytes]
     num_trials: int
@@ -53,8 +71,8 @@ class Known:
     @classmethod
     def of(
         cls, space: Space, history: Sequence[Observation], running: Sequence[Params], *, max_curve_points: int = 0
-    ) -> "Known":
-        """Reads a sweep's finished and running trials, and of their curves at most so many points."""
+    ) -> "History":
+        """Reads a sweep's finished and running trials, and at most `max_curve_points` points of their curves."""
         finished = [o for o in history if o.end is not None and o.end.teaches]
         _, x_asked = readable(space, finished, [o.params for o in finished])
         finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
@@ -99,10 +117,9 @@ class Known:
 
 
 def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[list[int]], Array]:
-    """Returns the distinct configs that were trained to their end: positions of the runs of each, and their places.
+    """Returns the n distinct configs that were trained to their end: the positions of each one's runs, and x.
 
-    Those are canonical unit coordinates, `n x d`, in lexicographic order; trials that the space cannot read are left
-    out, as in `Known`.
+    x is `n x d`, canonical unit coordinates in lexicographic order. Trials that the space cannot read are left out.
     """
     complete = [i for i, o in enumerate(history) if o.state is TrialState.COMPLETE]
     complete, x = readable(space, complete, [history[i].params for i in complete])
@@ -133,19 +150,19 @@ def readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[T
 
 
 def reached(space: Space, observation: Observation) -> Params:
-    """Returns an observation's params, the cost parameter lowered to the steps reached if it was stopped early."""
+    """Returns an observation's params; of a PRUNED one with the cost parameter lowered to the steps reached."""
     name = space.cost_parameter
     if observation.state is not TrialState.PRUNED or name is None or not observation.curve:
         return observation.params
     asked = observation.params.get(name)
     if isinstance(asked, str) or asked is None:
         return observation.params
-    # Moved into the range, on a scale of powers of two to the nearest one: the space has to be able to read it.
+    # Moved into the range (on a scale of powers of two, to the nearest one): the space has to be able to read it.
     return {**observation.params, name: space.parameter(name).clip(min(asked, observation.curve[-1].steps))}
 
 
 def _unfinished(space: Space, observation: Observation) -> float:
-    """The share of the steps asked for that the trial did not come to, in [0, 1]."""
+    """Returns the share of the steps asked for that the trial did not reach, in [0, 1]."""
     if observation.state is not TrialState.PRUNED or space.cost_parameter is None or not observation.curve:
         return 0.0
     asked = float(observation.params[space.cost_parameter])
@@ -155,8 +172,10 @@ def _unfinished(space: Space, observation: Observation) -> float:
 def _curve_points(
     space: Space, trials: Sequence[Observation], x_unit: Array, max_points: int
 ) -> tuple[Array, Array, Array, Runs]:
-    """Returns points of n trials' curves, of the dearest trials first: x `k x d`, scores, unfinished shares, and which
-    of the trials they are of, `k` each."""
+    """Returns points of n trials' curves, of the most expensive trials first.
+
+    These are x, `k x d`, and `k` each of scores, unfinished shares, and which of the trials they are of.
+    """
     index = space.cost_index
     low = None if index is None else getattr(space.parameters[index], "low", None)
     found: list[tuple[Array, float, float, int]] = []
@@ -164,7 +183,7 @@ def _curve_points(
         if index is None or low is None or len(found) >= max_points:
             break
         asked = float(trials[i].params[space.names[index]])
-        if asked <= 0:  # a cost parameter may begin at 0: there is no share of no steps
+        if asked <= 0:  # a cost parameter may begin at 0, and there is no share of 0 steps
             continue
         for share in _CURVE_SHARES:
             point = min(trials[i].curve, key=lambda point: abs(point.steps - share * asked), default=None)

@@ -1,7 +1,7 @@
 """The space-filling initial design: scrambled Sobol points with the cost parameter in its cheapest share.
 
-Where the first trials are spent decides what a small budget can buy: ten points over the whole box cost several times
-what ten points at the cheap end cost, and teach hardly more about the other parameters.
+Where the first trials lie decides what a small budget can buy. Ten points over the whole box cost several times as much
+as ten points at the cheap end, and teach hardly more about the other parameters.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ from scipy.stats import qmc
 
 from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
-from protein.engine.history import Known
+from protein.engine.history import History
 from protein.space import Space
 
-_NUM_POINTS = 256  # of the sequence that are looked through for valid ones
-_NUM_LOOKED_AHEAD = 4
-_MIN_COSTS = 3  # below this many known costs, a prediction without a cost parameter is a guess
+_NUM_POINTS = 256  # of the sequence, of which the valid ones are kept
+_NUM_LOOKED_THROUGH = 4
+_MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
 
 
 def initial_points(space: Space, *, seed: int, cost_share: float, start: Array | None, pull: float) -> Array:
@@ -24,9 +24,9 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
         space: at most 21201 parameters (the Sobol generator's limit).
         seed: of the scrambling; the same seed gives the same sequence.
         cost_share: the cost parameter stays in this lowest share of its unit range, in (0, 1].
-        start: the user's own config, `d`, or None.
-        pull: every second point lies this share of the way from its place to `start`, in [0, 1]: half of the design
-            covers the space, half the surroundings of what somebody already found worth running.
+        start: the initial config, `d`, or None.
+        pull: every second point is moved this share of the way to `start`, in [0, 1]. So half of the design covers the
+            space, and half covers the surroundings of a config that the user already found worth running.
     """
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
@@ -40,23 +40,23 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
 
 
 def interleaved(chosen: Array, filling: Array, num_filling: int) -> Array:
-    """Returns chosen points, `k x d`, and the first `num_filling` of `filling` in turn, then the rest of `filling`."""
+    """Returns chosen points, `k x d`, alternating with the first `num_filling` of `filling`; then the other ones."""
     turns = max(len(chosen), num_filling)
     rows = [row for i in range(turns) for row in (*chosen[i : i + 1], *filling[:num_filling][i : i + 1])]
     return np.concatenate([np.array(rows), filling[num_filling:]]) if rows else filling
 
 
-def next_initial_point(points: Array, known: Known, allowance: AffordableCost, *, find_cheap: bool) -> Array | None:
-    """Returns the next point of the design that was not tried and is not running, `d`, or None when all were.
+def next_initial_point(points: Array, data: History, affordable: AffordableCost, *, find_cheap: bool) -> Array | None:
+    """Returns the next point of the design, `d`, that was not tried and is not running; None when there is none.
 
     The position follows from the trials themselves, so an interrupted point comes again and a finished one never does.
-    With `find_cheap` (no cost parameter is known) it is, once a few costs are, the one of the next
-    `_NUM_LOOKED_AHEAD` points that should cost least.
+    With `find_cheap` (there is no cost parameter) and once a few costs are known, it is the one of the next
+    `_NUM_LOOKED_THROUGH` points that should cost least.
     """
-    untried = known.untried(points)
+    untried = data.untried(points)
     if not len(untried):
         return None
-    if find_cheap and allowance.model is not None and len(known.costs) >= _MIN_COSTS:
-        untried = untried[:_NUM_LOOKED_AHEAD]
-        return np.asarray(untried[int(np.argmin(allowance.model.predict(untried)[0]))])
+    if find_cheap and affordable.model is not None and len(data.costs) >= _MIN_COSTS:
+        untried = untried[:_NUM_LOOKED_THROUGH]
+        return np.asarray(untried[int(np.argmin(affordable.model.predict(untried)[0]))])
     return np.asarray(untried[0])

@@ -1,11 +1,12 @@
-"""The Pareto front of score (higher is better) against cost (lower is better), and what can be read off it.
+"""The Pareto front of score (higher is better) against cost (lower is better), and what it says.
 
 Notation
     s_i, c_i   score and cost in seconds of a record; costs below `MIN_COST_SECONDS` count as that, so that ln c exists
     f(t)       the best score at cost <= t: a staircase that rises from left to right
     front      the records at which the staircase rises, cheapest first
 
-Only COMPLETE records with a score take part: a failed trial has none, and a stopped one was not measured to its end.
+Only COMPLETE records with a score take part. A failed trial has no score, and a stopped one was not measured to its
+end.
 """
 
 import math
@@ -18,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from protein.types import TrialState
 
 MIN_COST_SECONDS = 1e-3  # below the resolution that any trial's cost has
+_ROUNDING = 1e-9  # a point that lies above the chord by less lies on it
 
 
 class Scored(Protocol):
@@ -62,24 +64,31 @@ def best_under(records: Sequence[R], seconds: float = math.inf) -> R | None:
 
 
 def knee(records: Sequence[R]) -> R | None:
-    """Returns the front's record of best balance, or None when there is no complete record (see `knee_index`)."""
+    """Returns the front's knee by measured scores and costs, or None when it has none (see `knee_index`)."""
     done = _complete(records)
     position = knee_index([_score(record) for record in done], [record.cost_seconds for record in done])
     return None if position is None else done[position]
 
 
 def knee_index(scores: ArrayLike, costs: ArrayLike) -> int | None:
-    """Returns which of n points is the front's one of best balance, or None when n = 0.
+    """Returns which of n points is the front's knee, or None when the front has none.
 
-    That is the one that lies furthest above the line from the cheapest to the dearest point of the front, both axes
-    (score, ln cost) scaled to [0, 1]. On a front of two it is the better one.
+    The knee is the point that lies furthest above the chord, the line from the cheapest to the most expensive point of
+    the front, with both axes (score, ln cost) scaled to [0, 1]. Up to the knee, cost buys more than on average; beyond
+    it, less. Where no point lies above the chord, there is no such place and no knee: on a front of one or two points,
+    and on a front that keeps rising ever more steeply.
+
+    Args:
+        scores: `n`, finite.
+        costs: `n`, in seconds.
     """
     index = front_indices(scores, costs)
     if len(index) <= 2:
-        return int(index[-1]) if len(index) else None
+        return None
     s, t = np.asarray(scores, dtype=np.float64)[index], np.log(_clamp(costs)[index])
     above = (s - s[0]) / (s[-1] - s[0]) - (t - t[0]) / (t[-1] - t[0])
-    return int(index[np.argmax(above)])
+    furthest = int(np.argmax(above))
+    return int(index[furthest]) if above[furthest] > _ROUNDING else None
 
 
 def hypervolume(scores: ArrayLike, costs: ArrayLike, *, reference_score: float, reference_cost: float) -> float:

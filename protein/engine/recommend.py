@@ -1,24 +1,28 @@
-"""What to hand to the user: which of the configs that were tried is truly best, at all or within a cost.
+"""What to recommend to the user: which of the tried configs is truly best, overall or within a cost, and the knee.
 
 A measured score is the true one plus noise, so the highest of a hundred measured scores was mostly lucky. Configs are
 therefore compared by the posterior of their true score: what the engine's score model makes of their own runs and of
-those around them, with the noise that it found.
+the runs around them, with the noise that it found.
 
 Notation
-    contender    a distinct config that was trained to its end at least once; stopped and failed trials are none, but
-                 the model learns from what they showed
+    contender    a distinct config that was trained to its end at least once. Stopped and failed trials are no
+                 contenders, but the model learns from what they showed
     mu, sd       mean and standard deviation of a contender's noiseless score under the model, given all trials; a
                  config that was run k times counts with k measurements
-    interval     the central 80 %, on the scale of scores (see `protein.engine.models.ScoreModel.estimates`)
+    interval     the central 80 %, on the scale of scores (see `protein.engine.score_model.ScoreModel.estimates`)
 
-A mu above everything that was ever measured is taken back to the highest measured score: noise lifts that above the
-best true score, and games have a highest score that the model does not know of. What is equal then is decided by cost.
+The best expected config and the knee are both read off mu and the mean measured cost of each contender. These are the
+ones that every command and view should name (`best`, `knee`).
 
-Only final scores count, not the points of curves that the search learns from: the luck of a run's seed is in all of its
-curve, and a model that takes three points of a lucky run for three witnesses believes it.
+A mu above everything that was ever measured is lowered to the highest measured score: noise lifts that above the best
+true score, and many tasks have a highest possible score that the model does not know. Configs that are equal then are
+ranked by cost. Where the possible range of scores is known (`score_range`), no estimate leaves it.
 
-Nothing here raises, whatever the observations: where the model cannot be fitted, contenders are compared by the plain
-mean of their own scores, and `basis` says so.
+Only final scores count, not the points of curves that the search learns from. What differs between runs of one config
+is in the whole curve of a run: a model that takes three points of a lucky run as three witnesses believes it.
+
+Nothing here raises, whatever the observations are. Where the model cannot be fitted, contenders are compared by the
+plain mean of their own scores, and `basis` says so.
 """
 
 import dataclasses
@@ -29,18 +33,20 @@ import numpy as np
 
 from protein.engine import pareto
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import Known, complete_runs
-from protein.engine.score_model import score_model
-from protein.engine.settings import Recipe
+from protein.engine.history import History, complete_runs
+from protein.engine.score_model import fit_score_model
+from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Estimate, Observation, Params
 
 MODEL = "score model"
+ScoreRange = tuple[float, float]  # the lowest and the highest possible score; infinite where unknown
+ANY_SCORE: ScoreRange = (-math.inf, math.inf)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """A config that could be handed to the user."""
+    """A config that could be recommended to the user."""
 
     params: Params
     score: Estimate  # the posterior of its true score
@@ -55,12 +61,15 @@ class Contender:
         return len(self.trials)
 
 
-def contenders(space: Space, observations: Sequence[Observation]) -> list[Contender]:
+def contenders(
+    space: Space, observations: Sequence[Observation], *, score_range: ScoreRange = ANY_SCORE
+) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
-        observations: of one sweep, in any state, oldest first.
+        observations: of one sweep, in any state, oldest first; scores are to be maximised.
+        score_range: the lowest and the highest possible score.
     """
     groups, x = complete_runs(space, observations)
     if not groups:
@@ -74,7 +83,7 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
     found = [
         Contender(
             params=observations[group[0]].params,
-            score=score,
+            score=within(score, score_range),
             expected_cost_seconds=math.fsum(observations[i].cost_seconds / len(group) for i in group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
@@ -86,34 +95,40 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
 
 
 def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
-    """Returns the contender of the highest posterior mean whose expected cost is at most `under_seconds`, if any.
+    """Returns the best expected contender among those expected to cost at most `under_seconds`, if any.
 
-    Of equal ones the cheapest is taken.
+    Of contenders with the same expected score, the cheapest is taken.
     """
     affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
     return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
 
 
 def knee(contenders: Sequence[Contender]) -> Contender | None:
-    """Returns the best balance of score and cost on the front (see `pareto.knee`), by what is expected."""
+    """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
     position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
     return None if position is None else contenders[position]
 
 
+def within(estimate: Estimate, score_range: ScoreRange) -> Estimate:
+    """Returns an estimate of a score whose value and interval lie within the range of possible scores."""
+    lowest, highest = score_range
+    value, low, high = (min(max(end, lowest), highest) for end in (estimate.value, estimate.low, estimate.high))
+    return Estimate(value=value, low=low, high=high)
+
+
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
-    recipe = Recipe()
-    known = Known.of(space, observations, [])
-    model = score_model(space, known, recipe)
+    data = History.of(space, observations, [])
+    model = fit_score_model(space, data, EngineSettings())
     estimates = model.estimates(x, measured=False)
-    highest = float(np.max(known.scores))
+    highest = float(np.max(data.scores))
     estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]
     fallback = model.process.fallback
     return estimates, f"{MODEL} ({fallback})" if fallback else MODEL
 
 
 def _plain(observations: Sequence[Observation], groups: Sequence[Sequence[int]]) -> list[Estimate]:
-    """Plain means. Noise is taken from repeated runs; where there are none, no less than all scores differ by."""
+    """Returns plain means, with intervals from repeated runs, or from the spread of all scores where there are none."""
     scores = [[_score(observations[i]) for i in group] for group in groups]
     means = [_mean(own) for own in scores]
     repeated = [value - mean for own, mean in zip(scores, means, strict=True) if len(own) > 1 for value in own]

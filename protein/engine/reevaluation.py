@@ -1,7 +1,7 @@
 """Runs a contender again, with a new seed, where that may change which config is recommended.
 
-Noise decides who measured best. When little of the budget is left, the question is less "is there a better config?"
-than "which of these is it?", and another run of the right one answers it.
+Which config measured best is partly noise. When little of the budget is left, the question is less "is there a better
+config?" than "which of these is best?". Another run of the right one answers it.
 
 Notation
     i, mu_i, sd_i   a contender (a config trained to its end): posterior of its noiseless score z; v the noise variance
@@ -9,13 +9,13 @@ Notation
     s_i             what one more run moves the posterior mean by: sd_i^2 / sqrt(sd_i^2 + v), a standard deviation
     h(u)            phi(u) + u Phi(u)
 
-A run of contender i may show it worse than thought, and another takes its place, or better, and it takes another's: the
-expected true score of what is recommended rises by s_i h(-|mu_i - f_i| / s_i), the knowledge gradient. It is priced by
-cost like any trial (see `protein.engine.acquisition`). Where noise is small against the gaps between contenders the
-gain is below `reevaluation_gain`, nothing is run again, and the search goes on; without a budget there is no end to
-decide at.
+One more run of contender i may show it worse than thought, so that another takes its place, or better, so that it takes
+another's place. On average, the true score of what is recommended rises by s_i h(-|mu_i - f_i| / s_i), the knowledge
+gradient. It is priced by cost like any trial (see `protein.engine.acquisition`). Where the noise is small against the
+gaps between contenders, the gain is below `reevaluation_gain`: nothing is run again, and the search goes on. Without a
+budget there is no end to decide at, and nothing is run again.
 
-Posteriors are those of the recommendation (`protein.engine.recommend`): final scores alone, no points of curves.
+Posteriors are those of the recommendation (`protein.engine.recommend`): from final scores alone, no points of curves.
 
 Source: Frazier, Powell and Dayanik, A Knowledge-Gradient Policy for Sequential Information Collection (2008),
 section 3.
@@ -30,9 +30,9 @@ import numpy as np
 from protein.engine.acquisition import log_h
 from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
-from protein.engine.history import Known, complete_runs, keys
-from protein.engine.score_model import score_model
-from protein.engine.settings import Recipe
+from protein.engine.history import History, complete_runs, keys
+from protein.engine.score_model import fit_score_model
+from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Budget, Observation, Params
 
@@ -41,7 +41,7 @@ MAX_RUNS = 4  # of one config, its first included
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """A contender to be run again: its params as they were, `x_unit` of `d`, and why."""
+    """A contender to be run again: its params as they were, `x_unit` of `d`, and the reason."""
 
     params: Params
     x_unit: Array
@@ -51,38 +51,40 @@ class Repeat:
 def reevaluation(
     space: Space,
     history: Sequence[Observation],
-    known: Known,
-    allowance: AffordableCost,
-    recipe: Recipe,
+    data: History,
+    affordable: AffordableCost,
+    settings: EngineSettings,
     budget: Budget,
 ) -> Repeat | None:
     """Returns the contender that should be run again now, or None where the search should go on.
 
     Args:
-        space, history, known: the sweep so far.
-        allowance: what one trial may cost.
-        recipe: `reevaluation_share` of the budget, at its end, may be spent on repeats.
+        space: the space.
+        history: the finished trials.
+        data: finished and running trials as arrays.
+        affordable: what one trial may cost.
+        settings: the last `reevaluation_share` of the budget may be spent on repeats.
         budget: what is left.
     """
     remaining = budget.remaining_seconds
-    if remaining is None or remaining > recipe.reevaluation_share * allowance.total_seconds:
+    if remaining is None or remaining > settings.reevaluation_share * affordable.total_seconds:
         return None
     groups, x = complete_runs(space, history)
     if len(groups) < 2:
         return None
-    score = score_model(space, Known.of(space, history, []), recipe)
-    score = score.believe(known.x_running) if len(known.x_running) else score
+    score = fit_score_model(space, History.of(space, history, []), settings)
+    score = score.fantasize(data.x_running) if len(data.x_running) else score
     mean, sd = score.predict(x)
     gain = expected_gain(mean, sd, score.noise)
-    busy = set(keys(known.x_running))
+    busy = set(keys(data.x_running))
     free = [len(group) < MAX_RUNS and key not in busy for group, key in zip(groups, keys(x), strict=True)]
-    may = np.array(free) & (gain >= recipe.reevaluation_gain) & allowance.fits(x)
+    may = np.array(free) & (gain >= settings.reevaluation_gain) & affordable.fits(x)
     if not may.any():
         return None
     cost = np.array([math.fsum(history[i].cost_seconds / len(group) for i in group) for group in groups])
-    price = (cost + recipe.price_floor * allowance.total_seconds) ** recipe.cost_exponent
+    price = (cost + settings.price_floor * affordable.total_seconds) ** settings.cost_exponent
     best = int(np.argmax(np.where(may, gain / price, -np.inf)))
-    # Of several runs any would do, but the choice may not depend on the order of the history.
+    # Any of its runs would do, but the choice may not depend on the order of the history.
     first = min((history[i] for i in groups[best]), key=lambda o: (o.number or 0, o.score, sorted(o.params.items())))
     name = f"trial {first.number}" if first.number is not None else f"the config that scored {first.score:.4g}"
     return Repeat(first.params, x[best], f"re-evaluation of {name}, which may be the best")

@@ -1,23 +1,25 @@
-"""Which running trial is hopeless: it will not come near the front, to judge by the ends of trials that stood like it.
+"""Which running trials are stopped early: those that will not come near the front, to judge by similar trials.
 
 Notation
     phi      share of a trial's steps that are done, in (0, 1]
-    s(phi)   score of its learning curve there, between points linearly
+    s(phi)   score of its learning curve there, linear between points
     S        its final score (of a finished trial)
-    c        what it costs, or, while it runs, what it will have cost: the seconds so far over phi
+    c        what it costs; for a running trial what it will have cost, the seconds so far over phi
     bar      the lower of two: the best final score at a cost of at most c, and the `bar_quantile` of all final scores
 
-Like is compared with like: at the same share of the run, because under a learning-rate schedule a trial that is half
-way is not what a trial of half the steps is; among trials of a like cost or more, because short runs end before
-learning takes off; and the curve's score (of episodes in training) with the curve's, because the final one comes of an
-evaluation.
+Like is compared with like:
 
-A trial is hopeless when it stands in the lower half of the comparable ones at phi, and none of those that stood
-nearest to it there came up to the bar. Nothing is assumed about the form of curves, and one trial that took off late
-from where this one stands is enough to let it run on.
+- at the same share of the run, because under a learning-rate schedule a trial that is half way is not what a trial of
+  half the steps is;
+- among trials of a similar cost or more, because short runs end before learning takes off;
+- the curve's score (of episodes in training) with the curve's score, because the final score is that of an evaluation.
 
-Source: that other trials' scores at the same point make a yardstick is the median rule's idea (Golovin et al., Google
-Vizier: A Service for Black-Box Optimization, 2017); the rest is ours, measured in docs/log.md.
+A trial is stopped when it is in the lower half of the comparable ones at phi and none of those nearest to it there
+reached the bar in the end. Nothing is assumed about the form of curves. One trial that took off late from a similar
+score is enough to let it run on.
+
+Source: the comparison with other trials' scores at the same point is the idea of the median rule (Golovin et al.,
+Google Vizier: A Service for Black-Box Optimization, 2017). The rest is ours, measured in docs/log.md.
 """
 
 import dataclasses
@@ -35,16 +37,16 @@ _SAME_LENGTH = 1.25  # where finished trials' steps, relative to what was asked,
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the rule needs before it stops anything. `docs/log.md` has the measurements behind the defaults."""
+    """What the rule needs before it stops a trial. `docs/log.md` has the measurements behind the defaults."""
 
     min_finished: int = 10  # complete trials before any is stopped
-    first_share: float = 0.4  # of the run: nothing is stopped before it ...
-    last_share: float = 0.9  # ... nor after it, where little is left to save
+    first_share: float = 0.4  # of the run: no trial is stopped before it ...
+    last_share: float = 0.9  # ... or after it, where little is left to save
     cost_share: float = 0.25  # comparable trials cost at least this share of what the running one will have cost
-    num_nearest: int = 6  # comparable trials that stand for it ...
+    num_nearest: int = 6  # of the comparable trials, those that are nearest to the running one ...
     nearest_share: float = 0.25  # ... or this share of them, where that is more
     bar_quantile: float = 0.8
-    spared: float = 0.12  # share of the hopeless that may finish all the same, so that the models see how those end
+    spared: float = 0.12  # this share of the trials to be stopped may finish, so that the models see how they end
 
 
 def reason_to_stop(
@@ -56,12 +58,12 @@ def reason_to_stop(
     seed: int,
     rule: Rule | None = None,
 ) -> str | None:
-    """Returns why a running trial is hopeless, in words that hold whichever way scores are told, or None.
+    """Returns why a running trial should be stopped, or None. The words are true whether scores are minimised or not.
 
     Args:
         space: its cost parameter says how long a trial is meant to be.
         history: finished trials, in any order.
-        params: of the running trial. One that a complete trial had is there to be measured again: it may finish.
+        params: of the running trial. A config that a complete trial had is measured again, and may finish.
         curve: its points so far.
         seed: decides, with the params, whether the trial is one of those that are spared.
         rule: the numbers above; None: as measured.
@@ -80,10 +82,10 @@ def reason_to_stop(
     costs = np.array([o.cost_seconds for o in complete])
     final = np.array([o.score for o in complete], dtype=np.float64)
     cost = seconds / share
-    if cost < float(np.mean(costs)):  # there is next to nothing to save, and cheap trials are what the model lives on
+    if cost < float(np.mean(costs)):  # there is little to save, and the models learn most from cheap trials
         return None
     affordable = costs <= cost
-    if not affordable.any():  # all cost the same, and rounding has put their mean below each of them
+    if not affordable.any():  # all cost the same, and by rounding their mean is below each of them
         return None
     then = np.array([_score_at(o, share) for o in complete])
     comparable = np.isfinite(then) & (costs >= rule.cost_share * cost)
@@ -95,7 +97,8 @@ def reason_to_stop(
     if place <= num_comparable / 2 + 1:
         return None
     bar = min(float(np.max(final[affordable])), float(np.quantile(final, rule.bar_quantile)))
-    # Of equally near ones those that ended best: the order of the history does not matter, and a doubt lets it run on.
+    # Of equally near trials, those that ended best: so the order of the history does not matter, and in doubt the trial
+    # runs on.
     nearest = np.lexsort((-final[comparable], np.abs(then[comparable] - score)))[:num_nearest]
     if float(np.max(final[comparable][nearest])) >= bar or _is_spared(params, seed, rule.spared):
         return None
@@ -111,10 +114,10 @@ def _scored(curve: Sequence[Measurement]) -> list[tuple[int, float, float]]:
 
 
 def _length(space: Space, complete: Sequence[Observation], params: Params) -> float | None:
-    """Returns the steps that a trial of these params is meant to make; None where the complete ones do not tell.
+    """Returns the steps that a trial of these params should make; None where the complete trials do not tell.
 
-    Curves count steps of the user's own kind. They are taken to be proportional to the cost parameter, or equal for
-    all where there is none, if the complete trials agree.
+    Curves count steps in the user's own unit. These are taken to be proportional to the cost parameter (without one,
+    equal for all trials), if the complete trials agree.
     """
     own = _asked(space, params)
     ratios = [_steps(o) / asked for o in complete if o.curve and (asked := _asked(space, o.params)) is not None]
@@ -125,7 +128,7 @@ def _length(space: Space, complete: Sequence[Observation], params: Params) -> fl
 
 
 def _asked(space: Space, params: Params) -> float | None:
-    """Returns the cost parameter's value, above 0; 1 for all in a space without one; None where it is no number."""
+    """Returns the cost parameter's value; 1 in a space without one; None where it is not a number above 0."""
     if space.cost_parameter is None:
         return 1.0
     value = params.get(space.cost_parameter)

@@ -1,13 +1,13 @@
-"""What a former sweep lends to a new one: models to lean on, and where to begin.
+"""What a source sweep gives to a new one: trials that the models use, and points to begin from.
 
-A former trial is carried over into this space: parameters that this space lacks are dropped, one that the former trial
-lacks takes the value of this sweep's own config, and a value a little outside its range (`_SLACK` of the range's width
-on its scale) is moved to the end of the range. A trial with any other value that this space cannot hold is left out.
+A source trial is carried over into this space. Parameters that this space lacks are dropped. A parameter that the
+source trial lacks takes the value of this sweep's initial config. A value a little outside its range (at most `_SLACK`
+of the range's width on its scale) is moved to the end of the range. A trial with any other value that this space cannot
+hold is left out.
 
-The former scores count only by their own scale (see `protein.engine.models.ScoreScale`), the former costs up to a
-factor: the environment or the machine may be another. Both are leant on as far as they agree with the new trials (see
-`protein.engine.models.FormerTrials`).
-Former failures count in the same way in the model of failures.
+Source scores count only by their own scale (see `protein.engine.score_model.ScoreScale`), and source costs up to a
+factor, because the environment or the machine may be another. Scores and costs are used as far as they agree with the
+new trials (see `protein.engine.source_trials`). Source failures count in the same way in the failure model.
 """
 
 import dataclasses
@@ -15,11 +15,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from protein.engine.cost_model import CostModel
+from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
-from protein.engine.history import Known
-from protein.engine.models import CostModel, FailureModel, FormerTrials, ScoreModel
+from protein.engine.history import History
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
-from protein.engine.settings import Recipe
+from protein.engine.score_model import ScoreModel
+from protein.engine.settings import EngineSettings
+from protein.engine.source_trials import SourceTrials
 from protein.errors import SpaceError
 from protein.space import Categorical, Parameter, Space
 from protein.types import Observation, Params, ParamValue
@@ -28,44 +31,50 @@ _SLACK = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Former:
-    """A former sweep, seen from this space."""
+class SourceSweep:
+    """A source sweep, seen from this space.
 
-    scores: FormerTrials
-    costs: FormerTrials
-    ends: FormerTrials  # +1: gave a score, -1: failed
-    x_front: Array  # `k x d`, its front by posterior mean, cheapest first; valid points of this space
-    x_best: Array  # `j x d`, its best few at any cost, best first; valid, too
+    Attributes:
+        scores: its trials with z.
+        costs: its trials with ln of their cost.
+        ends: its trials with +1 where they gave a score and -1 where they failed.
+        x_front: `k x d`, its front by posterior mean, cheapest first; valid points of this space.
+        x_best: `j x d`, its best few at any cost, best first; valid points of this space.
+    """
+
+    scores: SourceTrials
+    costs: SourceTrials
+    ends: SourceTrials
+    x_front: Array
+    x_best: Array
 
     @classmethod
-    def of(cls, space: Space, start: Params | None, prior: Sequence[Observation], recipe: Recipe) -> "Former | None":
-        """Returns what former trials lend; None when none of them has a score and lies in this space."""
-        known = Known.of(space, carried_over(space, start, prior), [])
-        if not len(known.scores):
+    def of(
+        cls, space: Space, start: Params | None, trials: Sequence[Observation], settings: EngineSettings
+    ) -> "SourceSweep | None":
+        """Returns what the source trials give; None when none of them has a score and lies in this space."""
+        data = History.of(space, carried_over(space, start, trials), [])
+        if not len(data.scores):
             return None
-        x, scores, costs = known.x_scored, known.scores, known.costs
-        score = ScoreModel.fit(space, x, scores, trend=recipe.cost_trend, log_noise=recipe.log_noise)
+        x, scores, costs = data.x_scored, data.scores, data.costs
+        score = ScoreModel.fit(space, x, scores, trend=settings.cost_trend, log_noise=settings.log_noise)
         cost = CostModel.fit(space, x, costs)
         log_costs = np.log(np.maximum(costs, MIN_COST_SECONDS))
-        end = FailureModel.fit(space, known.x_tried, known.ok)
-        former = {
-            "scores": FormerTrials(x, score.scale.to_z(scores), lambda points: score.predict(points)[0]),
-            "costs": FormerTrials(x, log_costs, lambda points: cost.predict(points)[0]),
-            "ends": FormerTrials(
-                known.x_tried, np.where(known.ok, 1.0, -1.0), lambda points: 2.0 * end.p_ok(points) - 1.0
-            ),
-        }
+        failure = FailureModel.fit(space, data.x_tried, data.ok)
+        ends = np.where(data.ok, 1.0, -1.0)
         mean = score.predict(x)[0]
         valid = space.valid(x)
-        x, mean, costs = x[valid], mean[valid], costs[valid]
+        x_valid, mean, costs = x[valid], mean[valid], costs[valid]
         return cls(
-            **former,
-            x_front=x[front_indices(mean, costs)] if len(x) else x,
-            x_best=x[np.argsort(-mean, kind="stable")[: recipe.num_former_best]],
+            scores=SourceTrials(x, score.scale.to_z(scores), lambda points: score.predict(points)[0]),
+            costs=SourceTrials(x, log_costs, lambda points: cost.predict(points)[0]),
+            ends=SourceTrials(data.x_tried, ends, lambda points: 2.0 * failure.p_ok(points) - 1.0),
+            x_front=x_valid[front_indices(mean, costs)] if len(x_valid) else x_valid,
+            x_best=x_valid[np.argsort(-mean, kind="stable")[: settings.num_source_best]],
         )
 
     def beginnings(self, levels: Sequence[float]) -> Array:
-        """Returns a point of the front near each level, `k x d`: shares of the front's range of log cost."""
+        """Returns a point of the front near each level, `k x d`; a level is a share of the front's log-cost range."""
         if not len(self.x_front):
             return self.x_front
         log_cost = self.costs.expects(self.x_front)
@@ -78,10 +87,10 @@ class Former:
         return np.asarray(self.x_front[chosen])
 
 
-def carried_over(space: Space, start: Params | None, prior: Sequence[Observation]) -> list[Observation]:
-    """Returns the former trials that this space can hold, in its terms; see the head of this file."""
+def carried_over(space: Space, start: Params | None, trials: Sequence[Observation]) -> list[Observation]:
+    """Returns the source trials that this space can hold, in its terms; see the head of this file."""
     found = []
-    for observation in prior:
+    for observation in trials:
         if observation.end is None or not observation.end.teaches:
             continue
         given = {**(start or {}), **observation.params}
@@ -99,7 +108,7 @@ def _moved(parameter: Parameter, value: ParamValue) -> ParamValue | None:
     else:
         moved = parameter.clip(value)
         if not parameter.low <= value <= parameter.high:
-            with np.errstate(all="ignore"):  # a log of what is below 0 gives NaN, which is beyond the slack, too
+            with np.errstate(all="ignore"):  # the log of a negative value is NaN, which counts as beyond the slack
                 end, outside = parameter.encode(np.array([float(moved), float(value)]))
             if not abs(outside - end) <= _SLACK:
                 return None

@@ -36,7 +36,7 @@ from optuna.trial import FrozenTrial, create_trial
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import Known, reached, readable
+from protein.engine.history import History, reached, readable
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Parameter, Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
@@ -77,18 +77,18 @@ class OptunaDesigner:
     ) -> Suggestion | None:
         """See `protein.ports.Designer`; unlike our own engine's, the suggestions depend on the history's order."""
         with single_thread(), np.errstate(all="ignore"), _quiet(), self._one_torch_thread():
-            known = Known.of(self._space, history, running)
+            data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if known.num_trials == 0 and self._start is not None:
+            if data.num_trials == 0 and self._start is not None:
                 return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
-            allowance = AffordableCost.of(self._space, known, budget)
+            affordable = AffordableCost.of(self._space, data, budget)
             kind = SuggestionKind.RANDOM if self._sampler == "random" else SuggestionKind.SEARCH
             origin = f"optuna {self._sampler}"
-            asked = self._ask(self._study(history, running, seed), known, allowance)
-            if self._may_run(asked, known, allowance):
+            asked = self._ask(self._study(history, running, seed), data, affordable)
+            if self._may_run(asked, data, affordable):
                 return Suggestion(params=self._space.from_unit(asked), kind=kind, origin=origin)
-            near = self._nearest(asked, known, allowance, np.random.default_rng(seed))
+            near = self._nearest(asked, data, affordable, np.random.default_rng(seed))
             if near is None:
                 return None
             origin += ", nearest new point that fits"
@@ -137,13 +137,13 @@ class OptunaDesigner:
         if state.is_finished():
             study.tell(trial, values, state)
 
-    def _ask(self, study: Study, known: Known, allowance: AffordableCost) -> Array:
+    def _ask(self, study: Study, data: History, affordable: AffordableCost) -> Array:
         """Returns the first proposal that may be run, `d` canonical coordinates; the last one where none may."""
         for _ in range(_NUM_ASKS_SLOW if self._sampler == "gp" else _NUM_ASKS):
             trial = study.ask(self._distributions())
             proposed = np.array([axis.unit(trial.params[axis.name]) for axis in self._axes])
             x = self._space.canonical(proposed[None, :])[0]
-            if self._may_run(x, known, allowance):
+            if self._may_run(x, data, affordable):
                 break
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
         return np.asarray(x)
@@ -163,11 +163,11 @@ class OptunaDesigner:
         finally:
             torch.set_num_threads(num_threads)
 
-    def _may_run(self, x: Array, known: Known, allowance: AffordableCost) -> bool:
+    def _may_run(self, x: Array, data: History, affordable: AffordableCost) -> bool:
         rows = x[None, :]
-        return bool(self._space.valid(rows)[0] and len(known.untried(rows)) and allowance.fits(rows)[0])
+        return bool(self._space.valid(rows)[0] and len(data.untried(rows)) and affordable.fits(rows)[0])
 
-    def _nearest(self, x: Array, known: Known, allowance: AffordableCost, rng: np.random.Generator) -> Array | None:
+    def _nearest(self, x: Array, data: History, affordable: AffordableCost, rng: np.random.Generator) -> Array | None:
         """Returns the point nearest to a proposal, `d`, of those around it and anywhere that may be run."""
         if self._listed is not None:
             near = self._listed
@@ -177,8 +177,8 @@ class OptunaDesigner:
             parts.append(neighbours(self._space, center, _NUM_NEAR, _NEAR_WIDTHS, rng))
             near = np.concatenate(parts)
             near = np.concatenate([near, cheapest_points(self._space, near)])
-        near = known.untried(near)
-        near = near[allowance.fits(near)] if len(near) else near
+        near = data.untried(near)
+        near = near[affordable.fits(near)] if len(near) else near
         return near[int(np.argmin(np.abs(near - x).sum(axis=1)))] if len(near) else None
 
     def _values(self, x: Array) -> dict[str, float | int]:

@@ -40,7 +40,7 @@ import numpy as np
 from protein import validate
 from protein.engine.budget import RunningCost, remaining_seconds
 from protein.engine.designer import ProteinDesigner
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.errors import UsageError, nearest
 from protein.space.parameters import Categorical
 from protein.types import Budget, Suggestion, SuggestionKind
@@ -158,7 +158,7 @@ class ProteinSampler(BaseSampler):
         history = [o for other in finished for o in joint.observations(other, sign, self._cost_seconds(other), unit)]
         start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
         pending = [params for other in running if (params := joint.params(other)) is not None]
-        designer = ProteinDesigner(joint.space, start, seed=self._seed, recipe=Recipe())
+        designer = ProteinDesigner(joint.space, start, seed=self._seed, settings=EngineSettings())
         remaining = self._remaining_seconds(finished, running)
         suggestion = designer.suggest(history, pending, Budget(remaining_seconds=remaining), seed)
         if suggestion is not None or remaining is None:

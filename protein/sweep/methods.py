@@ -1,7 +1,8 @@
-"""Designers propose trials: `make_designer("protein", space, start)`, the baseline "random", and Optuna's samplers.
+"""The methods of a sweep: `make_designer("protein", space, start)`, the baseline "random", and Optuna's samplers.
 
-A designer is a pure function of (space, start, design seed) and of what `suggest` is given; nothing is remembered
-between calls, so a sweep that is killed and resumed gets the suggestions that it would have had.
+A designer is a pure function of (space, start, design seed) and of the arguments of `suggest`. It remembers nothing
+between calls, so a sweep that is killed and resumed gets the suggestions that it would have got without the
+interruption.
 """
 
 import importlib.util
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from protein.engine.designer import ProteinDesigner, RandomDesigner
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.errors import UsageError, nearest
 from protein.space import Space
 from protein.types import Observation, Params
@@ -27,8 +28,8 @@ def make_designer(
     start: Params | None,
     *,
     seed: int = 0,
-    recipe: Recipe | None = None,
-    prior: Sequence[Observation] = (),
+    settings: EngineSettings | None = None,
+    warm_start: Sequence[Observation] = (),
 ) -> "ProteinDesigner | RandomDesigner | OptunaDesigner":
     """Returns a designer (see `protein.ports.Designer`).
 
@@ -36,20 +37,22 @@ def make_designer(
         method: "protein" (the cost-aware engine), "random" (uniform valid points), or "optuna:" and one of Optuna's
             samplers, as in "optuna:tpe".
         space: what to search.
-        start: the user's own config, the first trial; moved into the space where it lies outside. None: no such trial.
-        seed: of the space-filling initial design, which has to stay the same from trial to trial: the sweep's seed.
-        recipe: settings of the engine, for measuring what each is worth; None: as shipped.
-        prior: finished trials of a former sweep to begin from (see `protein.engine.warm_start`); scores to be
-        maximised.
+        start: the initial config, which is the first trial; moved into the space where it lies outside. None: no such
+            trial.
+        seed: of the space-filling initial design. The design has to stay the same from trial to trial, so this is the
+            sweep's seed.
+        settings: of the engine, for measuring what each is worth; None: the defaults.
+        warm_start: finished trials of a source sweep to begin from (see `protein.engine.warm_start`); scores are to be
+            maximised.
 
     Raises:
-        UsageError: unknown method, with the nearest name; a package that the method needs is not installed; a prior
-            without a scored trial in this space, or with a method that cannot use one.
+        UsageError: an unknown method; a package that the method needs is not installed; source trials of which none
+            has a score and lies in this space, or for a method that cannot use them.
     """
     if method == "protein":
-        return ProteinDesigner(space, start, seed=seed, recipe=recipe or Recipe(), prior=prior)
-    if prior and method in METHODS:
-        raise UsageError(f"method '{method}' can make no use of a prior; drop it, or take method 'protein'")
+        return ProteinDesigner(space, start, seed=seed, settings=settings or EngineSettings(), warm_start=warm_start)
+    if warm_start and method in METHODS:
+        raise UsageError(f"method '{method}' cannot use a warm start; drop the warm start, or take method 'protein'")
     if method == "random":
         return RandomDesigner(space, start)
     if method in METHODS:

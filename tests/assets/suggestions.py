@@ -152,7 +152,7 @@ def warm_start() -> list[Any]:
 
     first = Protein(space, seed=5, budget_seconds=500.0)
     run(first, 2.0, 14)
-    second = Protein(space, seed=6, budget_seconds=500.0, prior=first.observations)
+    second = Protein(space, seed=6, budget_seconds=500.0, warm_start=first.observations)
     return run(second, 2.2, 14)
 
 

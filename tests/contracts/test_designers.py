@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protein.engine.settings import Recipe
+from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
@@ -196,7 +196,7 @@ def test_only_a_hopeless_trial_is_stopped_and_always_for_the_same_reason(method:
 
 
 def test_early_stopping_can_be_switched_off() -> None:
-    designer = make_designer("protein", SPACE, START, recipe=Recipe(early_stopping=False))
+    designer = make_designer("protein", SPACE, START, settings=EngineSettings(early_stopping=False))
     x = SPACE.sample(30, np.random.default_rng(0))
     history = [complete({**params, "steps": 100_000}) for params in SPACE.from_unit_many(x)]
     hopeless = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -9.0) for o in history]

@@ -1,0 +1,73 @@
+"""What a trial costs, predicted before it is run.
+
+Log cost in seconds is ln(cost parameter) + bias + linear weights + a Gaussian process, with one joint posterior. A
+priori, cost is proportional to the cost parameter: one more epoch costs one more epoch. The weights and the process
+learn how the truth departs from that. Without a cost parameter, the weights are free to find what makes a trial
+expensive.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.source_trials import SourceTrials, fit_jointly, model_inputs
+from protein.space import Space
+
+_MAX_POINTS = 300  # costs are smoother than scores: more points make the model slower, not better
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CostModel:
+    """The model of log cost. `center` is the median of the log costs, less the cost parameter's share."""
+
+    space: Space
+    center: float
+    process: GaussianProcess
+
+    @classmethod
+    def fit(
+        cls, space: Space, x_unit: Array, cost_seconds: Array, *, source: SourceTrials | None = None
+    ) -> "CostModel":
+        """Fits to `n >= 1` points, `n x d`, and their costs, `n`; costs below `MIN_COST_SECONDS` count as that.
+
+        A source sweep's costs count up to a factor, because the machine may be another.
+        """
+        log_cost = np.log(np.maximum(cost_seconds, MIN_COST_SECONDS)) - _log_cost_parameter(space, x_unit)
+        center = float(np.median(log_cost))
+        known = space.cost_index is not None
+        prior = Prior(
+            log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_outputscale=(math.log(0.05), 1.0),
+            log_noise=(math.log(3e-3), 1.5),
+            bias_variance=1.0,
+            linear_variance=0.5 if known else 4.0,
+        )
+        features, groups = space.features(x_unit), space.feature_groups()
+        process = fit(features, log_cost - center, groups, prior, max_points=_MAX_POINTS)
+        if source is not None:
+            source = source.some(len(x_unit))
+            factor = np.median(log_cost + _log_cost_parameter(space, x_unit) - source.expects(x_unit))
+            log_source = source.target - _log_cost_parameter(space, source.x_unit)
+            y_source = log_source + factor - center
+            process, _ = fit_jointly(process, space, features, groups, prior, source.x_unit, y_source)
+        return cls(space, center, process)
+
+    def predict(self, x_unit: Array) -> tuple[Array, Array]:
+        """Returns mean and standard deviation, `m` each, of ln cost in seconds as it will be measured (with noise)."""
+        mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
+        mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
+        return mu, np.sqrt(sd * sd + self.process.noise)
+
+
+def _log_cost_parameter(space: Space, x_unit: Array) -> Array:
+    """Returns ln of the cost parameter's value, `n`; 0 where there is none, or where it may be 0 or negative."""
+    if space.cost_index is None:
+        return np.zeros(len(x_unit))
+    parameter = space.parameters[space.cost_index]
+    low = getattr(parameter, "low", 0)
+    if low <= 0:
+        return np.zeros(len(x_unit))
+    return np.log(parameter.decode(x_unit[:, space.cost_index]))
