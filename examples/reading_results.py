@@ -4,18 +4,19 @@ import sys
 
 
 def protein(*words):
-    """Returns what a command of `protein` prints as JSON; run examples/function_sweep.py first, in the same folder."""
-    return json.loads(subprocess.run([sys.executable, "-m", "protein", *words, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    """Returns what a command prints as JSON; first run function_sweep.py in the same folder."""
+    return json.loads(subprocess.check_output([sys.executable, "-m", "protein", *words, "--json"]))
 
 
 best = protein("best", "mine")
-print("recommended:", best["params"], "expected score:", best["expected_score"], "seconds:", best["expected_cost_seconds"])
+expected = best["expected_score"]
+print(f"recommended: {best['params']}, expected score {expected['low']:.2f} to {expected['high']:.2f}")
 
 for trial in protein("pareto", "mine")["front"]:
     print(f"{trial['cost_seconds']:.3f} s buys a score of {trial['score']:.2f} with {trial['params']}")
 
 for trial in protein("show", "mine")["trials"]:
-    if trial["predicted_score"] is not None and trial["score"] is not None:
-        low, high = trial["predicted_score"]["low"], trial["predicted_score"]["high"]
-        inside = "inside" if low <= trial["score"] <= high else "outside"
-        print(f"trial {trial['number']}: {trial['score']:.2f} is {inside} its 80 % interval; {trial['origin']}")
+    predicted, score = trial["predicted_score"], trial["score"]
+    if predicted is not None and score is not None:
+        inside = "inside" if predicted["low"] <= score <= predicted["high"] else "outside"
+        print(f"trial {trial['number']}: {score:.2f} is {inside} its 80 % interval; {trial['origin']}")

@@ -1,7 +1,7 @@
 """Writes docs/reference.md, the reference of the Python API, from the docstrings: `make docs`.
 
-    python scripts/reference.py            # writes the page
-    python scripts/reference.py --check    # changes nothing; fails where the page is not up to date
+python scripts/reference.py            # writes the page
+python scripts/reference.py --check    # changes nothing; fails where the page is not up to date
 """
 
 import re
@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "reference.md"
 HEAD = """# Reference of the Python API
 
 All that `import protein` offers. griffe2md made this page from the docstrings: edit those, then run `make docs`.
-How the parts are used together is in [Sweep your own trainer](sweep-your-own-trainer.md). The words are explained in the
-[glossary](glossary.md).
+How to use the parts together is in [Sweep your own trainer](sweep-your-own-trainer.md). The words are explained in
+the [glossary](glossary.md).
 """
 CONFIG = ConfigDict(
     heading_level=2,
