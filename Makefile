@@ -55,3 +55,7 @@ bench: $(READY)
 
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: docs
+docs: $(READY)  # the reference of the Python API, from the docstrings
+	@$(BIN)/python scripts/reference.py

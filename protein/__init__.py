@@ -1,17 +1,20 @@
-"""Protein: cost-aware hyperparameter sweeps.
+"""Protein: hyperparameter sweeps that count what a trial costs.
 
     from protein import Categorical, Float, Integer, Protein, Space, Sweep
 
-`Protein` is the engine by ask and tell, `Sweep` runs it over a training function of your own and keeps every trial, the
-others say what is searched; `ProteinSampler` is the engine in a study of Optuna's, and not among the names of
-`import *`, because it needs Optuna. All are loaded when they are first used, so that the command line, which needs none
-of them for its help, answers at once.
+`Sweep` runs a sweep over your own training function and stores every trial. `Protein` is the engine alone, by ask and
+tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
+`Float`, `Integer` and `Categorical` say what is searched.
+
+A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
+of them, answers at once.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from protein.api.ask_tell import Protein
     from protein.api.function_sweep import Sweep, SweepResult
     from protein.engine.recommend import Contender
@@ -56,6 +59,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("protein-sweep")
     if name not in _HOMES:
         raise AttributeError(f"module 'protein' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

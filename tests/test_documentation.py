@@ -1,0 +1,97 @@
+"""What README.md, CONTRIBUTING.md and docs/ promise: their links, code, commands and generated pages."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from protein.cli.parse import COMMANDS, parse
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "envs_c" / "README.md"]
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHOWN = [page for page in PAGES if page.name != "reference.md" and page.parent.name != "envs_c"]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the usual hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a language, each with the name of its page."""
+    found = [(name(page), FENCED.findall(page.read_text())) for page in SHOWN]
+    return [(where, text) for where, all_of in found for kind, text in all_of if kind == language]
+
+
+def commands() -> list[str]:
+    """The lines of all pages that call `protein`, in code blocks."""
+    pattern = re.compile(rf"^(?: {{4}})?(protein (?:{'|'.join(COMMANDS)})\b.*)$", re.MULTILINE)
+    return sorted({line for page in SHOWN for line in pattern.findall(page.read_text())})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = FENCED.sub("", page.read_text())
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", text):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), f"{name(page)} links to {target}"
+        assert found.is_relative_to(ROOT)
+        if anchor:
+            assert anchor in anchors(found), f"{name(page)} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("python"))
+def test_code_is_that_of_an_example(page: str, text: str) -> None:
+    examples = [path.read_text() for path in (ROOT / "examples").glob("*.py")]
+    assert any(f"\n{text.strip()}\n" in f"\n{example.strip()}\n" for example in examples), (
+        f"a block of {page} is no part of any file in examples/, which the tests run"
+    )
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_every_example_is_shown(example: Path) -> None:
+    assert any(text.strip() == example.read_text().strip() for _, text in blocks("python"))
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "examples" / "walk.py", tmp_path)
+    [(_, config)] = blocks("toml")
+    assert tomllib.loads(config)["env"] == {"name": "pong"}
+    (tmp_path / "mine.toml").write_text(config)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = shlex.split(line, comments=True)
+    assert parse(words[1:]).name == words[1]
+
+
+def test_make_has_what_the_pages_ask_for() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    asked = {
+        target for page in SHOWN for target in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert {"sweep", "test", "check", "docs"} <= asked <= targets
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = FENCED.sub("", (ROOT / "CONTRIBUTING.md").read_text())
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if re.search(r"/|\.(py|toml|txt)$", path)]
+    assert len(paths) > 40
+    assert [path for path in paths if path != "configs/NAME.toml" and not (ROOT / path).exists()] == []
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "reference.py"), "--check"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,71 @@
+"""Runs the programs in examples/ as a user does: as files, in an empty folder, with the budgets that they have."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def run(folder: Path, *words: str) -> str:
+    """Runs Python with the words in a folder and returns what it printed."""
+    environment = {key: value for key, value in os.environ.items() if key != "PROTEIN_STORE"}
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def example(folder: Path, name: str) -> str:
+    return run(folder, str(EXAMPLES / name))
+
+
+def last_score(printed: str, parameters: set[str]) -> float:
+    """Reads the last line of a program that prints the best score and its params."""
+    score, params = printed.splitlines()[-1].split(" ", 1)
+    assert set(ast.literal_eval(params)) == parameters
+    return float(score)
+
+
+def test_function_sweep_finds_a_good_config_resumes_and_can_be_read(tmp_path: Path) -> None:
+    printed = example(tmp_path, "function_sweep.py")
+    assert last_score(printed, {"lr", "steps"}) > 2.0  # the first, cheap configs are below 1
+    assert example(tmp_path, "function_sweep.py").splitlines()[-1] == printed.splitlines()[-1]  # nothing left to do
+
+    lines = example(tmp_path, "reading_results.py").splitlines()
+    assert lines[0].startswith("recommended: {'lr': ")
+    front = [float(found[1]) for line in lines if (found := re.search(r" s buys a score of (\S+) with", line))]
+    assert len(front) > 3
+    assert front == sorted(front)
+    predicted = [line for line in lines if re.match(r"trial \d+: \S+ is (inside|outside) its 80 % interval; ", line)]
+    assert len(predicted) > 20
+
+
+def test_learning_curves(tmp_path: Path) -> None:
+    assert last_score(example(tmp_path, "learning_curves.py"), {"lr", "width", "epochs"}) > 0.9
+    assert "digits" in run(tmp_path, "-m", "protein", "best", "digits")
+
+
+def test_ask_and_tell(tmp_path: Path) -> None:
+    ended, best, goes_on = example(tmp_path, "ask_and_tell.py").splitlines()
+    assert ended in ("the limit of 40 trials is reached", "no new config is expected to fit what is left of the budget")
+    assert best.startswith("Contender(params={'lr': ")
+    assert goes_on.startswith("Suggestion(params={'lr': ")
+
+
+def test_optuna_study(tmp_path: Path) -> None:
+    last = example(tmp_path, "optuna_study.py").splitlines()[-1]
+    assert re.fullmatch(r"\{'trees': \d+, 'features': \S+, 'leaf': \d+\} 0\.[89]\d+ .+", last)
+    assert (tmp_path / "forest.db").exists()
+
+
+def test_own_environment(tmp_path: Path) -> None:
+    (tmp_path / "walk.py").write_text((EXAMPLES / "walk.py").read_text())
+    words = "-m protein train --env python:walk:Walk --train.total-timesteps 50000 --train.threads 1"
+    printed = run(tmp_path, *words.split())
+    assert "checkpoint" in printed
+    assert list((tmp_path / "runs").rglob("checkpoint.safetensors"))
