@@ -102,7 +102,7 @@ def test_the_best_config_is_told_in_the_scores_own_direction() -> None:
     assert cheap is not None and cheap.expected_cost_seconds <= 1.0 < best.expected_cost_seconds
 
 
-def hopeless(direction: Literal["maximize", "minimize"], sign: float) -> tuple[Protein, list[str | None]]:
+def losing(direction: Literal["maximize", "minimize"], sign: float) -> tuple[Protein, list[str | None]]:
     """An engine that has seen 20 trials, and what it says of 10 that stand at the bottom, and of one at the top."""
     engine = Protein(make_space(), seed=0, direction=direction)
     base = {"gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
@@ -115,8 +115,8 @@ def hopeless(direction: Literal["maximize", "minimize"], sign: float) -> tuple[P
     return engine, [*answers, engine.should_stop({**base, "lr": 1e-2}, high)]
 
 
-def test_it_stops_hopeless_trials_whichever_way_scores_are_told() -> None:
-    (_, up), (_, down) = hopeless("maximize", 1.0), hopeless("minimize", -1.0)
+def test_it_stops_losing_trials_in_both_directions() -> None:
+    (_, up), (_, down) = losing("maximize", 1.0), losing("minimize", -1.0)
     assert up == down
     assert sum(reason is not None for reason in up[:10]) >= 7, "most of them; some are spared"
     assert up[10] is None
@@ -290,7 +290,7 @@ def test_it_stops_when_the_budget_is_spent() -> None:
     [
         ({"cost_seconds": 1.0}, "either a score or a reason"),
         ({"cost_seconds": 1.0, "score": 1.0, "failed": "diverged"}, "either a score or a reason"),
-        ({"cost_seconds": 1.0, "failed": "diverged", "stopped": "hopeless"}, "either failed or was stopped"),
+        ({"cost_seconds": 1.0, "failed": "diverged", "stopped": "worse than others"}, "either failed or was stopped"),
         ({"cost_seconds": 1.0, "score": math.nan}, "score must be finite.*failed="),
         ({"cost_seconds": -1.0, "score": 1.0}, "cost must be finite seconds >= 0, got -1.0"),
         ({"cost_seconds": 1.0, "score": 1.0, "curve": [(-1, 0.5, 0.1)]}, "steps >= 0"),
@@ -343,7 +343,7 @@ def test_a_curve_that_cannot_be_told() -> None:
         ({"budget_seconds": True}, "budget_seconds must be above 0 seconds, or None for no limit, got True"),
         ({"observations": None}, "observations must be a list of observations.*got NoneType None"),
         ({"seed": -1}, "seed must be a whole number, 0 or more, got -1"),
-        ({"prior": "mine"}, "prior must be a list of observations"),
+        ({"warm_start": "mine"}, "warm_start must be a list of observations"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments: dict[str, Any], message: str) -> None:

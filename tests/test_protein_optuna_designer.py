@@ -105,7 +105,7 @@ def test_params_come_back_from_optunas_values() -> None:
 def test_a_proposal_that_the_budget_cannot_pay_gives_way_to_the_nearest_that_it_can() -> None:
     points = MIXED.from_unit_many(MIXED.sample(30, np.random.default_rng(1)))
     history = [done(params, float(params["steps"]), float(params["steps"]) / 1000) for params in points]
-    suggestion = suggest("optuna:tpe", MIXED, history, remaining=2.0)  # dear trials score best; 1 s is the cheapest
+    suggestion = suggest("optuna:tpe", MIXED, history, remaining=2.0)  # long trials score best; 1 s is the cheapest
     assert suggestion.origin == "optuna tpe, nearest new point that fits"
     assert float(suggestion.params["steps"]) <= 2600
 

@@ -29,7 +29,7 @@ class TestOptunasOwn(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySa
 
 
 def objective(trial: optuna.Trial) -> float:
-    """Best at lr = 0.01; longer is better and dearer."""
+    """Best at lr = 0.01; longer is better and more expensive."""
     lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
     epochs = trial.suggest_int("epochs", 1, 100, log=True)
     wide = trial.suggest_categorical("width", ["narrow", "wide", None])
