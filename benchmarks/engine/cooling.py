@@ -15,7 +15,7 @@ Source: Lee et al., Cost-aware Bayesian Optimization (2020), section 4.2.
 """
 
 import numpy as np
-from engine.methods import Peer
+from engine.protocol import Peer
 
 from protein.engine.acquisition import log_expected_improvement
 from protein.engine.candidates import all_points, ladders, neighbours, spread

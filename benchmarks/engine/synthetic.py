@@ -7,7 +7,7 @@ Notation
     cost       seconds: start-up + S times the seconds that the other parameters make a step cost
 
 A family fixes the space, the curve and what kind of trouble there is; a seed draws where the optimum lies, which
-parameters matter, and how far from the optimum the user's own config is. So ten seeds are ten different problems of a
+parameters matter, and how far from the optimum the initial config is. So ten seeds are ten different problems of a
 kind, and an engine cannot be tuned to one landscape.
 
     ppo         11 d  smooth, saturating; learning rate and batch size interact
