@@ -81,9 +81,9 @@ def draw(sweeps: Sweeps, path: Path) -> None:
     for (label, (_, trials)), colour in zip(sweeps.items(), _COLOURS, strict=False):
         done = [t for t in trials if t.state is TrialState.COMPLETE and t.score is not None]
         front = pareto.front(done)
-        panel.scatter([t.cost_seconds for t in done], [t.score for t in done], s=9, alpha=0.35, color=colour)
+        panel.scatter([t.cost_seconds for t in done], [t.score or 0.0 for t in done], s=9, alpha=0.35, color=colour)
         end = max(t.cost_seconds for t in done)
-        x, y = [t.cost_seconds for t in front] + [end], [t.score for t in front]
+        x, y = [t.cost_seconds for t in front] + [end], [t.score or 0.0 for t in front]
         panel.step(x, [*y, y[-1]], where="post", color=colour, linewidth=2.0, label=f"{label}, {len(trials)} trials")
     panel.set_xscale("log")
     panel.set_xlabel("seconds of training of one trial")

@@ -1,8 +1,8 @@
 """Real training: scikit-learn models on data that come with it, each run a fraction of a second of real work.
 
-    real-mlp       11 d  a neural network on handwritten digits; small batches and wide layers make an epoch dear
-    real-kernel    11 d  random Fourier features and a linear classifier on digits; many features are dear; can diverge
-    real-boosting   8 d  gradient boosting on diabetes; deep trees and many features are dear; too many rounds overfit
+    real-mlp       11 d  a neural network on handwritten digits; small batches and wide layers make an epoch expensive
+    real-kernel    11 d  random Fourier features and a linear classifier on digits; many features cost much; can diverge
+    real-boosting   8 d  gradient boosting on diabetes; deep trees and many features cost much; too many rounds overfit
 
 The score is accuracy (digits) or R^2 (diabetes) on a validation split; the truth is that of the same trained model on a
 test split that nothing else sees. Diabetes has few rows, so there three splits are trained at once and averaged. A
