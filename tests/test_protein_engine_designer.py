@@ -166,7 +166,8 @@ def test_a_failure_is_no_success() -> None:
 def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
     """Scores rise up to where everything fails: the score model promises more beyond, whatever fails there."""
     space = Space([Float(f"x{i}", 0.0, 1.0) for i in range(num_dims)])
-    designer, history = make_designer("protein", space, None), []
+    designer = make_designer("protein", space, None)
+    history: list[Observation] = []
     for number in range(32):
         suggestion = designer.suggest(history, (), Budget(), seed=number)
         assert suggestion is not None

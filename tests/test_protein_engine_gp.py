@@ -48,7 +48,7 @@ def slow_kernel(process: GaussianProcess, a: Array, b: Array) -> float:
     linear = sum((u - 0.5) * (v - 0.5) for u, v in zip(a, b, strict=True))
     heights = a[kernel.amplitude_column] + b[kernel.amplitude_column] - 2.0 * kernel.amplitude_center
     matern = kernel.outputscale * math.exp(kernel.amplitude_slope * heights) * (1.0 + r + r * r / 3.0) * math.exp(-r)
-    return matern + kernel.bias_variance + kernel.linear_variance * linear
+    return float(matern + kernel.bias_variance + kernel.linear_variance * linear)
 
 
 RUNS = np.repeat(np.arange(4), 3)  # of twelve observations

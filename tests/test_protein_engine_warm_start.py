@@ -80,7 +80,9 @@ def test_the_first_trials_come_from_the_source_sweeps_front_and_say_so() -> None
     assert origins[0] == "initial config"
     assert sum(origin.startswith("from the source sweep's front near ") for origin in origins) >= 2
     assert sum(origin.startswith("initial design") for origin in origins) >= 2  # they find out a misleading source
-    near = [o for o in engine.observations if o.score is not None and abs(math.log10(o.params["lr"] / 0.01)) < 0.5]
+    near = [
+        o for o in engine.observations if o.score is not None and abs(math.log10(float(o.params["lr"]) / 0.01)) < 0.5
+    ]
     assert len(near) >= 4
 
 

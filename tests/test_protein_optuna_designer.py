@@ -55,7 +55,9 @@ def test_tpe_proposes_what_optuna_would() -> None:
         params=history[7].params, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason="x"
     )
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=5))
-    distributions = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in FLOATS.names}
+    distributions: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in FLOATS.names
+    }
     for x, observation in zip(points, history, strict=True):
         state = optuna.trial.TrialState.FAIL if observation.score is None else optuna.trial.TrialState.COMPLETE
         params = dict(zip(FLOATS.names, x.tolist(), strict=True))

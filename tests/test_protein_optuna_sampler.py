@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -52,7 +52,7 @@ def storage(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_it_finds_the_optimum_at_less_than_random_cost(direction: str) -> None:
+def test_it_finds_the_optimum_at_less_than_random_cost(direction: Literal["maximize", "minimize"]) -> None:
     sign = 1.0 if direction == "maximize" else -1.0
     study = optuna.create_study(direction=direction, sampler=sampler())
     study.optimize(lambda trial: sign * objective(trial), n_trials=30)
@@ -274,8 +274,9 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
         with pytest.raises(UsageError, match="budget_seconds must be above 0 seconds"):
             ProteinSampler(budget_seconds=budget)
     with pytest.raises(UsageError, match="budget_seconds must be a number, got str '10m'"):
-        ProteinSampler(budget_seconds="10m")
-    for seed in (-1, "3"):
+        ProteinSampler(budget_seconds="10m")  # type: ignore[arg-type]
+    seeds: tuple[Any, ...] = (-1, "3")
+    for seed in seeds:
         with pytest.raises(UsageError, match="seed must be a whole number, 0 or more"):
             ProteinSampler(seed=seed)
     for changes, message in (

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -67,13 +67,13 @@ def failed(params: Params, end: TrialEnd = TrialEnd.DIVERGED, seconds: float = 1
 def suggest(
     designer: Designer,
     history: list[Observation],
-    running: list[Params] | None = None,
+    running: Sequence[Params] = (),
     *,
     remaining: float | None = None,
     cap: float | None = None,
     seed: int = 0,
 ) -> Suggestion | None:
-    return designer.suggest(history, running or [], Budget(remaining_seconds=remaining, max_trial_seconds=cap), seed)
+    return designer.suggest(history, running, Budget(remaining_seconds=remaining, max_trial_seconds=cap), seed)
 
 
 def play(
@@ -288,8 +288,8 @@ def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
     history = play(designer, num_trials)
     for limit in (3.0, 10.0, 40.0):
         for seed in range(2):
-            for arguments in ({"remaining": limit}, {"remaining": 1e6, "cap": limit}):
-                suggestion = suggest(designer, history, seed=seed, **arguments)
+            for remaining, cap in ((limit, None), (1e6, limit)):
+                suggestion = suggest(designer, history, seed=seed, remaining=remaining, cap=cap)
                 assert suggestion is not None
                 assert cost(suggestion.params) < limit * 1.3  # 0.1 s to 2,000 s in the whole space
 
@@ -304,7 +304,8 @@ def test_when_not_even_the_cheapest_trial_fits_the_sweep_ends(method: str) -> No
 
 
 def test_a_budget_is_spent_and_kept(method: str) -> None:
-    designer, history, budget = make_designer(method, SPACE, START), [], 400.0
+    designer, budget = make_designer(method, SPACE, START), 400.0
+    history: list[Observation] = []
     for number in range(400):
         spent = sum(o.cost_seconds for o in history)
         suggestion = suggest(designer, history, remaining=budget - spent, cap=100.0, seed=number)
