@@ -16,8 +16,8 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
 from engine.cells import TRACE_SHARES, Run, figures, incumbents, play, prefix, run_cell
-from engine.methods import PEERS, Peer, make_method
-from engine.protocol import Watch
+from engine.methods import PEERS, make_method
+from engine.protocol import Peer, Watch
 from engine.reference import Reference
 from engine.report import best_peer, difference, mean, tables
 from engine.suite import TRIAL_CAPS, key, main, missing, read, run
@@ -280,9 +280,11 @@ class TestWords:
         main(["--file", str(path), "--methods", changed, "--families", "ppo", "--seeds", "1", "--budgets", "2"])
         assert changed in capsys.readouterr().out, "a run of nothing but a changed setting ends in its table"
 
-    def test_settings_change_the_recipe(self) -> None:
+    def test_settings_are_changed_by_words(self) -> None:
         assert variant("") == variant(";") == EngineSettings()
-        assert variant("growth=None").amplitude_slope is None and variant("growth=(1, 2)").amplitude_slope == (1.0, 2.0)
+        assert variant("amplitude_slope=None").amplitude_slope is None and variant(
+            "amplitude_slope=(1, 2)"
+        ).amplitude_slope == (1.0, 2.0)
         changed = variant("num_initial=2; refine_widths=(1, .5);early_stopping=False;price_floor=1")
         assert changed == dataclasses.replace(
             EngineSettings(), num_initial=2, refine_widths=(1.0, 0.5), early_stopping=False, price_floor=1.0

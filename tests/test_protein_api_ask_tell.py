@@ -66,7 +66,8 @@ def test_scores_at_the_end_of_floating_point_are_scores() -> None:
         assert suggestion is not None
         expected = suggestion.predicted_score
         assert expected is None or (math.isfinite(expected.low) and math.isfinite(expected.high))
-        engine.observe(suggestion.params, score=1.7e308 if suggestion.params["x"] > 0.5 else -1.7e308, cost_seconds=1.0)
+        high = float(suggestion.params["x"]) > 0.5
+        engine.observe(suggestion.params, score=1.7e308 if high else -1.7e308, cost_seconds=1.0)
     found = engine.best()
     assert found is not None and math.isfinite(found.score.low) and math.isfinite(found.score.high)
 
@@ -102,10 +103,10 @@ def test_the_best_config_is_told_in_the_scores_own_direction() -> None:
     assert cheap is not None and cheap.expected_cost_seconds <= 1.0 < best.expected_cost_seconds
 
 
-def hopeless(direction: Literal["maximize", "minimize"], sign: float) -> tuple[Protein, list[str | None]]:
+def losing(direction: Literal["maximize", "minimize"], sign: float) -> tuple[Protein, list[str | None]]:
     """An engine that has seen 20 trials, and what it says of 10 that stand at the bottom, and of one at the top."""
     engine = Protein(make_space(), seed=0, direction=direction)
-    base = {"gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    base: Params = {"gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     for i in range(20):
         curve = [(100_000 * k, float(k), sign * i * k / 10) for k in range(1, 11)]
         engine.observe({**base, "lr": 1e-4 * (1 + i)}, score=sign * i, cost_seconds=10.0, curve=curve)
@@ -115,8 +116,8 @@ def hopeless(direction: Literal["maximize", "minimize"], sign: float) -> tuple[P
     return engine, [*answers, engine.should_stop({**base, "lr": 1e-2}, high)]
 
 
-def test_it_stops_hopeless_trials_whichever_way_scores_are_told() -> None:
-    (_, up), (_, down) = hopeless("maximize", 1.0), hopeless("minimize", -1.0)
+def test_it_stops_losing_trials_in_both_directions() -> None:
+    (_, up), (_, down) = losing("maximize", 1.0), losing("minimize", -1.0)
     assert up == down
     assert sum(reason is not None for reason in up[:10]) >= 7, "most of them; some are spared"
     assert up[10] is None
@@ -203,6 +204,7 @@ def test_training_code_may_change_the_params_that_it_was_given() -> None:
     engine = Protein(make_space(), seed=0, start=own)
     first = engine.suggest()
     assert first is not None
+    assert isinstance(first.params, dict)
     first.params.pop("lr")
     assert engine.pending[0].params == own
     assert engine.suggest() is not None
@@ -251,7 +253,7 @@ def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
             engine.observe(suggestion.params, score=float(suggestion.params["depth"]), cost_seconds=1.0)
         assert engine.suggest() is None and engine.ended == "every config of the space was tried"
 
-    for limits, ended in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"budget_seconds": 5.0}, "the budget is spent"),
         ({"budget_seconds": 99.0, "max_trials": 1}, "the limit of 1 trial is reached"),
         ({"budget_seconds": 5.4}, "no new config is expected to fit what is left of the budget"),
@@ -259,7 +261,8 @@ def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
             {"budget_seconds": 99.0, "max_trial_seconds": 2.0},
             "no new config is expected to fit what one trial may cost",
         ),
-    ):
+    )
+    for limits, ended in cases:
         engine = Protein(small, seed=0, **limits)
         suggestion = engine.suggest()
         assert suggestion is not None
@@ -267,8 +270,8 @@ def test_it_says_why_it_has_nothing_left_to_suggest() -> None:
         assert engine.suggest() is None and engine.ended == ended
 
 
-def test_the_users_own_config_comes_first() -> None:
-    own = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+def test_the_initial_config_comes_first() -> None:
+    own: Params = {"lr": 3e-4, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     suggestion = Protein(make_space(), start=own).suggest()
     assert suggestion is not None and suggestion.params == own and suggestion.origin == "initial config"
 
@@ -290,7 +293,7 @@ def test_it_stops_when_the_budget_is_spent() -> None:
     [
         ({"cost_seconds": 1.0}, "either a score or a reason"),
         ({"cost_seconds": 1.0, "score": 1.0, "failed": "diverged"}, "either a score or a reason"),
-        ({"cost_seconds": 1.0, "failed": "diverged", "stopped": "hopeless"}, "either failed or was stopped"),
+        ({"cost_seconds": 1.0, "failed": "diverged", "stopped": "worse than others"}, "either failed or was stopped"),
         ({"cost_seconds": 1.0, "score": math.nan}, "score must be finite.*failed="),
         ({"cost_seconds": -1.0, "score": 1.0}, "cost must be finite seconds >= 0, got -1.0"),
         ({"cost_seconds": 1.0, "score": 1.0, "curve": [(-1, 0.5, 0.1)]}, "steps >= 0"),
@@ -321,7 +324,7 @@ def test_what_cannot_be_told(told: dict[str, Any], message: str) -> None:
 
 def test_a_curve_that_cannot_be_told() -> None:
     engine = Protein(make_space())
-    params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
+    params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 1_000_000, "opt": "adam"}
     with pytest.raises(UsageError, match="score of a curve must be finite, got nan; give None where there is none yet"):
         engine.should_stop(params, [(10, 1.0, math.nan)])
     with pytest.raises(SpaceError):
@@ -343,7 +346,7 @@ def test_a_curve_that_cannot_be_told() -> None:
         ({"budget_seconds": True}, "budget_seconds must be above 0 seconds, or None for no limit, got True"),
         ({"observations": None}, "observations must be a list of observations.*got NoneType None"),
         ({"seed": -1}, "seed must be a whole number, 0 or more, got -1"),
-        ({"prior": "mine"}, "prior must be a list of observations"),
+        ({"warm_start": "mine"}, "warm_start must be a list of observations"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments: dict[str, Any], message: str) -> None:
@@ -370,20 +373,29 @@ def test_numbers_of_numpy_are_numbers() -> None:
     (told,) = engine.observations
     assert [type(told.score), type(told.cost_seconds), type(told.curve[0].steps)] == [float, float, int]
 
-    told_params = {"lr": np.float32(1e-3), "gamma": np.float64(0.99), "steps": np.int64(10**6), "opt": np.str_("adam")}
+    told_params: Any = {
+        "lr": np.float32(1e-3),
+        "gamma": np.float64(0.99),
+        "steps": np.int64(10**6),
+        "opt": np.str_("adam"),
+    }
     engine.observe(told_params, score=0.5, cost_seconds=2.0)
     kinds = {"lr": float, "gamma": float, "steps": int, "opt": str}
     assert {name: type(value) for name, value in engine.observations[1].params.items()} == kinds
     assert engine.should_stop(told_params, []) is None
-    limited = Protein(make_space(), seed=np.int64(0), max_trials=np.int64(1), start=told_params)
+    zero, one, two, four = (np.int64(n) for n in (0, 1, 2, 4))
+    limits: dict[str, Any] = {"seed": zero, "max_trials": one, "start": told_params}
+    limited = Protein(make_space(), **limits)
     first = limited.suggest()
     assert first is not None and {name: type(value) for name, value in first.params.items()} == kinds
     assert limited.suggest() is None and limited.ended == "the limit of 1 trial is reached"
-    low, high, middle = np.int64(1), np.int64(4), np.int64(2)
-    space = Space([Float("x", np.float32(0), np.float32(1)), Integer("n", low, high, default=middle)])
+    ends: tuple[Any, Any] = (np.float32(0), np.float32(1))
+    whole: tuple[Any, Any, Any] = (one, four, two)
+    space = Space([Float("x", *ends), Integer("n", *whole[:2], default=whole[2])])
     assert space == Space([Float("x", 0.0, 1.0), Integer("n", 1, 4, default=2)])
-    assert [type(parameter.low) for parameter in space.parameters] == [float, int]
-    assert Categorical("c", np.arange(3)) == Categorical("c", [0, 1, 2])
+    assert [type(getattr(parameter, "low", None)) for parameter in space.parameters] == [float, int]
+    choices: Any = np.arange(3)
+    assert Categorical("c", choices) == Categorical("c", [0, 1, 2])
 
 
 def test_the_package_says_that_it_is_typed() -> None:

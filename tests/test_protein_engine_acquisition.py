@@ -113,7 +113,7 @@ def test_the_front_counts_from_a_quantile_of_what_is_known() -> None:
 
 
 def test_below_the_price_floor_cheaper_is_hardly_better() -> None:
-    """Of trials that reach the same levels, one a hundredth as dear is preferred less where the floor is above both."""
+    """At the same levels, a hundredth of the cost is worth less where the price floor is above both costs."""
     mean, sd, cost_sd, p_ok = (np.full(2, v) for v in (0.5, 0.3, 0.01, 1.0))
     cost, levels, front = np.array([-6.0, -1.4]), np.array([2.0]), np.array([0.0])
     free, floored = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from viewing import failed, running, trial
 
-from protein.engine.calibration import MAX_Z, MIN_FORECASTS, calibration, z_score
+from protein.engine.calibration import MAX_Z, MIN_FORECASTS, Quantity, calibration, z_score
 from protein.types import Estimate, TrialRecord, TrialState
 
 Z80 = NormalDist().inv_cdf(0.9)
@@ -49,8 +49,9 @@ def test_honest_intervals_are_found_to_be_about_right(quantity: str) -> None:
 
 @pytest.mark.parametrize(("width", "word"), [(0.4, "narrow"), (2.5, "wide")])
 def test_dishonest_widths_are_named(width: float, word: str) -> None:
-    for quantity in ("score", "cost"):
-        found = calibration(records(100, width=width), quantity)  # type: ignore[arg-type]
+    quantities: tuple[Quantity, ...] = ("score", "cost")
+    for quantity in quantities:
+        found = calibration(records(100, width=width), quantity)
         assert f"the {quantity} intervals are too {word}: " in found.verdict
         assert (found.pit[2] < found.pit[0]) == (word == "narrow")
 

@@ -13,7 +13,7 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import INTERRUPTED, Budget, Observation, Params, Suggestion, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, TrialEnd, TrialState
 
 SPACE = Space(
     [
@@ -94,7 +94,7 @@ def test_the_initial_design_is_cheap_and_fills_the_rest() -> None:
         assert x[::2, column].max() - x[::2, column].min() > 0.5, "every other point covers the whole box"
     start = SPACE.to_unit(START)
     numeric = [0, 2]
-    assert np.abs(x[1::2, numeric] - start[numeric]).max() <= 0.3, "and the rest the surroundings of the own config"
+    assert np.abs(x[1::2, numeric] - start[numeric]).max() <= 0.3, "and the rest the surroundings of the initial config"
 
 
 def test_another_sweep_seed_gives_another_design_and_the_same_seed_the_same() -> None:
@@ -108,7 +108,7 @@ def test_another_sweep_seed_gives_another_design_and_the_same_seed_the_same() ->
 def test_an_interrupted_design_point_comes_again() -> None:
     history = play(5)
     cut = Observation(
-        params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, reason=INTERRUPTED
+        params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, end=TrialEnd.INTERRUPTED
     )
     assert suggest([*history[:3], cut, history[4]], seed=9).params == history[3].params
 
@@ -166,7 +166,8 @@ def test_a_failure_is_no_success() -> None:
 def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
     """Scores rise up to where everything fails: the score model promises more beyond, whatever fails there."""
     space = Space([Float(f"x{i}", 0.0, 1.0) for i in range(num_dims)])
-    designer, history = make_designer("protein", space, None), []
+    designer = make_designer("protein", space, None)
+    history: list[Observation] = []
     for number in range(32):
         suggestion = designer.suggest(history, (), Budget(), seed=number)
         assert suggestion is not None
@@ -195,7 +196,7 @@ def test_a_small_budget_does_not_end_within_the_initial_design() -> None:
     assert suggest(history[:3], remaining=0.5 * spent).origin.startswith("initial design 3 of 8")
 
 
-def test_few_trials_for_a_large_budget_are_dearer_ones() -> None:
+def test_few_trials_for_a_large_budget_are_more_expensive() -> None:
     """With 2,000 s left, a trial more or less of 5 s costs nothing when only three may still be started."""
     history = play(12)
 

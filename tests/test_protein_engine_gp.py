@@ -24,7 +24,7 @@ RIDGE = Prior(
     bias_variance=1.0,
     linear_variance=0.5,
 )
-GROWING = Prior(
+RISING = Prior(
     log_lengthscale=(-0.3, 1.0),
     log_outputscale=(0.0, 0.7),
     log_noise=(-4.6, 2.0),
@@ -48,19 +48,19 @@ def slow_kernel(process: GaussianProcess, a: Array, b: Array) -> float:
     linear = sum((u - 0.5) * (v - 0.5) for u, v in zip(a, b, strict=True))
     heights = a[kernel.amplitude_column] + b[kernel.amplitude_column] - 2.0 * kernel.amplitude_center
     matern = kernel.outputscale * math.exp(kernel.amplitude_slope * heights) * (1.0 + r + r * r / 3.0) * math.exp(-r)
-    return matern + kernel.bias_variance + kernel.linear_variance * linear
+    return float(matern + kernel.bias_variance + kernel.linear_variance * linear)
 
 
 RUNS = np.repeat(np.arange(4), 3)  # of twelve observations
 
 
 @pytest.mark.parametrize("runs", [None, RUNS])
-@pytest.mark.parametrize("prior", [PRIOR, RIDGE, GROWING])
+@pytest.mark.parametrize("prior", [PRIOR, RIDGE, RISING])
 def test_the_posterior_is_the_textbook_one(prior: Prior, runs: NDArray[np.intp] | None) -> None:
     x, y = data(12, 3)
     process = fit(x, y, range(3), prior, runs=runs)
-    assert (process.run_variance > 0) == (prior is GROWING and runs is not None)
-    assert (process.kernel.amplitude_slope != 0) == (prior is GROWING)
+    assert (process.run_variance > 0) == (prior is RISING and runs is not None)
+    assert (process.kernel.amplitude_slope != 0) == (prior is RISING)
     new = np.random.default_rng(1).random((5, 3))
     k = np.array([[slow_kernel(process, a, b) for b in x] for a in x]) + process.noise * np.eye(12)
     k += process.run_variance * np.kron(np.eye(4), np.ones((3, 3)))
@@ -90,7 +90,7 @@ def test_kernel_and_evidence_agree_with_gpytorch() -> None:
     assert objective(theta)[0] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("prior", [PRIOR, RIDGE, GROWING])
+@pytest.mark.parametrize("prior", [PRIOR, RIDGE, RISING])
 @pytest.mark.parametrize("columns", [[0, 1, 2, 3], [0, 1, 1, 1]])
 def test_the_gradient_is_exact(prior: Prior, columns: list[int]) -> None:
     x, y = data(20, 4)
@@ -128,27 +128,27 @@ def test_a_group_shares_its_lengthscale() -> None:
     assert process.kernel.lengthscale.shape == (5,)
 
 
-def test_luck_is_told_from_noise() -> None:
-    """Six points of each of twenty runs at one place: what a run has in common is luck, what is left is noise."""
+def test_run_variance_is_told_from_noise() -> None:
+    """Six points of each of twenty runs at one place: what a run has in common is run variance, the rest noise."""
     rng = np.random.default_rng(0)
     runs = np.repeat(np.arange(20), 6)
     x = np.full((120, 2), 0.3)
     y = 0.7 * rng.standard_normal(20)[runs] + 0.1 * rng.standard_normal(120)
-    process = fit(x, y, range(2), dataclasses.replace(GROWING, amplitude_slope=None), runs=runs)
+    process = fit(x, y, range(2), dataclasses.replace(RISING, amplitude_slope=None), runs=runs)
     assert process.noise == pytest.approx(0.01, rel=0.4)
     assert process.run_variance == pytest.approx(0.49, rel=0.5)
     # Six points of a run are one witness, not six.
-    alone = fit(x[:6], y[:6], range(2), GROWING).predict(x[:1])[1][0]
+    alone = fit(x[:6], y[:6], range(2), RISING).predict(x[:1])[1][0]
     assert process.predict(x[:1])[1][0] > 2.0 * alone
 
 
-def test_growth_finds_where_scores_differ() -> None:
+def test_the_amplitude_slope_finds_where_scores_differ() -> None:
     rng = np.random.default_rng(1)
     x = rng.random((60, 2))
     y = np.sin(5.0 * x[:, 0]) * np.exp(3.0 * (x[:, 1] - 0.5))
-    process = fit(x, y / y.std(), range(2), GROWING)
+    process = fit(x, y / y.std(), range(2), RISING)
     assert process.kernel.amplitude_slope > 1.5
-    flat = fit(x, np.sin(5.0 * x[:, 0]), range(2), GROWING)
+    flat = fit(x, np.sin(5.0 * x[:, 0]), range(2), RISING)
     assert abs(flat.kernel.amplitude_slope) < 0.5
 
 

@@ -73,17 +73,17 @@ def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Obs
     return Observation(params=params, state=TrialState.COMPLETE, score=9.0, cost_seconds=cost, curve=curve)
 
 
-def test_curves_give_points_at_the_steps_reached_of_the_dearest_trials_first() -> None:
-    cheap, dear = with_curve(2_000, 1.0, (0.1, 0.2, 0.3, 0.4)), with_curve(400_000, 50.0, (None, 6.0, 7.0, 8.0))
-    data = History.of(SPACE, [cheap, dear], [], max_curve_points=10)
+def test_curves_give_points_at_the_steps_reached_of_the_most_expensive_trials_first() -> None:
+    cheap, expensive = with_curve(2_000, 1.0, (0.1, 0.2, 0.3, 0.4)), with_curve(400_000, 50.0, (None, 6.0, 7.0, 8.0))
+    data = History.of(SPACE, [cheap, expensive], [], max_curve_points=10)
     assert data.curve_scores.tolist() == [6.0, 0.2], "None is no score, and below 1,000 steps is outside the space"
     assert data.curve_unfinished.tolist() == [0.5, 0.5]
     assert data.costs.tolist() == [1.0, 50.0]
     assert data.curve_runs.tolist() == [1, 0]
     reached = [SPACE.to_unit({"rate": 0.01, "steps": steps}) for steps in (200_000, 1_000)]
     np.testing.assert_allclose(data.x_curve, reached, atol=1e-9)
-    assert History.of(SPACE, [cheap, dear], [], max_curve_points=1).curve_scores.tolist() == [6.0]
-    assert History.of(SPACE, [cheap, dear], []).x_curve.shape == (0, 2)
+    assert History.of(SPACE, [cheap, expensive], [], max_curve_points=1).curve_scores.tolist() == [6.0]
+    assert History.of(SPACE, [cheap, expensive], []).x_curve.shape == (0, 2)
 
 
 def test_a_trial_stopped_early_is_known_to_be_unfinished() -> None:

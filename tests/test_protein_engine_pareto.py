@@ -68,7 +68,16 @@ def test_best_under_a_limit() -> None:
 def test_the_knee_is_where_more_cost_stops_paying() -> None:
     records = [done(0.0, 1.0), done(0.9, 2.0), done(0.95, 50.0), done(1.0, 100.0)]
     assert knee(records) == records[1]
-    assert knee([records[0], records[3]]) == records[3]
+    assert knee(records[:3]) == records[1]
+
+
+def test_a_front_without_a_point_above_its_chord_has_no_knee() -> None:
+    steep = [done(-17.5, 1.0), done(-17.0, 30.0), done(15.8, 60.0)]
+    assert front(steep) == steep and knee(steep) is None, "the cheapest, and worst, is no balance"
+    even = [done(0.1 * n, math.exp(0.3 * n)) for n in range(7)]
+    assert knee(even) is None, "all lie on the chord"
+    assert knee([*even, done(0.35, math.exp(0.9))]) is not None
+    assert knee(even[:2]) is None and knee(even[:1]) is None
 
 
 @given(points)

@@ -10,7 +10,7 @@ from protein.engine.gp import Array
 from protein.engine.recommend import MODEL, Contender, best, contenders, knee
 from protein.engine.score_model import ScoreModel
 from protein.space import Float, Integer, Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, TrialState
+from protein.types import Measurement, Observation, Params, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 10_000, scale="log")], cost_parameter="steps")
 
@@ -46,7 +46,7 @@ def test_without_noise_the_posterior_keeps_the_order_of_what_was_measured() -> N
     assert chosen is not None and chosen.measured == (max(o.score for o in history if o.score is not None),)
 
 
-def test_a_curve_that_shares_its_runs_luck_is_no_further_witness() -> None:
+def test_points_of_a_curve_are_no_further_witnesses_of_its_run() -> None:
     history = [
         dataclasses.replace(
             observation,
@@ -71,8 +71,8 @@ def test_runs_of_one_config_are_one_contender_and_narrow_its_interval() -> None:
 def test_only_what_was_trained_to_its_end_is_a_contender() -> None:
     cut = Observation(params={"x": 0.3, "steps": 5000}, state=TrialState.PRUNED, score=9.0, cost_seconds=1.0)
     broken = [
-        Observation(params={"x": 0.2, "steps": 100}, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason=why)
-        for why in ("diverged", INTERRUPTED)
+        Observation(params={"x": 0.2, "steps": 100}, state=end.state, score=None, cost_seconds=1.0, end=end)
+        for end in (TrialEnd.DIVERGED, TrialEnd.INTERRUPTED)
     ]
     unreadable = complete(0.5, 99.0, steps=10**9)
     found = contenders(SPACE, [cut, complete(0.1, 1.0), *broken, unreadable, complete(0.9, 2.0)])

@@ -83,7 +83,8 @@ def test_what_cannot_be_afforded_is_not_run_again() -> None:
 
 
 def test_no_config_is_run_more_often_than_the_limit_nor_twice_at_once() -> None:
-    trials, running = history(0.5), []
+    trials = history(0.5)
+    running: list[Params] = []
     for number in range(12):
         suggestion = suggest(trials, remaining=25.0)
         assert suggestion is not None

@@ -1,4 +1,4 @@
-"""The rule that stops hopeless trials, on hand-made histories: each clause has a case that it alone decides."""
+"""The rule that stops trials early, on hand-made histories: each clause has a case that it alone decides."""
 
 import dataclasses
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 
 from protein.engine.stopping import Rule, reason_to_stop
 from protein.space import Float, Integer, Space
-from protein.types import Measurement, Observation, Params, TrialState
+from protein.types import Measurement, Observation, Params, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 100_000, scale="log")], cost_parameter="steps")
 RULE = Rule(spared=0.0)
@@ -60,7 +60,7 @@ def ask(
     return reason_to_stop(space, history, params or {"x": 0.77, "steps": steps}, curve, seed=0, rule=rule)
 
 
-def test_a_trial_that_stands_where_nobody_came_to_the_front_from_is_hopeless() -> None:
+def test_a_trial_is_stopped_where_no_similar_one_came_near_the_front() -> None:
     assert ask(HISTORY) == (
         "at 50% of its steps in place 18 of 21 comparable trials,"
         " and none of the 6 that stood nearest to it ended near the front"
@@ -80,12 +80,12 @@ def test_near_the_front_is_good_enough() -> None:
 
 
 def test_the_front_is_that_of_its_own_cost() -> None:
-    dear = [trial(0.2 + i / 100, 40.0, 80.0, steps=8000, seconds=80.0) for i in range(8)]
+    expensive = [trial(0.2 + i / 100, 40.0, 80.0, steps=8000, seconds=80.0) for i in range(8)]
     low = [trial(i / 100, 1.0, 2.0) for i in range(20)]
     own: Any = {"steps": 3000, "seconds": 30.0}  # what it will cost lies between them
-    assert ask([*dear, *low, trial(0.9, 0.5, 1.0)], half=0.9, **own) is None, "at its cost it is as good as any"
+    assert ask([*expensive, *low, trial(0.9, 0.5, 1.0)], half=0.9, **own) is None, "at its cost it is as good as any"
     best = trial(0.95, 5.0, 10.0)
-    assert ask([*dear, *low, trial(0.9, 0.5, 1.0), best], half=0.9, **own) is not None
+    assert ask([*expensive, *low, trial(0.9, 0.5, 1.0), best], half=0.9, **own) is not None
 
 
 def test_nothing_is_stopped_in_the_first_part_of_the_run_or_in_its_last() -> None:
@@ -114,8 +114,8 @@ def test_cheap_trials_run_on() -> None:
 def test_trials_that_cost_much_less_are_no_yardstick() -> None:
     # Short runs end before learning takes off; they say nothing of one that costs six times as much.
     assert ask(HISTORY, steps=6000, seconds=60.0) is None
-    as_dear = [trial(0.5 + i / 100, i / 2, float(i), steps=3000, seconds=30.0) for i in range(10)]
-    assert ask([*HISTORY, *as_dear], steps=6000, seconds=60.0) is not None
+    as_expensive = [trial(0.5 + i / 100, i / 2, float(i), steps=3000, seconds=30.0) for i in range(10)]
+    assert ask([*HISTORY, *as_expensive], steps=6000, seconds=60.0) is not None
 
 
 def test_a_trial_in_the_upper_half_runs_on() -> None:
@@ -132,9 +132,9 @@ def test_another_run_of_a_finished_config_runs_on() -> None:
 
 
 def test_only_complete_trials_are_a_yardstick() -> None:
-    cut = [dataclasses.replace(o, state=TrialState.PRUNED, reason="stopped early: x") for o in HISTORY]
+    cut = [dataclasses.replace(o, state=TrialState.PRUNED, end=TrialEnd.STOPPED_EARLY) for o in HISTORY]
     assert ask([*HISTORY[:9], *cut[9:]]) is None
-    failed = [dataclasses.replace(o, state=TrialState.FAILED, score=None, reason="diverged") for o in HISTORY]
+    failed = [dataclasses.replace(o, state=TrialState.FAILED, score=None, end=TrialEnd.DIVERGED) for o in HISTORY]
     assert ask([*HISTORY[:9], *failed[9:]]) is None
 
 
@@ -182,7 +182,7 @@ def test_a_cost_parameter_that_says_nothing_of_the_length_stops_nothing() -> Non
 
 
 @pytest.mark.parametrize("spared", [0.0, 0.12, 1.0])
-def test_a_share_of_the_hopeless_may_finish_each_for_its_whole_run(spared: float) -> None:
+def test_a_share_of_the_losing_trials_may_finish_each_for_its_whole_run(spared: float) -> None:
     rule = dataclasses.replace(RULE, spared=spared)
     stopped = 0
     for i in range(400):

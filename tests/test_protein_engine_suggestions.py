@@ -14,7 +14,8 @@ TESTS = Path(__file__).parent
 def suggestions() -> dict[str, list[object]]:
     program = [sys.executable, str(TESTS / "assets" / "suggestions.py")]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)
+    found: dict[str, list[object]] = json.loads(done.stdout)
+    return found
 
 
 GOLDEN = json.loads((TESTS / "golden" / "suggestions.json").read_text())

@@ -1,4 +1,4 @@
-"""Beginning from a former sweep: what is carried over, what it does to the first trials, and that data outvote it."""
+"""Warm starts: what is carried over, what it does to the first trials, and that data outvote a source sweep."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
 from protein.sweep.source import MAX_TRIALS, observations, snapshot
-from protein.types import INTERRUPTED, Budget, TrialState
+from protein.types import Budget, Params, TrialEnd, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -28,7 +28,7 @@ SPACE = Space(
     ],
     cost_parameter="steps",
 )
-START = {"lr": 0.5, "opt": "adam", "steps": 50}
+START: Params = {"lr": 0.5, "opt": "adam", "steps": 50}
 
 
 def trained(params: Any, *, best_lr: float = 0.01, factor: float = 1.0) -> Observation:
@@ -52,24 +52,24 @@ def searched(num_trials: int, **problem: float) -> list[Observation]:
 
 
 def test_what_is_carried_over() -> None:
-    base = {"lr": 0.01, "opt": "adam", "steps": 100}
+    base: Params = {"lr": 0.01, "opt": "adam", "steps": 100}
 
     def carry(**changes: Any) -> list[Any]:
         params = {name: value for name, value in {**base, **changes}.items() if value is not None}
         trial = Observation(params=params, state=TrialState.COMPLETE, score=1.0, cost_seconds=1.0)
         return [o.params for o in carried_over(SPACE, START, [trial])]
 
-    assert carry(gamma=0.99) == [base]  # a parameter that is none here
-    assert carry(lr=None) == [{**base, "lr": START["lr"]}]  # the own value of one that was none there
+    assert carry(gamma=0.99) == [base]  # a parameter that this space lacks
+    assert carry(lr=None) == [{**base, "lr": START["lr"]}]  # a missing one: the initial config's value
     assert carry(lr=1.2) == [{**base, "lr": 1.0}]  # a little outside
     assert carry(lr=30.0) == carry(opt="sgd") == carry(steps="many") == carry(lr=-1.0) == []
-    cut = Observation(params=base, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason=INTERRUPTED)
+    cut = Observation(params=base, state=TrialState.FAILED, score=None, cost_seconds=1.0, end=TrialEnd.INTERRUPTED)
     assert carried_over(SPACE, START, [cut]) == []
 
 
-def test_the_first_trials_come_from_the_former_front_and_say_so() -> None:
+def test_the_first_trials_come_from_the_source_sweeps_front_and_say_so() -> None:
     source = searched(25)
-    engine = Protein(SPACE, budget_seconds=2000.0, start=START, prior=source)
+    engine = Protein(SPACE, budget_seconds=2000.0, start=START, warm_start=source)
     origins = []
     for _ in range(10):
         suggestion = engine.suggest()
@@ -79,8 +79,10 @@ def test_the_first_trials_come_from_the_former_front_and_say_so() -> None:
         engine.observe(o.params, cost_seconds=o.cost_seconds, score=o.score, failed=o.reason)
     assert origins[0] == "initial config"
     assert sum(origin.startswith("from the source sweep's front near ") for origin in origins) >= 2
-    assert sum(origin.startswith("initial design") for origin in origins) >= 2  # what finds a misleading prior out
-    near = [o for o in engine.observations if o.score is not None and abs(math.log10(o.params["lr"] / 0.01)) < 0.5]
+    assert sum(origin.startswith("initial design") for origin in origins) >= 2  # they find out a misleading source
+    near = [
+        o for o in engine.observations if o.score is not None and abs(math.log10(float(o.params["lr"]) / 0.01)) < 0.5
+    ]
     assert len(near) >= 4
 
 
@@ -98,16 +100,16 @@ def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
     ]
     history = searched(9)
     suggestions = [
-        make_designer("protein", SPACE, START, warm_start=prior).suggest(
+        make_designer("protein", SPACE, START, warm_start=trials).suggest(
             history, [], Budget(remaining_seconds=1000.0), 1
         )
-        for prior in (source, other)
+        for trials in (source, other)
     ]
     assert suggestions[0] is not None and suggestions[1] is not None
     assert suggestions[0].params == suggestions[1].params
 
 
-def test_a_misleading_prior_is_outvoted() -> None:
+def test_a_misleading_source_sweep_is_outvoted() -> None:
     rng = np.random.default_rng(0)
     space = Space([Float("a", 0.0, 1.0), Float("b", 0.0, 1.0)])
 
@@ -123,10 +125,10 @@ def test_a_misleading_prior_is_outvoted() -> None:
     assert np.sqrt(np.mean(off**2)) < 0.15  # of a standard deviation; the lie itself is off by more than 1.5
     few = x[:6]
     honest = SourceTrials(x_source, truth(x_source) * 5.0, lambda points: truth(points) * 5.0)
-    with_prior = ScoreModel.fit(space, few, truth(few), source=honest)
+    with_source = ScoreModel.fit(space, few, truth(few), source=honest)
     without = ScoreModel.fit(space, few, truth(few))
-    assert with_prior.uses_source and not without.uses_source
-    errors = [np.abs(m.predict(at)[0] - m.scale.to_z(truth(at))).mean() for m in (with_prior, without)]
+    assert with_source.uses_source and not without.uses_source
+    errors = [np.abs(m.predict(at)[0] - m.scale.to_z(truth(at))).mean() for m in (with_source, without)]
     assert errors[0] < errors[1]
 
 
@@ -143,9 +145,16 @@ def test_a_snapshot_keeps_what_the_designer_reads() -> None:
     assert observations({}) == []
 
 
-@pytest.mark.parametrize("prior", [[trained({**START, "lr": 0.9})], [trained({**START, "opt": "sgd"})]])
-def test_a_prior_of_no_use_is_an_error(prior: Sequence[Observation]) -> None:
-    with pytest.raises(UsageError, match=r"none of the 1 trials of the prior"):
-        Protein(SPACE, start=START, prior=prior)
-    with pytest.raises(UsageError, match="can make no use of a prior"):
-        Protein(SPACE, start=START, prior=searched(2), method="random")
+@pytest.mark.parametrize("trials", [[trained({**START, "lr": 0.9})], [trained({**START, "opt": "sgd"})]])
+def test_source_trials_of_no_use_are_an_error(trials: Sequence[Observation]) -> None:
+    with pytest.raises(UsageError, match=r"none of the 1 trials of the warm start has a score and lies in this space"):
+        Protein(SPACE, start=START, warm_start=trials)
+    with pytest.raises(UsageError, match="method 'random' cannot use a warm start"):
+        Protein(SPACE, start=START, warm_start=searched(2), method="random")
+
+
+def test_the_old_name_of_a_warm_start_works_and_says_the_new_one() -> None:
+    source = searched(12)
+    with pytest.warns(FutureWarning, match=r"Protein\(prior=...\) is now Protein\(warm_start=...\)"):
+        old = Protein(SPACE, budget_seconds=2000.0, prior=source)
+    assert old.suggest() == Protein(SPACE, budget_seconds=2000.0, warm_start=source).suggest()

@@ -55,7 +55,9 @@ def test_tpe_proposes_what_optuna_would() -> None:
         params=history[7].params, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason="x"
     )
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=5))
-    distributions = {name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in FLOATS.names}
+    distributions: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.FloatDistribution(0.0, 1.0) for name in FLOATS.names
+    }
     for x, observation in zip(points, history, strict=True):
         state = optuna.trial.TrialState.FAIL if observation.score is None else optuna.trial.TrialState.COMPLETE
         params = dict(zip(FLOATS.names, x.tolist(), strict=True))
@@ -105,7 +107,7 @@ def test_params_come_back_from_optunas_values() -> None:
 def test_a_proposal_that_the_budget_cannot_pay_gives_way_to_the_nearest_that_it_can() -> None:
     points = MIXED.from_unit_many(MIXED.sample(30, np.random.default_rng(1)))
     history = [done(params, float(params["steps"]), float(params["steps"]) / 1000) for params in points]
-    suggestion = suggest("optuna:tpe", MIXED, history, remaining=2.0)  # dear trials score best; 1 s is the cheapest
+    suggestion = suggest("optuna:tpe", MIXED, history, remaining=2.0)  # long trials score best; 1 s is the cheapest
     assert suggestion.origin == "optuna tpe, nearest new point that fits"
     assert float(suggestion.params["steps"]) <= 2600
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -29,7 +29,7 @@ class TestOptunasOwn(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySa
 
 
 def objective(trial: optuna.Trial) -> float:
-    """Best at lr = 0.01; longer is better and dearer."""
+    """Best at lr = 0.01; longer is better and more expensive."""
     lr = trial.suggest_float("lr", 1e-5, 1.0, log=True)
     epochs = trial.suggest_int("epochs", 1, 100, log=True)
     wide = trial.suggest_categorical("width", ["narrow", "wide", None])
@@ -52,7 +52,7 @@ def storage(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_it_finds_the_optimum_at_less_than_random_cost(direction: str) -> None:
+def test_it_finds_the_optimum_at_less_than_random_cost(direction: Literal["maximize", "minimize"]) -> None:
     sign = 1.0 if direction == "maximize" else -1.0
     study = optuna.create_study(direction=direction, sampler=sampler())
     study.optimize(lambda trial: sign * objective(trial), n_trials=30)
@@ -139,7 +139,7 @@ def test_outside_of_optimize_a_spent_budget_gives_the_cheapest() -> None:
         trial = study.ask()
         study.tell(trial, objective(trial))
     assert study.trials[1].params["epochs"] == 1
-    assert study.trials[1].user_attrs["protein:origin"] == "the budget is spent, the cheapest that there is"
+    assert study.trials[1].user_attrs["protein:origin"] == "the budget is spent, cheapest params"
 
 
 def test_what_the_engine_learns_of_each_end() -> None:
@@ -162,14 +162,15 @@ def test_what_the_engine_learns_of_each_end() -> None:
     unit = joint.steps_per_report(study.trials[:1])
     assert unit is not None
     learnt = [joint.observations(trial, -1.0, 60.0, unit) for trial in study.trials]
-    assert [(o.state, o.score, o.reason) for o, *_ in learnt] == [
+    assert [(o.end, o.score, o.reason) for o, *_ in learnt] == [
         ("complete", -2.0, ""),
         ("failed", None, "violates constraint memory"),
-        ("failed", None, "value inf"),
+        ("diverged", None, "value inf"),
         ("failed", None, "failed"),
-        ("pruned", -2.5, ""),
-        ("pruned", None, ""),
+        ("stopped_early", -2.5, ""),
+        ("stopped_early", None, ""),
     ]
+    assert [o.state for o, *_ in learnt] == ["complete", "failed", "failed", "failed", "pruned", "pruned"]
     assert [(o.state, o.cost_seconds, o.reason) for o in learnt[4][1:]] == [("failed", 0.0, "pruned")]
     curve, asked = learnt[0][0].curve, study.trials[0].params["epochs"]  # of the 20 reports, the 10th and the last
     assert [point.steps for point in curve] == [round(asked / 2), asked]
@@ -273,8 +274,9 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
         with pytest.raises(UsageError, match="budget_seconds must be above 0 seconds"):
             ProteinSampler(budget_seconds=budget)
     with pytest.raises(UsageError, match="budget_seconds must be a number, got str '10m'"):
-        ProteinSampler(budget_seconds="10m")
-    for seed in (-1, "3"):
+        ProteinSampler(budget_seconds="10m")  # type: ignore[arg-type]
+    seeds: tuple[Any, ...] = (-1, "3")
+    for seed in seeds:
         with pytest.raises(UsageError, match="seed must be a whole number, 0 or more"):
             ProteinSampler(seed=seed)
     for changes, message in (
@@ -288,3 +290,19 @@ def test_what_cannot_be_is_said_in_one_line() -> None:
     study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler())
     with pytest.raises(ValueError, match="optimises one objective, this study has 2"):
         study.optimize(objective, n_trials=1)
+
+
+def test_running_trials_are_expected_to_cost_what_the_one_rule_says() -> None:
+    began = datetime.now() - timedelta(seconds=50)
+    finished, unknown, predicted = (optuna.trial.create_trial(value=1.0) for _ in range(3))
+    finished.datetime_start, finished.datetime_complete = began, began + timedelta(seconds=40)
+    for running in (unknown, predicted):
+        running.state, running.datetime_start, running.datetime_complete = TrialState.RUNNING, began, None
+    predicted.user_attrs = {"protein:predicted_cost_seconds": 70.0}
+    by_clock, noted = (sampler(cost_attribute=name, budget_seconds=200.0) for name in (None, "seconds"))
+    assert by_clock._remaining_seconds([finished], [predicted]) == pytest.approx(200.0 - 40.0 - 70.0, abs=0.1)
+    assert by_clock._remaining_seconds([finished], [unknown]) == pytest.approx(200.0 - 40.0 - 50.0, abs=1.0)
+    finished.user_attrs = {"seconds": 3.0}  # in another unit than the clock
+    assert noted._remaining_seconds([finished], [unknown]) == 200.0 - 3.0 - 3.0
+    unknown.user_attrs = {"seconds": 5.0}
+    assert noted._remaining_seconds([finished], [unknown]) == 200.0 - 3.0 - 5.0

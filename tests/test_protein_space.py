@@ -215,7 +215,7 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Integer("a", 0, 8, scale="log"), "log range must be above 0"),
         (lambda: Float("a", 0.0, 0.5, scale="logit"), r"must lie inside \(0, 1\)"),
         (lambda: Float("a", 0.5, 1.0, scale="logit"), r"must lie inside \(0, 1\)"),
-        (lambda: Integer("a", 1, 4, scale="logit"), "no logit scale"),  # type: ignore[arg-type]
+        (lambda: Integer("a", 1, 4, scale="logit"), "no logit scale"),
         (lambda: Integer("a", 48, 64, scale="pow2"), "48 of a pow2 range is not a power of two"),
         (lambda: Float("a", 0.3, 4.0, scale="pow2"), "0.3 of a pow2 range is not a power of two"),
         (lambda: Float("a", 0.0, 1.0, scale="lag"), "did you mean 'log'"),  # type: ignore[arg-type]
@@ -226,7 +226,7 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Float("a", 0.0, 1.0, default=2.0), "default 2.0 is outside its range"),
         (lambda: Categorical("a", ("x",)), "has 1 choices"),
         (lambda: Categorical("a", ("x", "x")), "lists a choice twice"),
-        (lambda: Categorical("a", "xy"), "must be a list"),  # type: ignore[arg-type]
+        (lambda: Categorical("a", "xy"), "must be a list"),
         (lambda: Categorical("a", ("x", "y"), default="z"), "default 'z' is not one of its choices"),
         (lambda: Categorical("a", ("x", None)), "no bool, number or text"),  # type: ignore[arg-type]
         (lambda: Float("a b", 0.0, 1.0), "not a dotted name"),

@@ -36,7 +36,7 @@ from botorch.sampling import SobolQMCNormalSampler
 from botorch.utils.multi_objective.hypervolume import infer_reference_point
 from botorch.utils.multi_objective.pareto import is_non_dominated
 from botorch.utils.sampling import manual_seed
-from engine.methods import Peer
+from engine.protocol import Peer
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 

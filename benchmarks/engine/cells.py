@@ -17,8 +17,8 @@ Figures
     trace        truth of the incumbent, in thousandths, at the budget's shares `TRACE_SHARES`
     front        volume, in thousandths, at the same shares
 
-The trial that would overrun the budget is cut off by its end: what was left is spent for nothing. A method that never
-looks at the budget does in a long run first what it does in a short one, so the long run yields the figures of both.
+A trial that would overrun the budget is not counted: what was left is spent for nothing. A method that never looks at
+the budget does the same at the beginning of a long run as in a short one, so the long run gives the figures of both.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from engine.methods import Method, make_method
-from engine.protocol import Task
+from engine.methods import make_method
+from engine.protocol import Method, Task
 from engine.reference import Reference, reference
 from engine.tasks import make_task
 from numpy.typing import NDArray
@@ -81,7 +81,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
 
 
 def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: int) -> Run:
-    """Runs a method on a task until its budget, its trials or its ideas are at an end."""
+    """Runs a method on a task until the budget or the trials are spent, or it has nothing to suggest."""
     run, spent = Run(), 0.0
     while len(run.history) < cap:
         began = time.perf_counter()
@@ -117,7 +117,7 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
     """Returns a run's figures: see the head of this file."""
     history = run.history
     if not history:
-        raise ValueError(f"{task.name}: the user's own config alone overruns the budget of {total_seconds:g} s")
+        raise ValueError(f"{task.name}: the initial config alone overruns the budget of {total_seconds:g} s")
     cost = np.array([o.cost_seconds for o in history])
     truth = np.full(len(history), np.nan)
     scored = [i for i, o in enumerate(history) if o.score is not None]

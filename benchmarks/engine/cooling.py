@@ -15,7 +15,7 @@ Source: Lee et al., Cost-aware Bayesian Optimization (2020), section 4.2.
 """
 
 import numpy as np
-from engine.methods import Peer
+from engine.protocol import Peer
 
 from protein.engine.acquisition import log_expected_improvement
 from protein.engine.candidates import all_points, ladders, neighbours, spread
@@ -68,7 +68,7 @@ class Cooling(Peer):
         score = ScoreModel.fit(space, x_tried, np.array([worst if o.score is None else o.score for o in history]))
         cost = CostModel.fit(space, x_tried, np.array([o.cost_seconds for o in history]))
         tried_mean, _ = score.predict(x_tried)
-        best = np.max(tried_mean)
+        best = np.asarray(np.max(tried_mean))
         taken = set(keys(x_tried))
 
         def value(x: Array) -> Array:

@@ -4,7 +4,7 @@
     python benchmarks/engine/fronts.py protein=a.db:hour random=b.db:hour optuna:tpe=c.db:hour --figure front.png
 
 Scores are final evaluations as measured. `volume` is the hypervolume of (score, log cost) above the lowest score and
-below the dearest cost of all the sweeps together, in score units times e-folds; `under` the best score at a cost; `to`
+below the highest cost of all the sweeps together, in score units times e-folds; `under` the best score at a cost; `to`
 the share of the budget spent when a trial first scored that much.
 """
 
@@ -43,8 +43,8 @@ def read(place: str) -> tuple[SweepRecord, list[TrialRecord]]:
         store.close()
 
 
-def row(label: str, sweep: SweepRecord, trials: Sequence[TrialRecord], low: float, dear: float) -> dict[str, Any]:
-    """Returns one sweep's figures; `low` and `dear` are the reference of the hypervolume."""
+def row(label: str, sweep: SweepRecord, trials: Sequence[TrialRecord], low: float, high_cost: float) -> dict[str, Any]:
+    """Returns one sweep's figures; `low` and `high_cost` are the reference of the hypervolume."""
     done = [t for t in trials if t.state is TrialState.COMPLETE and t.score is not None]
     scores, costs = [t.score or 0.0 for t in done], [t.cost_seconds for t in done]
     advised = recommend.best(
@@ -62,7 +62,7 @@ def row(label: str, sweep: SweepRecord, trials: Sequence[TrialRecord], low: floa
         "stopped": sum(t.state is TrialState.PRUNED for t in trials),
         "failed": sum(t.state is TrialState.FAILED for t in trials),
         "spent_seconds": round(sum(t.cost_seconds for t in trials), 1),
-        "volume": round(pareto.hypervolume(scores, costs, reference_score=low, reference_cost=dear), 1),
+        "volume": round(pareto.hypervolume(scores, costs, reference_score=low, reference_cost=high_cost), 1),
         "under_seconds": under,
         "advised": [round(v, 2) for v in (advised.score.value, advised.score.low, advised.score.high)],
         "advised_cost_seconds": round(advised.expected_cost_seconds, 2),
@@ -81,9 +81,9 @@ def draw(sweeps: Sweeps, path: Path) -> None:
     for (label, (_, trials)), colour in zip(sweeps.items(), _COLOURS, strict=False):
         done = [t for t in trials if t.state is TrialState.COMPLETE and t.score is not None]
         front = pareto.front(done)
-        panel.scatter([t.cost_seconds for t in done], [t.score for t in done], s=9, alpha=0.35, color=colour)
+        panel.scatter([t.cost_seconds for t in done], [t.score or 0.0 for t in done], s=9, alpha=0.35, color=colour)
         end = max(t.cost_seconds for t in done)
-        x, y = [t.cost_seconds for t in front] + [end], [t.score for t in front]
+        x, y = [t.cost_seconds for t in front] + [end], [t.score or 0.0 for t in front]
         panel.step(x, [*y, y[-1]], where="post", color=colour, linewidth=2.0, label=f"{label}, {len(trials)} trials")
     panel.set_xscale("log")
     panel.set_xlabel("seconds of training of one trial")
@@ -104,17 +104,17 @@ def main() -> None:
     done = [
         t for _, trials in sweeps.values() for t in trials if t.state is TrialState.COMPLETE and t.score is not None
     ]
-    low, dear = min(t.score or 0.0 for t in done), max(t.cost_seconds for t in done)
-    rows = [row(label, sweep, trials, low, dear) for label, (sweep, trials) in sweeps.items()]
+    low, high_cost = min(t.score or 0.0 for t in done), max(t.cost_seconds for t in done)
+    rows = [row(label, sweep, trials, low, high_cost) for label, (sweep, trials) in sweeps.items()]
     print(machine.headline())
     limits = "".join(f"{f'<= {limit:g} s':>10}" for limit in LIMITS_SECONDS[:-1])
-    print(f"{'method':<12} trials complete stopped failed  spent s  volume{limits}  at all  recommended")
+    print(f"{'method':<12} trials complete stopped failed  spent s  volume{limits}  overall  recommended")
     for r in rows:
         best = "".join(f"{'-' if v is None else format(v, '.2f'):>10}" for v in list(r["under_seconds"].values())[:-1])
         value, low_end, high_end = r["advised"]
         print(
             f"{r['method']:<12} {r['trials']:>6} {r['complete']:>8} {r['stopped']:>7} {r['failed']:>6} "
-            f"{r['spent_seconds']:>8.0f} {r['volume']:>7.1f}{best} {r['under_seconds']['inf']:>7.2f}"
+            f"{r['spent_seconds']:>8.0f} {r['volume']:>7.1f}{best} {r['under_seconds']['inf']:>8.2f}"
             f"  {value:.2f} [{low_end:.2f}, {high_end:.2f}] at {r['advised_cost_seconds']:g} s"
         )
     print(f"written: {machine.write_result('engine_hour', rows, threads=1)}")

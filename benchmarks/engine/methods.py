@@ -1,9 +1,9 @@
-"""The optimisers under comparison, as one interface: give the next params, watch the run, be told how it went.
+"""The optimisers under comparison, by name. `engine.protocol.Method` is their interface.
 
-All get the same: the space, the user's own config as their first trial, each run's curve while it grows, and after it
-its score or failure and its cost.
+All get the same: the space, the initial config as their first trial, each run's curve while it grows, and after it its
+score or failure and its cost.
 
-    protein           the engine as shipped; `protein:name=value;...` with settings of its recipe changed: the ablations
+    protein           the engine as shipped; `protein:name=value;...` with some of its settings changed: the ablations
     random, sobol     uniform and scrambled Sobol points over the whole box
     tpe, tpe-multi, gp, nsga2, asha, hyperband          Optuna's, see `engine.optuna_peers`
     logei, qlognehvi  BoTorch's, see `engine.botorch_peers`
@@ -11,9 +11,9 @@ its score or failure and its cost.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
+from engine.protocol import Method, Peer
 from engine.variants import variant
 
 from protein.engine.recommend import best, contenders
@@ -27,50 +27,6 @@ _COOLING = ("ei-cooling", "ei-cooling-cheap")
 _BOTORCH = ("logei", "qlognehvi")
 PEERS = ("random", "sobol", *_OPTUNA, *_COOLING, *_BOTORCH)
 SLOW = ("gp", *_BOTORCH)  # a suggestion takes a good part of a second
-
-
-class Method(Protocol):
-    """One optimiser in one run."""
-
-    @property
-    def budget_free(self) -> bool:
-        """Whether it never looks at the remaining budget, so that a longer run begins with the shorter one."""
-        ...
-
-    @property
-    def recommends(self) -> bool:
-        """Whether it has a recommendation of its own; the others' is the config that measured best."""
-        ...
-
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
-        """Returns the next params; None ends the run."""
-        ...
-
-    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
-        """Whether to stop the running trial, whose curve so far is given."""
-        ...
-
-    def tell(self, observation: Observation) -> None: ...
-
-    def recommend(self, history: list[Observation]) -> Params | None:
-        """Returns the config that it would hand to its user; None: the one that measured best."""
-        ...
-
-
-class Peer:
-    """What most methods have in common: they ignore budget and curves and recommend what measured best."""
-
-    budget_free = True
-    recommends = False
-
-    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
-        return False
-
-    def tell(self, observation: Observation) -> None:
-        pass
-
-    def recommend(self, history: list[Observation]) -> Params | None:
-        return None
 
 
 def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
@@ -96,16 +52,16 @@ def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
 
 
 class Engine(Peer):
-    """This project's engine, asked one trial at a time; it may lean on a former sweep's trials."""
+    """This project's engine, asked one trial at a time; it may begin from a source sweep's trials."""
 
     budget_free = False
     recommends = True
 
     def __init__(
-        self, space: Space, start: Params, seed: int, settings: EngineSettings, prior: Sequence[Observation] = ()
+        self, space: Space, start: Params, seed: int, settings: EngineSettings, warm_start: Sequence[Observation] = ()
     ) -> None:
         self._space = space
-        self._designer = make_designer("protein", space, start, seed=seed, settings=settings, warm_start=prior)
+        self._designer = make_designer("protein", space, start, seed=seed, settings=settings, warm_start=warm_start)
         self._seed = seed
         self._history: list[Observation] = []
 
@@ -127,7 +83,7 @@ class Engine(Peer):
 
 
 class _Listed(Peer):
-    """The user's own config, then valid points of the whole box, drawn beforehand."""
+    """The initial config, then valid points of the whole box, drawn beforehand."""
 
     def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
         rng = np.random.default_rng([seed, 1])

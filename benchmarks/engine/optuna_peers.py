@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import optuna
-from engine.methods import Peer
+from engine.protocol import Peer
 
 from protein.space import Categorical, Space
 from protein.types import Measurement, Observation, Params, ParamValue, TrialState

@@ -1,7 +1,7 @@
-"""What a task of the comparison is: a problem that optimisers train configs on, one run at a time.
+"""The two sides of the comparison: tasks, on which configs are trained one at a time, and methods, which choose them.
 
-A task hides its truth. `run` gives what a user would see (a noisy score, a cost, the curve so far while it runs);
-`true_score` gives what the comparison counts, and no optimiser may call it.
+A task hides its truth. `run` gives what a user would see (a noisy score, a cost, the curve so far while it runs).
+`true_score` gives what the comparison counts, and no method may call it.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Watch = Callable[[tuple[Measurement, ...]], bool]  # the curve so far -> stop he
 
 
 class Task(Protocol):
-    """One problem. `start` is the config that the user already has; every optimiser tries it first."""
+    """One problem. `start` is the initial config, which every method tries first."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class Task(Protocol):
 
         Args:
             params: raises `SpaceError` when they are not valid in the space.
-            seed: of the noise, the same in every run of every optimiser that is compared on this problem.
+            seed: of the noise, the same in every run of every method that is compared on this problem.
             repeat: counts the earlier runs of the same params: another repeat has other noise and the same truth.
             watch: asked after each curve point but the last; True ends the trial there: PRUNED, with the last point's
                 score and the cost spent until then.
@@ -45,6 +45,50 @@ class Task(Protocol):
         ...
 
 
+class Method(Protocol):
+    """One optimiser in one run."""
+
+    @property
+    def budget_free(self) -> bool:
+        """Whether it never looks at the remaining budget, so that a longer run begins with the shorter one."""
+        ...
+
+    @property
+    def recommends(self) -> bool:
+        """Whether it has a recommendation of its own; for the others it is the config that measured best."""
+        ...
+
+    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+        """Returns the next params; None ends the run."""
+        ...
+
+    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
+        """Whether to stop the running trial, whose curve so far is given."""
+        ...
+
+    def tell(self, observation: Observation) -> None: ...
+
+    def recommend(self, history: list[Observation]) -> Params | None:
+        """Returns the config that it recommends; None: the one that measured best."""
+        ...
+
+
+class Peer:
+    """What most methods have in common: they ignore budget and curves, and recommend the config that measured best."""
+
+    budget_free = True
+    recommends = False
+
+    def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
+        return False
+
+    def tell(self, observation: Observation) -> None:
+        pass
+
+    def recommend(self, history: list[Observation]) -> Params | None:
+        return None
+
+
 def replay(
     params: Params,
     curve: tuple[Measurement, ...],
@@ -54,7 +98,7 @@ def replay(
     reason: str,
     watch: Watch | None,
 ) -> Observation:
-    """Returns the outcome of a trial whose whole course is known beforehand; FAILED when `score` is None."""
+    """Returns the outcome of a trial whose whole course is given; FAILED when `score` is None."""
     if watch is not None:
         for n in range(1, len(curve)):
             last = curve[n - 1]

@@ -1,12 +1,12 @@
 """Real training: scikit-learn models on data that come with it, each run a fraction of a second of real work.
 
-    real-mlp       11 d  a neural network on handwritten digits; small batches and wide layers make an epoch dear
-    real-kernel    11 d  random Fourier features and a linear classifier on digits; many features are dear; can diverge
-    real-boosting   8 d  gradient boosting on diabetes; deep trees and many features are dear; too many rounds overfit
+    real-mlp       11 d  a neural network on handwritten digits; small batches and wide layers make an epoch expensive
+    real-kernel    11 d  random Fourier features and a linear classifier on digits; many features cost much; can diverge
+    real-boosting   8 d  gradient boosting on diabetes; deep trees and many features cost much; too many rounds overfit
 
 The score is accuracy (digits) or R^2 (diabetes) on a validation split; the truth is that of the same trained model on a
 test split that nothing else sees. Diabetes has few rows, so there three splits are trained at once and averaged. A
-task's seed draws the splits and the user's own config; `seed` and `repeat` of a run draw the initialisation and order.
+task's seed draws the splits and the initial config; `seed` and `repeat` of a run draw the initialisation and order.
 
 Costs are the process's CPU seconds in training (not in evaluation), on one thread, so that other work on the machine
 hardly changes them. They belong to the machine: so does the committed scale of these tasks (`real_reference.json`).
@@ -220,7 +220,7 @@ class RealTask:
 
 
 def make_real(family: str, seed: int) -> RealTask:
-    """Returns a model's task with the splits and the user's own config of a seed."""
+    """Returns a model's task with the splits and the initial config of a seed."""
     rng = np.random.default_rng([FAMILIES.index(family), seed])
     space = Space(_PARAMETERS[family], cost_parameter="rounds" if family == "real-boosting" else "epochs")
     assert space.cost_index is not None

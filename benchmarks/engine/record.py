@@ -6,7 +6,7 @@
     python benchmarks/engine/record.py export --store pong.db --sweeps rec-pong near-pong noise-pong --table pong
 
 Random trials say what the space is like, trials near the front where optimisers will look, and the same configs with
-other seeds how much of a score is luck. The table (`recorded/NAME.npz`) holds, for n trials and d parameters,
+other seeds how much of a score is chance. The table (`recorded/NAME.npz`) holds, for n trials and d parameters,
 
     space      the sweeps' space as JSON
     params     `n x d` raw numeric values

@@ -14,13 +14,13 @@ Three models (see `recorded/` and `record.py` for the table they are fitted to):
             quietest tenth of the trials
     curve   c(f) - z: the kernel-weighted mean of what recorded trials with like params and like score did
 
-Noise comes from the same configs trained with several seeds: a share that a whole run has in common (luck of the
-training, so a lucky run is lucky along its whole curve) and a share of each evaluation. Truth is the run without luck.
-The landscape of a recorded task is fixed; its seed draws the user's own config among recorded trials, and the noise.
+Noise comes from the same configs trained with several seeds: a share that a whole run has in common (so a good
+run is good along its whole curve) and a share of each evaluation. Truth is the run without noise. The landscape of a
+recorded task is fixed. Its seed draws the initial config among recorded trials, and the noise.
 
-Scores were modelled by extra trees and gradient boosting too, and were further off; `errors` says by how much this
-model is off, by 10-fold cross-validation. That it is a Gaussian process may flatter the optimisers that model scores by
-one; theirs see neither z nor the two counts.
+Models of extra trees and gradient boosting were tried for the scores and were further off. `errors` says how far off
+this model is, by 10-fold cross-validation. That it is a Gaussian process may favour the optimisers that model scores by
+one, although theirs see neither z nor the two counts.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ _FOLDS = 10
 _COST_NOISE = (
     0.05  # assumed for a quiet machine; recorded costs of one config vary by .1 to .17 beside a busy one's load
 )
-_LUCK_WIDTH = 0.12  # of the kernel that smooths luck over z
+_RUN_SD_WIDTH = 0.12  # of the kernel that smooths the between-run variance over z
 _BEND = 0.05  # z over which the surrogate bends below the best that was recorded
 _WIDTHS = (0.3, 0.1)  # of the curve model's kernel, in lengthscales of the score model and in z
 
@@ -85,7 +85,7 @@ class Surrogate:
         return np.asarray(np.exp(self.log_cost(u)))
 
     def final_z(self, u: Array) -> Array:
-        """Returns z of whole runs without luck, `n`, from 0 to the best that was recorded, which it nears smoothly."""
+        """Returns z of whole runs without noise, `n`, from 0 to the best that was recorded, which it nears smoothly."""
         z = self.z_mean + self.z_sd * self.score.mean(features(self.space, u))
         top = float(np.max(self.z))
         return np.maximum(top - _BEND * np.logaddexp(0.0, (top - z) / _BEND), 0.0)
@@ -110,14 +110,13 @@ class Surrogate:
         at = (np.arange(len(mean)) + 1.0) / len(mean)
         return np.asarray(np.clip(z + np.interp(fractions, at, mean), 0.0, math.pi / 2))
 
-    def run_variance(self, z: float) -> float:
+    def run_sd(self, z: float) -> float:
         """Returns the standard deviation of z between runs of a config whose runs have mean z.
 
-        It is far from even: configs that always solve the task or never get anywhere repeat to 0.03, those between do
-        the one or the other.
+        It is far from even. Configs that always or never solve the task repeat to 0.03; the others vary much more.
         """
         mean, variance = self.repeated
-        weights = np.exp(-0.5 * ((mean - z) / _LUCK_WIDTH) ** 2) + 1e-9
+        weights = np.exp(-0.5 * ((mean - z) / _RUN_SD_WIDTH) ** 2) + 1e-9
         return math.sqrt(float(weights @ variance / weights.sum()))
 
     def to_score(self, z: Array) -> Array:
@@ -128,7 +127,7 @@ class Surrogate:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordedTask:
-    """One environment with a user's own config."""
+    """One environment with an initial config."""
 
     name: str
     surrogate: Surrogate
@@ -156,24 +155,24 @@ class RecordedTask:
         model = self.surrogate
         u = self.space.to_unit(params)[None, :]
         rng = np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
-        of_luck, of_cost, of_score = rng.standard_normal(3)
+        of_run, of_cost, of_score = rng.standard_normal(3)
         end = float(model.final_z(u)[0])
-        run_variance = model.run_variance(end) * of_luck
+        run_effect = model.run_sd(end) * of_run
         cost = math.exp(float(model.log_cost(u)[0]) + model.cost_noise * of_cost)
         steps = math.exp(float(_log_steps(self.space, u)[0]))
         num_points = int(np.clip(cost / model.point_seconds, 1, MAX_CURVE_POINTS))
         fractions = (np.arange(num_points) + 1.0) / num_points
         fractions = fractions[(fractions * steps >= model.first_steps) | (fractions == 1.0)]
-        z = model.course(u, fractions, end) + run_variance + model.jitter * rng.standard_normal(len(fractions))
+        z = model.course(u, fractions, end) + run_effect + model.jitter * rng.standard_normal(len(fractions))
         curve = tuple(
             Measurement(steps=round(steps * f), elapsed_seconds=cost * f, score=float(s))
             for f, s in zip(fractions.tolist(), model.to_score(z), strict=True)
         )
-        score = float(model.to_score(np.array(end + run_variance + model.jitter * of_score)))
+        score = float(model.to_score(np.array(end + run_effect + model.jitter * of_score)))
         return replay(params, curve, score=score, cost_seconds=cost, reason="", watch=watch)
 
     def true_score(self, observation: Observation) -> float:
-        """Returns the score without luck at the steps that were reached."""
+        """Returns the score without noise at the steps that were reached."""
         u = self.space.to_unit(observation.params)[None, :]
         if observation.state is TrialState.COMPLETE:
             return float(self.surrogate.final(u)[0][0])
@@ -182,7 +181,7 @@ class RecordedTask:
 
 
 def make_recorded(family: str, seed: int) -> RecordedTask:
-    """Returns a recorded task whose user starts from a middling recorded config of moderate cost."""
+    """Returns a recorded task whose initial config is a middling recorded config of moderate cost."""
     name = family.removeprefix("recorded-")
     model = surrogate(name)
     u, score, cost = _random_trials(name)

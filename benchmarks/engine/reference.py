@@ -1,4 +1,4 @@
-"""What is known about a task from outside: the scale on which engines are compared.
+"""The scale of a task, on which engines are compared.
 
 Notation
     0         the median random config's noiseless final score;  1  the best known score of the whole space
@@ -7,7 +7,7 @@ Notation
 
 For synthetic and recorded tasks: random sampling followed by rounds of mutation of the best for each cost level, on the
 truth itself, which no engine may see. For real tasks: a committed table (see `measure_real.py`). Nothing better is
-known; an engine may find better, then its figures exceed 1.
+known. An engine may find something better; then its figures exceed 1.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Reference:
     median: float
     best: float
     mean_cost: float
-    max_cost: float  # reference cost of the hypervolume: the dearest of the random configs
+    max_cost: float  # reference cost of the hypervolume: the most expensive of the random configs
     ideal_volume: float  # hypervolume of the ideal front, normalised scores
 
     def normalise(self, score: Array) -> Array:
@@ -53,7 +53,7 @@ class Reference:
         return hypervolume(normalised, costs, reference_score=0.0, reference_cost=self.max_cost) / self.ideal_volume
 
 
-class Known(Protocol):
+class Searchable(Protocol):
     """A task whose truth is a formula, so that it can be searched."""
 
     @property
@@ -79,7 +79,7 @@ def _of_surrogate(model: Surrogate) -> Reference:
     return search(model)
 
 
-def search(task: Known) -> Reference:
+def search(task: Searchable) -> Reference:
     """Searches the truth. Deterministic; a fraction of a second."""
     rng = np.random.default_rng(12345)
     x = task.space.sample(_NUM_RANDOM, rng)

@@ -7,7 +7,7 @@ Notation
     cost       seconds: start-up + S times the seconds that the other parameters make a step cost
 
 A family fixes the space, the curve and what kind of trouble there is; a seed draws where the optimum lies, which
-parameters matter, and how far from the optimum the user's own config is. So ten seeds are ten different problems of a
+parameters matter, and how far from the optimum the initial config is. So ten seeds are ten different problems of a
 kind, and an engine cannot be tuned to one landscape.
 
     ppo         11 d  smooth, saturating; learning rate and batch size interact
@@ -183,7 +183,7 @@ class _Landscape:
 
 
 def _start(space: Space, landscape: _Landscape, rng: np.random.Generator) -> Params:
-    """The user's own config: up to half the way from the middle of the space to the optimum, at moderate cost."""
+    """Returns the initial config: up to half the way from the middle of the space to the optimum, at moderate cost."""
     assert space.cost_index is not None
     u = 0.5 + rng.uniform(0.0, 0.5) * (landscape.optimum - 0.5) + 0.1 * rng.standard_normal(space.num_dims)
     u[space.cost_index] = rng.uniform(0.35, 0.6)
@@ -211,7 +211,7 @@ _WIDTH = Integer("width", 16, 512, scale="pow2")
 
 
 def _ppo_seconds(c: dict[str, Array]) -> Array:
-    """Cost of a PPO run: stepping, plus epochs of updates that small minibatches slow down and wide nets make dear."""
+    """Returns the cost of a PPO run: steps, and epochs of updates, which small minibatches and wide nets slow down."""
     update = c["epochs"] * (0.6 + 400.0 / c["minibatch"])
     width = (c["width"] / 128.0) ** 1.2 if "width" in c else np.ones(1)
     envs = 1.0 + 30.0 / c["num_envs"] if "num_envs" in c else np.ones(1)

@@ -1,4 +1,4 @@
-"""The engine with settings of its recipe changed, as text: `price_floor=0.1;num_initial=5`."""
+"""The engine with some settings changed, given as text: `price_floor=0.1;num_initial=5`."""
 
 import ast
 import dataclasses
@@ -11,7 +11,7 @@ from protein.errors import UsageError
 
 
 def variant(settings: str) -> EngineSettings:
-    """Returns the recipe with the settings of `name=value;...`, values as Python writes them; "" changes nothing.
+    """Returns the default settings with the changes of `name=value;...`, values as Python writes them; "": none.
 
     Raises:
         UsageError: an unknown setting, or a value that is not of the setting's kind.

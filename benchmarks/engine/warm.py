@@ -1,4 +1,4 @@
-"""Measures what a former sweep is worth as a prior, and what a misleading one costs.
+"""Measures what a warm start from a source sweep is worth, and what a misleading one costs.
 
     python benchmarks/engine/warm.py --seeds 6 --processes 2
 
@@ -38,16 +38,16 @@ from engine.reference import search  # noqa: E402
 from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
 from engine.variants import variant  # noqa: E402
 
+from protein.engine.settings import EngineSettings  # noqa: E402
 from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical, Space  # noqa: E402
-from protein.sweep.methods import EngineSettings  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
 KINDS = ("related", "unrelated")
 METRICS = ("best", "volume", "area")
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120
-NUM_PRIOR = 40
+NUM_SOURCE = 40
 SHIFT = 0.07
 COST_FACTOR = 1.5
 UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
@@ -111,24 +111,24 @@ def run_cell(job: tuple[str, int, EngineSettings]) -> dict[str, Any]:
     total = BUDGET * scale.mean_cost
     near, far = relative(task, seed), make_synthetic(family, seed + 1000)
 
-    def spend(on: Task, seconds: float, cap: int, seed: int, prior: Sequence[Observation] = ()) -> Run:
-        engine = Engine(on.space, on.start, seed, settings, prior)
+    def spend(on: Task, seconds: float, cap: int, seed: int, trials: Sequence[Observation] = ()) -> Run:
+        engine = Engine(on.space, on.start, seed, settings, trials)
         return play(on, engine, total_seconds=seconds, cap=cap, seed=seed)
 
-    priors: dict[str, list[Observation]] = {
+    sources: dict[str, list[Observation]] = {
         "cold": [],
-        "related": spend(near, COST_FACTOR * total, NUM_PRIOR, seed + 500).history,
-        "unrelated": spend(far, total, NUM_PRIOR, seed + 500).history,
+        "related": spend(near, COST_FACTOR * total, NUM_SOURCE, seed + 500).history,
+        "unrelated": spend(far, total, NUM_SOURCE, seed + 500).history,
     }
     row: dict[str, Any] = {"family": family, "seed": seed}
-    for name, prior in priors.items():
-        found = figures(task, scale, spend(task, total, TRIAL_CAP, seed, prior), total)
+    for name, trials in sources.items():
+        found = figures(task, scale, spend(task, total, TRIAL_CAP, seed, trials), total)
         row[name] = {key: found[key] for key in (*METRICS, "trials")}
     return row
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one line for each kind of prior and figure: means, paired difference, interval, the worst family."""
+    """Returns one line for each kind of source sweep and figure: means, paired difference, interval, worst family."""
     lines = []
     for kind in KINDS:
         for metric in METRICS:
@@ -147,7 +147,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             worst = min(families, key=lambda family: families[family][0])
             lines.append(
                 {
-                    "prior": kind,
+                    "source": kind,
                     "figure": metric,
                     "cold": round(float(cold.mean()), 4),
                     "warm": round(float(warm.mean()), 4),
@@ -168,13 +168,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--recipe", default="", help="changed settings of the engine, as in former_levels=(0.3,);...")
+    parser.add_argument("--settings", default="", help="changes, as in source_front_levels=(0.3,);...")
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
     arguments = parser.parse_args()
     try:
         settings = variant(arguments.settings)
     except UsageError as error:
-        parser.exit(2, f"error: --recipe: {error}\n")
+        parser.exit(2, f"error: --settings: {error}\n")
     cells = arguments.file.with_suffix(".jsonl")
     rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
     done = {(row["family"], row["seed"]) for row in rows}
@@ -188,16 +188,17 @@ def main() -> None:
     lines = summary(rows)
     print(machine.headline())
     print(
-        f"{len(rows)} cells, {BUDGET:g} mean random-trial costs, at most {TRIAL_CAP} trials, {NUM_PRIOR} former ones\n"
+        f"{len(rows)} cells, {BUDGET:g} mean random-trial costs, at most {TRIAL_CAP} trials,"
+        f" {NUM_SOURCE} source trials\n"
     )
     for line in lines:
         low, high = line["interval_90"]
         print(
-            f"{line['prior']:<10} {line['figure']:<7} cold {line['cold']:.3f}  warm {line['warm']:.3f}"
+            f"{line['source']:<10} {line['figure']:<7} cold {line['cold']:.3f}  warm {line['warm']:.3f}"
             f"  {line['difference']:+.3f} [{low:+.3f}, {high:+.3f}]  {line['relative']:+.1%}"
             f"  worst: {line['worst_family']} {line['worst_difference']:+.3f} of {line['worst_cold']:.3f}"
         )
-    result = {**machine.describe(), "budget": BUDGET, "cap": TRIAL_CAP, "prior_trials": NUM_PRIOR, "table": lines}
+    result = {**machine.describe(), "budget": BUDGET, "cap": TRIAL_CAP, "source_trials": NUM_SOURCE, "table": lines}
     arguments.file.write_text(json.dumps({**result, "cells": rows}, indent=1) + "\n")
 
 

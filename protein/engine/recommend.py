@@ -16,7 +16,7 @@ ones that every command and view should name (`best`, `knee`).
 
 A mu above everything that was ever measured is lowered to the highest measured score: noise lifts that above the best
 true score, and many tasks have a highest possible score that the model does not know. Configs that are equal then are
-ranked by cost. Where the possible range of scores is known (`score_range`), no estimate leaves it.
+ranked by cost.
 
 Only final scores count, not the points of curves that the search learns from. What differs between runs of one config
 is in the whole curve of a run: a model that takes three points of a lucky run as three witnesses believes it.
@@ -40,8 +40,6 @@ from protein.space import Space
 from protein.types import Estimate, Observation, Params
 
 MODEL = "score model"
-ScoreRange = tuple[float, float]  # the lowest and the highest possible score; infinite where unknown
-ANY_SCORE: ScoreRange = (-math.inf, math.inf)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +59,12 @@ class Contender:
         return len(self.trials)
 
 
-def contenders(
-    space: Space, observations: Sequence[Observation], *, score_range: ScoreRange = ANY_SCORE
-) -> list[Contender]:
+def contenders(space: Space, observations: Sequence[Observation]) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state, oldest first; scores are to be maximised.
-        score_range: the lowest and the highest possible score.
     """
     groups, x = complete_runs(space, observations)
     if not groups:
@@ -83,7 +78,7 @@ def contenders(
     found = [
         Contender(
             params=observations[group[0]].params,
-            score=within(score, score_range),
+            score=score,
             expected_cost_seconds=math.fsum(observations[i].cost_seconds / len(group) for i in group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
@@ -107,13 +102,6 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
     """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
     position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
     return None if position is None else contenders[position]
-
-
-def within(estimate: Estimate, score_range: ScoreRange) -> Estimate:
-    """Returns an estimate of a score whose value and interval lie within the range of possible scores."""
-    lowest, highest = score_range
-    value, low, high = (min(max(end, lowest), highest) for end in (estimate.value, estimate.low, estimate.high))
-    return Estimate(value=value, low=low, high=high)
 
 
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:

@@ -1,1 +1,1 @@
-"""Both ways between Optuna and the engine: Optuna's samplers as designers, the engine as a sampler of Optuna."""
+"""Optuna and the engine: Optuna's samplers as designers, and the engine as a sampler of Optuna."""

@@ -1,23 +1,23 @@
-"""Optuna's samplers as designers: `--method optuna:tpe`, to compare with, or because they suit a problem better.
+"""Optuna's samplers as designers, as in `--method optuna:tpe`: to compare with, or where they suit a problem better.
 
-Every call of `suggest` rebuilds an Optuna study in memory from the history, asks its sampler and forgets the study, so
+Every call of `suggest` rebuilds an Optuna study in memory from the history, asks its sampler and drops the study, so
 that the store stays the only memory. What the sampler sees:
 
-- The same geometry as our own engine: a number is its unit coordinate in [0, 1], whatever its scale; one that has few,
-  evenly spaced values (powers of two, short integer ranges) is the position of its value; a categorical is the index of
-  its choice.
-- The history in its order, oldest first: TPE gives old trials less weight, CMA-ES and NSGA-II work in generations.
-  These two keep their state in the trials' attributes, so their study is not only filled but replayed: each old trial
-  is asked for again and then given the params that it really had.
-- Trials that failed as FAIL, which every sampler of Optuna passes over; stopped ones as complete trials of the steps
-  that they reached (see `protein.engine.history`); those that run now as RUNNING.
-- The score alone, but for NSGA-II, which is given the score and the log cost.
+- The same geometry as our own engine. A number is its unit coordinate in [0, 1], whatever its scale. A parameter with
+  few, evenly spaced values (powers of two, short integer ranges) is the position of its value. A categorical one is the
+  index of its choice.
+- The history in its order, oldest first. TPE gives old trials less weight; CMA-ES and NSGA-II work in generations.
+  These two keep their state in the trials' attributes. So their study is replayed: each old trial is asked for again
+  and then given the params that it really had.
+- Failed trials as FAIL, which every sampler of Optuna ignores. Stopped trials as complete trials of the steps that they
+  reached (see `protein.engine.history`). Running trials as RUNNING.
+- The score alone; NSGA-II is given the score and the log cost.
 
-A proposal that violates a constraint, repeats a trial or does not fit the budget is told as FAIL and another one is
-asked for, a few times; then the nearest point that may be run takes its place, and the origin says so.
+A proposal that violates a constraint, repeats a trial or does not fit the budget is told as FAIL, and another one is
+asked for, a few times. Then the nearest point that may be run takes its place, and the origin says so.
 
 Source: optuna.samplers 5.0, each sampler with its own defaults (NSGA-II: 16 instead of 50 trials a generation). Only
-`make_designer` imports this module, and only where it is asked for: Optuna takes 0.4 s to load.
+`make_designer` imports this module, and only when it is needed: Optuna takes 0.4 s to load.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ from protein.types import Budget, Measurement, Observation, Params, Suggestion, 
 
 _POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
 _NUM_ASKS = 10
-_NUM_ASKS_SLOW = 2  # the next proposal of the same Gaussian process is seldom another point
+_NUM_ASKS_SLOW = 2  # for the Gaussian process, whose next proposal is rarely another point
 _MAX_BINS = 128
 _NUM_NEAR = 256
 _NEAR_WIDTHS = (0.02, 0.5)  # of the steps from a proposal that cannot be run to its neighbours
@@ -59,7 +59,7 @@ _SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
 
 
 class OptunaDesigner:
-    """The user's own config, then what one of Optuna's samplers proposes, as far as the budget allows it."""
+    """The initial config, then what one of Optuna's samplers proposes, as far as the budget allows it."""
 
     def __init__(self, sampler: str, space: Space, start: Params | None) -> None:
         """`sampler` is one of `_SAMPLERS`."""
@@ -101,11 +101,11 @@ class OptunaDesigner:
         curve: Sequence[Measurement],
         seed: int,
     ) -> str | None:
-        """Never stops a trial: the samplers learn from finished ones, and pruning is not their part."""
+        """Never stops a trial: in Optuna, pruning is not the samplers' part."""
         return None
 
     def _study(self, history: Sequence[Observation], running: Sequence[Params], seed: int) -> Study:
-        """Returns a study with everything that is known in it."""
+        """Returns a study with all finished and running trials in it."""
         sampler = _Replayed(_SAMPLERS[self._sampler](seed))
         directions = [StudyDirection.MAXIMIZE]
         if self._sampler == "nsga2":
@@ -150,7 +150,7 @@ class OptunaDesigner:
 
     @contextlib.contextmanager
     def _one_torch_thread(self) -> Iterator[None]:
-        """Of Optuna's samplers only the Gaussian process needs torch; four threads make it 20 times as slow."""
+        """Limits torch to one thread for the Gaussian process: four threads make it 20 times as slow."""
         if self._sampler != "gp":
             yield
             return
@@ -168,7 +168,7 @@ class OptunaDesigner:
         return bool(self._space.valid(rows)[0] and len(data.untried(rows)) and affordable.fits(rows)[0])
 
     def _nearest(self, x: Array, data: History, affordable: AffordableCost, rng: np.random.Generator) -> Array | None:
-        """Returns the point nearest to a proposal, `d`, of those around it and anywhere that may be run."""
+        """Returns the point nearest to a proposal, `d`, that may be run, among points around it and everywhere."""
         if self._listed is not None:
             near = self._listed
         else:
@@ -228,8 +228,7 @@ def _num_bins(parameter: Parameter) -> int:
 
 
 class _Shared:
-    """Optuna copies each trial that it is given, and without this the distributions of its params with it: half of a
-    suggestion's time at 200 trials."""
+    """A distribution that is not copied with each trial. Copying took half of a suggestion's time at 200 trials."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -248,7 +247,7 @@ class _SharedCategorical(_Shared, CategoricalDistribution):
 
 
 class _Replayed(BaseSampler):
-    """A sampler that does its work for every trial, but whose proposals can be overruled by what really was run."""
+    """A sampler whose proposals can be replaced by the params that a trial really had."""
 
     def __init__(self, sampler: BaseSampler) -> None:
         self._sampler = sampler
@@ -290,7 +289,7 @@ class _Replayed(BaseSampler):
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps Optuna's words about a study that nobody sees out of the user's terminal."""
+    """Silences Optuna's messages about a study that the user does not see."""
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -4,24 +4,25 @@
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.optimize(objective)
 
-The sampler keeps nothing but its arguments: each suggestion is worked out from the study's stored trials, so that
-parallel workers, other processes and a study that is loaded again all get what one long run would have given.
+The sampler keeps nothing but its arguments. Each suggestion is computed from the study's stored trials. So parallel
+workers, other processes and a study that is loaded again all get the suggestions that one long run would get.
 
-What the engine is told
+What the engine sees
     joint parameters  those that every trial so far has had with the same distribution; they are suggested together. All
                       others (of conditional or changing spaces, and the first trial of a study) are sampled one by one,
                       by Optuna's TPE.
     score             the value; of a pruned trial the last one that it reported
-    cost              seconds from a trial's start to its end, less what its suggestion took; or the user attribute
+    cost              seconds from a trial's start to its end, less the time of its suggestion; or the user attribute
                       `cost_attribute`
     failures          trials that failed, violate a constraint (`trial.set_constraint`) or gave no finite value
-    running trials    are given what is expected of them, so that workers do not all try the same; threads take turns,
-                      and what another process has taken in the meantime is not taken again
-    start             the params of the first trial that was enqueued with all joint parameters: the config at hand
+    running trials    the models are conditioned on what is expected of them, so that workers do not all try the same.
+                      Threads take turns, and a point that another process has taken in the meantime is not suggested
+    budget            what running trials are expected to cost is subtracted, by the rule of `protein.engine.budget`
+    initial config    the params of the first trial that was enqueued with all joint parameters
 
-What it tells: the user attributes `protein:origin`, `protein:predicted_score`, `protein:predicted_cost_seconds`, the
-last two with `..._interval` (80 %), and `protein:suggest_seconds`, of each trial that has joint parameters. They show
-in optuna-dashboard.
+What the sampler writes on each trial with joint parameters: the user attributes `protein:origin`,
+`protein:predicted_score`, `protein:predicted_cost_seconds`, the last two also with `..._interval` (80 %), and
+`protein:suggest_seconds`. They show in optuna-dashboard.
 """
 
 import contextlib
@@ -68,7 +69,7 @@ _CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about whi
 
 
 class ProteinSampler(BaseSampler):
-    """Suggests what promises most score for its cost; for studies of one objective, to be minimised or maximised."""
+    """Suggests what promises the most score for its cost, for studies of one objective in either direction."""
 
     def __init__(
         self,
@@ -82,8 +83,8 @@ class ProteinSampler(BaseSampler):
 
         Args:
             seed: the only source of randomness; None: a random one.
-            cost_parameter: the parameter that makes a trial dear, such as its number of steps or epochs. Intermediate
-                values are then learnt from, too. None: the engine finds out what is dear.
+            cost_parameter: the parameter that makes a trial expensive, such as its number of steps or epochs. The
+                engine then learns from intermediate values, too. None: the engine finds out what is expensive.
             cost_attribute: the user attribute in which the objective leaves a trial's cost in seconds; None: the time
                 from its start to its end.
             budget_seconds: what all trials together may cost. A trial that would overrun it is not suggested, and
@@ -116,11 +117,11 @@ class ProteinSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Returns the next values of the joint parameters, and notes on the trial why and what is expected of them.
+        """Returns the next values of the joint parameters, and notes their origin and predictions on the trial.
 
         Raises:
-            optuna.TrialPruned: nothing fits the budget any more; the study has been told to stop. Outside of
-                `optimize`, where a study cannot be stopped, the params that should cost least are returned instead.
+            optuna.TrialPruned: nothing fits the budget any more, and the study was told to stop. Outside of `optimize`,
+                where a study cannot be stopped, the params that should cost least are returned instead.
         """
         _require_one_objective(study)
         if not search_space:
@@ -136,12 +137,12 @@ class ProteinSampler(BaseSampler):
                 if suggestion is None or not joint.taken_meanwhile(suggestion.params, before, others):
                     break
             if suggestion is None and not spent:
-                # Every point was tried. There may be parameters beside the joint ones, and a score may be noisy: go on.
+                # Every point was tried. Go on: there may be other parameters, and scores may be noisy.
                 return {name: self.sample_independent(study, trial, name, d) for name, d in search_space.items()}
             if suggestion is None:
                 if _stopped(study):
                     raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
-                origin = "the budget is spent, the cheapest that there is"
+                origin = "the budget is spent, cheapest params"
                 suggestion = Suggestion(params=joint.cheapest(), kind=SuggestionKind.FALLBACK, origin=origin)
             values = joint.values(suggestion.params)
             internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
@@ -151,7 +152,7 @@ class ProteinSampler(BaseSampler):
     def _suggest(
         self, joint: Joint, others: Sequence[FrozenTrial], sign: float, seed: int
     ) -> tuple[Suggestion | None, bool]:
-        """Returns the engine's suggestion; where it has none, whether that is for want of budget."""
+        """Returns the engine's suggestion, and whether the budget is the reason where there is none."""
         finished = [other for other in others if other.state.is_finished()]
         running = [other for other in others if other.state is OptunaState.RUNNING]
         unit = joint.steps_per_report(finished)
@@ -181,7 +182,7 @@ class ProteinSampler(BaseSampler):
         return TPESampler(seed=seed).sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: OptunaState, values: Sequence[float] | None) -> None:
-        """Stops the study when the budget is spent; a study that is asked and told goes on as it is asked to."""
+        """Stops the study when the budget is spent. A study that is driven by ask and tell cannot be stopped."""
         finished = [other for other in _trials(study) if other.state.is_finished() and other.number != trial.number]
         remaining = self._remaining_seconds([*finished, trial], [])
         if remaining is not None and remaining <= 0:
@@ -191,12 +192,15 @@ class ProteinSampler(BaseSampler):
         return remaining_seconds(
             self._budget_seconds,
             [self._cost_seconds(trial) for trial in finished],
-            [
-                RunningCost(
-                    predicted_seconds=trial.user_attrs.get(PREDICTED_COST), spent_seconds=self._cost_seconds(trial)
-                )
-                for trial in running
-            ],
+            [self._running_cost(trial) for trial in running],
+        )
+
+    def _running_cost(self, trial: FrozenTrial) -> RunningCost:
+        # Where an attribute holds the cost, the clock may run in another unit: until it is there, nothing is known.
+        by_clock = self._cost_attribute is None or self._cost_attribute in trial.user_attrs
+        return RunningCost(
+            predicted_seconds=trial.user_attrs.get(PREDICTED_COST),
+            spent_seconds=self._cost_seconds(trial) if by_clock else 0.0,
         )
 
     def _cost_seconds(self, trial: FrozenTrial) -> float:
@@ -205,8 +209,7 @@ class ProteinSampler(BaseSampler):
                 noted = validate.number(trial.user_attrs.get(self._cost_attribute), self._cost_attribute)
                 if math.isfinite(noted) and noted >= 0:
                     return noted
-        measured_otherwise = self._cost_attribute is not None and not trial.state.is_finished()
-        if trial.datetime_start is None or measured_otherwise:
+        if trial.datetime_start is None:
             return 0.0
         end = trial.datetime_complete or datetime.now()
         seconds = (end - trial.datetime_start).total_seconds() - float(trial.user_attrs.get(SUGGEST_SECONDS, 0.0))
@@ -217,7 +220,7 @@ class ProteinSampler(BaseSampler):
         return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
     def _check_names(self, trials: Sequence[FrozenTrial]) -> None:
-        """Raises `UsageError` as soon as it is clear that a name given to the sampler is nobody's."""
+        """Raises `UsageError` when no complete trial has the parameter or attribute that was named to the sampler."""
         complete = [trial for trial in trials if trial.state is OptunaState.COMPLETE]
         for what, name, known in (
             ("cost_parameter", self._cost_parameter, {name for trial in complete for name in trial.distributions}),
@@ -231,7 +234,7 @@ class ProteinSampler(BaseSampler):
 
 
 def _trials(study: Study) -> list[FrozenTrial]:
-    """Returns all trials of a study; not through the study itself, which a Hyperband pruner narrows to one bracket."""
+    """Returns all trials of a study. The study itself would show only one bracket of a Hyperband pruner."""
     return study._storage.get_all_trials(study._study_id, deepcopy=False)
 
 
@@ -248,10 +251,10 @@ def _require_one_objective(study: Study) -> None:
 
 
 def _stopped(study: Study) -> bool:
-    """Ends the `optimize` that runs and says whether there was one."""
+    """Ends the running `optimize`; returns whether there was one."""
     try:
         study.stop()
-    except (RuntimeError, AttributeError):  # asked and told from outside; or a bracket of Hyperband's
+    except (RuntimeError, AttributeError):  # driven by ask and tell, or one bracket of a Hyperband pruner
         return False
     return True
 
@@ -264,9 +267,9 @@ def _note(
     sign: float,
     began: float,
 ) -> None:
-    """Writes down the joint params, for other workers, and for the user why these and what is expected of them.
+    """Writes the joint params on the trial, for other workers, and their origin and predictions, for the user.
 
-    `began` is when the suggestion began, on the monotonic clock: all this is no part of the trial's cost.
+    `began` is when the suggestion began, on the monotonic clock: the time since then is not part of the trial's cost.
     """
     number, text = trial._trial_id, json.dumps(internal)
     for i in range(0, len(text), _PART_LENGTH):

@@ -1,9 +1,9 @@
-"""A study of Optuna's as the engine sees it: its joint parameters as a space, its trials as observations.
+"""An Optuna study as the engine sees it: its joint parameters as a space, its trials as observations.
 
 Notation
-    joint parameters  those that are suggested together (see `protein.optuna.sampler`); the i-th is called `p<i>`, since
-                      Optuna's names may be anything
-    sign              1 for a study that maximises, -1 for one that minimises: scores times it are to be maximised
+    joint parameters  those that are suggested together (see `protein.optuna.sampler`). The i-th is called `p<i>`,
+                      because a name in Optuna may be any text
+    sign              1 for a study that maximises, -1 for one that minimises; scores times it are to be maximised
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from optuna.trial import TrialState as OptunaState
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter
-from protein.types import Measurement, Observation, ParamValue, TrialState
+from protein.types import Measurement, Observation, ParamValue, TrialEnd, TrialState
 
 PLANNED = "protein:params:"  # system attributes: joint params of a trial that has not asked for all of them yet
 
@@ -49,12 +49,12 @@ class Joint:
         return Joint(distributions, Space(parameters, cost_parameter=cost))
 
     def params(self, trial: FrozenTrial) -> dict[str, ParamValue] | None:
-        """Returns a trial's joint params, with those that it has not asked for yet; None when it lacks some."""
+        """Returns a trial's joint params, including those it has not asked for yet; None when it lacks some."""
         fixed = trial.system_attrs.get("fixed_params", {})
         return self._inward({**_planned(trial, dict(self.distributions)), **fixed, **trial.params})
 
     def fixed_params(self, trial: FrozenTrial) -> dict[str, ParamValue] | None:
-        """Returns the joint params that a trial was enqueued with; None when it was not, or not with all."""
+        """Returns the joint params that a trial was enqueued with; None unless it was enqueued with all of them."""
         return self._inward(trial.system_attrs.get("fixed_params", {}))
 
     def taken_meanwhile(
@@ -77,7 +77,7 @@ class Joint:
             try:
                 params[parameter.name] = to_ours(distribution, values[name])
                 parameter.check(params[parameter.name])
-            except (KeyError, ValueError, SpaceError):  # it has none, or one of another range
+            except (KeyError, ValueError, SpaceError):  # it has no value, or one outside the range
                 return None
         return params
 
@@ -91,8 +91,8 @@ class Joint:
     def steps_per_report(self, trials: Sequence[FrozenTrial]) -> float | None:
         """Returns how much of the cost parameter one step of the intermediate values stands for, from complete trials.
 
-        A trial of 100 epochs may report after each epoch or with the number of batches; None where no trial tells.
-        Steps are taken to be counted from 0, which matters only where they are few.
+        A trial of 100 epochs may report after each epoch, or count batches. None where no trial tells. Steps are taken
+        to be counted from 0, which matters only where they are few.
         """
         name = self.space.cost_parameter
         found = []
@@ -106,10 +106,11 @@ class Joint:
     def observations(
         self, trial: FrozenTrial, sign: float, cost_seconds: float, steps_per_report: float | None
     ) -> list[Observation]:
-        """Returns what the engine learns from a finished trial; nothing when that lacks a joint parameter.
+        """Returns what the engine learns from a finished trial; nothing when it lacks a joint parameter.
 
-        A pruned trial is a score at the steps that it reached, and a failure of what it was asked for: the engine
-        knows nothing of the study's pruner, and would ask for a promising trial that is always pruned again and again.
+        A pruned trial is both a score at the steps that it reached and a failure of what it was asked for. Without the
+        failure the engine, which knows nothing of the study's pruner, would ask for a promising trial that is always
+        pruned again and again.
         """
         params = self.params(trial)
         if params is None:
@@ -118,25 +119,26 @@ class Joint:
         reason = ""
         violated = [key for key, value in trial.constraints.items() if value > 0]
         if trial.state is OptunaState.FAIL:
-            state, reason = TrialState.FAILED, "failed"
+            end, reason = TrialEnd.FAILED, "failed"
         elif violated:
-            state, reason = TrialState.FAILED, f"violates constraint {violated[0]}"
+            end, reason = TrialEnd.FAILED, f"violates constraint {violated[0]}"
         elif trial.state is OptunaState.COMPLETE:
             assert trial.value is not None
-            state, score = TrialState.COMPLETE, sign * trial.value
+            end, score = TrialEnd.COMPLETE, sign * trial.value
             if not math.isfinite(score):
-                state, score, reason = TrialState.FAILED, None, f"value {trial.value}"
+                end, score, reason = TrialEnd.DIVERGED, None, f"value {trial.value}"
         else:
-            state, score = TrialState.PRUNED, _finite(trial.value, sign)
+            end, score = TrialEnd.STOPPED_EARLY, _finite(trial.value, sign)
         learnt = Observation(
             params=params,
-            state=state,
+            state=end.state,
             score=score,
             cost_seconds=cost_seconds,
             curve=_curve(trial, sign, cost_seconds, steps_per_report),
             reason=reason,
+            end=end,
         )
-        if state is not TrialState.PRUNED:
+        if end is not TrialEnd.STOPPED_EARLY:
             return [learnt]
         pruned = Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=0.0, reason="pruned")
         return [learnt, pruned]
@@ -145,7 +147,7 @@ class Joint:
 def _curve(
     trial: FrozenTrial, sign: float, cost_seconds: float, steps_per_report: float | None
 ) -> tuple[Measurement, ...]:
-    """A trial's intermediate values; Optuna keeps no times, so the cost is spread evenly over the steps."""
+    """Returns a trial's intermediate values. Optuna keeps no times, so the cost is spread evenly over the steps."""
     last = trial.last_step
     if steps_per_report is None or last is None:
         return ()
@@ -164,9 +166,10 @@ def _finite(value: float | None, sign: float) -> float | None:
 
 
 def as_parameter(name: str, distribution: BaseDistribution) -> Parameter | None:
-    """Returns a distribution as a parameter of ours; None where it is not one that a space can hold.
+    """Returns a distribution as a parameter of ours; None where a space cannot hold it.
 
-    Steps are counted: values 10, 15, 20 are the numbers 2, 3, 4, so that they stay in proportion to the cost.
+    A distribution with a step is counted in steps: values 10, 15, 20 are the numbers 2, 3, 4. So they stay in
+    proportion to the cost.
     """
     try:
         if isinstance(distribution, CategoricalDistribution):
@@ -183,7 +186,7 @@ def as_parameter(name: str, distribution: BaseDistribution) -> Parameter | None:
 
 
 def to_ours(distribution: BaseDistribution, value: Any) -> ParamValue:
-    """Returns our value for one of Optuna's. Raises ValueError for one that is not of the distribution's kind."""
+    """Returns our value for one of Optuna's. Raises `ValueError` for a value that the distribution cannot have."""
     internal = distribution.to_internal_repr(value)
     if isinstance(distribution, CategoricalDistribution):
         return int(internal)

@@ -3,9 +3,8 @@
 Notation
     d         number of parameters (`Space.num_dims`), in the order in which they were given
     params    mapping dotted name -> raw value; holds exactly the d swept parameters, never the fixed ones
-    x_unit    `d` coordinates in [0, 1], one for each parameter whatever its type (see `protein.space.parameters` for
-    the
-              map): what designs and candidates live in
+    x_unit    `d` coordinates in [0, 1], one for each parameter whatever its type (`protein.space.parameters` has the
+              map); designs and candidates are in these
     features  `d_features` coordinates for models: a numeric parameter keeps its unit coordinate, a categorical one
               becomes one column per choice (one-hot, scaled so that two different choices lie 1 apart)
 
@@ -40,7 +39,7 @@ class Space:
         parameters: the swept parameters, in order.
         names: their names.
         fixed: values that are not swept but that constraints may mention.
-        cost_parameter: the parameter that makes a trial cheap or dear (total steps), or None when unknown. Naming a
+        cost_parameter: the parameter that makes a trial cheap or expensive (total steps), or None when unknown. A
             parameter that is fixed counts as None.
         constraints: texts of the constraints that every suggested point satisfies.
     """
@@ -188,8 +187,10 @@ class Space:
         return satisfied
 
     def sample(self, num_points: int, rng: np.random.Generator) -> Array:
-        """Returns canonical uniform points that satisfy the constraints, `num_points x d`; fewer where valid ones are
-        too rare to find (never none: a valid point is known from construction)."""
+        """Returns canonical uniform points that satisfy the constraints, `num_points x d`.
+
+        Where valid points are too rare to find that many, there are fewer, but at least one.
+        """
         found: list[Array] = []
         count, drawn, batch = 0, 0, max(num_points, 64)
         while count < num_points and drawn < _MAX_DRAWS:

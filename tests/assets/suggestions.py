@@ -53,7 +53,7 @@ def recorded(env: str, *, budget_seconds: float | None, sizes: tuple[int, ...]) 
         curves = table["curve"]
     rows = [dict(zip(space.names, row, strict=True)) for row in params.tolist()]
     rows = [{p.name: p.raw(row[p.name]) for p in space.parameters} for row in rows]
-    start = {p.name: p.default for p in space.parameters}
+    start = {p.name: p.default for p in space.parameters if p.default is not None}
     found: list[Any] = []
     for size in sizes:
         engine = Protein(space, seed=7, start=start, budget_seconds=budget_seconds, max_trial_seconds=60.0)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
 from protein.types import (
-    INTERRUPTED,
     Budget,
     Measurement,
     Observation,
     Params,
     Suggestion,
     SuggestionKind,
+    TrialEnd,
     TrialState,
 )
 
@@ -60,20 +60,20 @@ def complete(params: Params, value: float | None = None, seconds: float | None =
     return Observation(params=params, state=TrialState.COMPLETE, score=value, cost_seconds=seconds, curve=curve)
 
 
-def failed(params: Params, reason: str = "diverged", seconds: float = 1.0) -> Observation:
-    return Observation(params=params, state=TrialState.FAILED, score=None, cost_seconds=seconds, reason=reason)
+def failed(params: Params, end: TrialEnd = TrialEnd.DIVERGED, seconds: float = 1.0) -> Observation:
+    return Observation(params=params, state=end.state, score=None, cost_seconds=seconds, reason=end.value, end=end)
 
 
 def suggest(
     designer: Designer,
     history: list[Observation],
-    running: list[Params] | None = None,
+    running: Sequence[Params] = (),
     *,
     remaining: float | None = None,
     cap: float | None = None,
     seed: int = 0,
 ) -> Suggestion | None:
-    return designer.suggest(history, running or [], Budget(remaining_seconds=remaining, max_trial_seconds=cap), seed)
+    return designer.suggest(history, running, Budget(remaining_seconds=remaining, max_trial_seconds=cap), seed)
 
 
 def play(
@@ -106,7 +106,7 @@ def space(request: pytest.FixtureRequest) -> Space:
     return request.param
 
 
-def test_the_first_trial_is_the_users_own_config(method: str, space: Space) -> None:
+def test_the_first_trial_is_the_initial_config(method: str, space: Space) -> None:
     first = suggest(make_designer(method, space, START), [])
     assert first is not None
     assert first.params == START
@@ -179,28 +179,28 @@ def ask_to_stop(designer: Designer, history: list[Observation], running: Observa
     return designer.should_stop(history, running.params, running.curve[:points], seed=1)
 
 
-def test_only_a_hopeless_trial_is_stopped_and_always_for_the_same_reason(method: str) -> None:
+def test_only_a_trial_that_cannot_win_is_stopped_and_always_for_the_same_reason(method: str) -> None:
     designer = make_designer(method, SPACE, START)
     x = SPACE.sample(30, np.random.default_rng(0))
     history = [complete({**params, "steps": 100_000}) for params in SPACE.from_unit_many(x)]
     best = max(float(o.score) for o in history if o.score is not None)
-    hopeless = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -best) for o in history]
+    losing = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -best) for o in history]
     before = list(history)
-    reasons = [ask_to_stop(designer, history, trial, points=2) for trial in hopeless]
-    assert reasons == [ask_to_stop(designer, history[::-1], trial, points=2) for trial in hopeless]
+    reasons = [ask_to_stop(designer, history, trial, points=2) for trial in losing]
+    assert reasons == [ask_to_stop(designer, history[::-1], trial, points=2) for trial in losing]
     assert history == before
     assert (len(set(filter(None, reasons))) > 0) == (method == "protein")
-    promising = [complete(trial.params, 2.0 * best) for trial in hopeless]
+    promising = [complete(trial.params, 2.0 * best) for trial in losing]
     assert not any(ask_to_stop(designer, history, trial, points=2) for trial in promising)
-    assert not any(ask_to_stop(designer, [], trial, points=2) for trial in hopeless), "nothing to compare with"
+    assert not any(ask_to_stop(designer, [], trial, points=2) for trial in losing), "nothing to compare with"
 
 
 def test_early_stopping_can_be_switched_off() -> None:
     designer = make_designer("protein", SPACE, START, settings=EngineSettings(early_stopping=False))
     x = SPACE.sample(30, np.random.default_rng(0))
     history = [complete({**params, "steps": 100_000}) for params in SPACE.from_unit_many(x)]
-    hopeless = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -9.0) for o in history]
-    assert not any(ask_to_stop(designer, history, trial, points=2) for trial in hopeless)
+    losing = [complete({**o.params, "lr": float(o.params["lr"]) * 1.001}, -9.0) for o in history]
+    assert not any(ask_to_stop(designer, history, trial, points=2) for trial in losing)
 
 
 def test_nothing_is_written_into_the_arguments(method: str) -> None:
@@ -225,10 +225,10 @@ def test_workers_get_different_points(method: str, space: Space) -> None:
 def test_an_interrupted_trial_says_nothing(method: str) -> None:
     designer = make_designer(method, SPACE, START)
     history = play(designer, 12)
-    cut = failed(SPACE.from_unit(np.full(6, 0.4)), INTERRUPTED, 7.0)
+    cut = failed(SPACE.from_unit(np.full(6, 0.4)), TrialEnd.INTERRUPTED, 7.0)
     # Its cost is spent all the same: the whole budget, spent and left, is what stays equal.
     assert suggest(designer, [*history, cut], remaining=1e4 - 7.0) == suggest(designer, history, remaining=1e4)
-    first = suggest(designer, [failed(START, INTERRUPTED)])
+    first = suggest(designer, [failed(START, TrialEnd.INTERRUPTED)])
     assert first is not None
     assert first.params == START
 
@@ -249,9 +249,9 @@ def test_failures_everywhere_do_not_end_the_search(method: str, space: Space) ->
         lambda p: complete(p, 1e150 * score(p)),
         lambda p: complete(p, seconds=1e9),
         lambda p: failed(p) if p["opt"] == "adam" else complete(p),
-        lambda p: dataclasses.replace(complete(p), state=TrialState.PRUNED),
+        lambda p: dataclasses.replace(complete(p), state=TrialState.PRUNED, end=None),
     ],
-    ids=["equal", "zero cost", "high outlier", "low outlier", "tiny", "huge", "dear", "failures", "stopped early"],
+    ids=["equal", "zero cost", "high outlier", "low outlier", "tiny", "huge", "expensive", "failures", "stopped early"],
 )
 def test_no_result_breaks_the_next_suggestion(
     method: str, space: Space, observe: Callable[[Params], Observation]
@@ -288,8 +288,8 @@ def test_no_trial_overruns_the_budget(method: str, num_trials: int) -> None:
     history = play(designer, num_trials)
     for limit in (3.0, 10.0, 40.0):
         for seed in range(2):
-            for arguments in ({"remaining": limit}, {"remaining": 1e6, "cap": limit}):
-                suggestion = suggest(designer, history, seed=seed, **arguments)
+            for remaining, cap in ((limit, None), (1e6, limit)):
+                suggestion = suggest(designer, history, seed=seed, remaining=remaining, cap=cap)
                 assert suggestion is not None
                 assert cost(suggestion.params) < limit * 1.3  # 0.1 s to 2,000 s in the whole space
 
@@ -304,7 +304,8 @@ def test_when_not_even_the_cheapest_trial_fits_the_sweep_ends(method: str) -> No
 
 
 def test_a_budget_is_spent_and_kept(method: str) -> None:
-    designer, history, budget = make_designer(method, SPACE, START), [], 400.0
+    designer, budget = make_designer(method, SPACE, START), 400.0
+    history: list[Observation] = []
     for number in range(400):
         spent = sum(o.cost_seconds for o in history)
         suggestion = suggest(designer, history, remaining=budget - spent, cap=100.0, seed=number)

@@ -1,15 +1,12 @@
-"""Score, cost and failure models: scales, invariances, and what they learn."""
-
-import math
+"""The score model: its scale, its invariances, and what it learns."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protein.engine.models import CostModel, FailureModel, ScoreModel, ScoreScale
 
 from protein.engine.gp import Array
-from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.score_model import ScoreModel, ScoreScale
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Z80
 
@@ -63,7 +60,7 @@ def test_equal_scores_and_huge_scores_have_a_scale() -> None:
     assert np.isfinite(ScoreScale.of(huge).to_z(huge)).all()
 
 
-def test_the_score_model_predicts_and_believes() -> None:
+def test_the_score_model_predicts_and_fantasizes() -> None:
     rng = np.random.default_rng(0)
     x = SPACE.sample(40, rng)
     values = 100.0 - 50.0 * (x[:, 0] - 0.5) ** 2
@@ -72,9 +69,9 @@ def test_the_score_model_predicts_and_believes() -> None:
     mean, sd = model.predict(new)
     predicted = [model.scale.to_score(float(m)) for m in mean]
     assert predicted == pytest.approx((100.0 - 50.0 * (new[:, 0] - 0.5) ** 2).tolist(), abs=2.0)
-    believed_mean, believed_sd = model.fantasize(new[:3]).predict(new)
-    assert believed_mean == pytest.approx(mean, abs=0.05)
-    assert (believed_sd[:3] < sd[:3]).all()
+    fantasized_mean, fantasized_sd = model.fantasize(new[:3]).predict(new)
+    assert fantasized_mean == pytest.approx(mean, abs=0.05)
+    assert (fantasized_sd[:3] < sd[:3]).all()
 
 
 @pytest.mark.parametrize("num_runs", [8, 80])
@@ -120,79 +117,13 @@ def test_more_steps_are_expected_to_help_until_the_data_say_otherwise() -> None:
     cheap[:, 1] *= 0.3
     cheap = SPACE.canonical(cheap)
     flat = 0.01 * rng.standard_normal(12)
-    dear = cheap.copy()
-    dear[:, 1] = 0.9
+    expensive = cheap.copy()
+    expensive[:, 1] = 0.9
     hopeful = ScoreModel.fit(SPACE, cheap, flat, trend=1.0)
-    assert (hopeful.predict(dear)[0] - hopeful.predict(cheap)[0]).mean() > 0.3
-    x = SPACE.canonical(np.concatenate([cheap, dear]))
+    assert (hopeful.predict(expensive)[0] - hopeful.predict(cheap)[0]).mean() > 0.3
+    x = SPACE.canonical(np.concatenate([cheap, expensive]))
     taught = ScoreModel.fit(SPACE, x, np.concatenate([flat, 0.01 * rng.standard_normal(12)]), trend=1.0)
     new = SPACE.sample(50, rng)
     low, high = new.copy(), new.copy()
     low[:, 1], high[:, 1] = 0.1, 0.9
     assert abs((taught.predict(high)[0] - taught.predict(low)[0]).mean()) < 0.6
-
-
-def test_cost_is_proportional_to_the_cost_parameter_from_the_first_trial_on() -> None:
-    one = SPACE.to_unit({"lr": 1e-3, "steps": 10_000, "opt": "adam", "width": 64})
-    ten = SPACE.to_unit({"lr": 1e-3, "steps": 100_000, "opt": "adam", "width": 64})
-    model = CostModel.fit(SPACE, one[None, :], np.array([2.0]))
-    mean, sd = model.predict(np.stack([one, ten]))
-    assert math.exp(mean[0]) == pytest.approx(2.0, rel=0.1)
-    assert math.exp(mean[1]) == pytest.approx(20.0, rel=0.5)
-    assert sd[1] > sd[0]
-
-
-def test_the_cost_model_learns_what_is_dear() -> None:
-    rng = np.random.default_rng(1)
-    x = SPACE.sample(40, rng)
-    new = SPACE.sample(40, rng)
-
-    def true_cost(points: np.ndarray) -> np.ndarray:
-        return np.array([3.0 + p["steps"] * p["width"] / 1e5 for p in SPACE.from_unit_many(points)])  # type: ignore[operator]
-
-    mean, sd = CostModel.fit(SPACE, x, true_cost(x)).predict(new)
-    error = mean - np.log(true_cost(new))
-    assert np.sqrt(np.mean(error**2)) < 0.15
-    assert np.mean(np.abs(error) < Z80 * sd) > 0.6
-    blind = Space(SPACE.parameters)
-    mean, _ = CostModel.fit(blind, x, true_cost(x)).predict(new)
-    assert np.sqrt(np.mean((mean - np.log(true_cost(new))) ** 2)) < 0.3
-
-
-def test_zero_cost_has_a_logarithm() -> None:
-    x = SPACE.sample(3, np.random.default_rng(0))
-    mean, sd = CostModel.fit(SPACE, x, np.zeros(3)).predict(x)
-    assert np.isfinite(mean).all()
-    assert np.isfinite(sd).all()
-    assert mean.min() >= math.log(MIN_COST_SECONDS) - 1.0
-
-
-def test_a_cost_parameter_that_may_be_zero_is_a_plain_coordinate() -> None:
-    space = Space([Float("depth", 0.0, 4.0)], cost_parameter="depth")
-    x = np.linspace(0.0, 1.0, 9)[:, None]
-    mean, _ = CostModel.fit(space, x, np.exp(3.0 * x[:, 0])).predict(x)
-    assert mean == pytest.approx(3.0 * x[:, 0], abs=0.1)
-
-
-def test_failures_lower_the_odds_where_they_happened() -> None:
-    rng = np.random.default_rng(2)
-    x = SPACE.sample(40, rng)
-    ok = x[:, 0] < 0.7
-    model = FailureModel.fit(SPACE, x, ok)
-    new = SPACE.sample(200, rng)
-    p_ok = model.p_ok(new)
-    assert ((p_ok > 0) & (p_ok <= 1)).all()
-    assert p_ok[new[:, 0] < 0.5].mean() > 0.9
-    assert p_ok[new[:, 0] > 0.85].mean() < 0.3
-
-
-def test_without_failures_everything_is_expected_to_work() -> None:
-    x = SPACE.sample(5, np.random.default_rng(0))
-    assert FailureModel.fit(SPACE, x, np.ones(5, dtype=bool)).p_ok(x).tolist() == [1.0] * 5
-
-
-def test_when_all_failed_the_search_can_go_on() -> None:
-    x = SPACE.sample(5, np.random.default_rng(0))
-    model = FailureModel.fit(SPACE, x, np.zeros(5, dtype=bool))
-    far = 1.0 - x[:1]
-    assert model.p_ok(far)[0] > model.p_ok(x)[0] > 0.0

@@ -1,0 +1,65 @@
+"""The cost model: proportional to the cost parameter at first, then what the data say."""
+
+import math
+
+import numpy as np
+import pytest
+
+from protein.engine.cost_model import CostModel
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.space import Categorical, Float, Integer, Space
+from protein.types import Z80
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+SPACE = Space(
+    [
+        Float("lr", 1e-5, 1e-1, scale="log"),
+        Integer("steps", 1000, 1_000_000, scale="log"),
+        Categorical("opt", ("adam", "muon")),
+        Integer("width", 16, 256, scale="pow2"),
+    ],
+    cost_parameter="steps",
+)
+
+
+def test_cost_is_proportional_to_the_cost_parameter_from_the_first_trial_on() -> None:
+    one = SPACE.to_unit({"lr": 1e-3, "steps": 10_000, "opt": "adam", "width": 64})
+    ten = SPACE.to_unit({"lr": 1e-3, "steps": 100_000, "opt": "adam", "width": 64})
+    model = CostModel.fit(SPACE, one[None, :], np.array([2.0]))
+    mean, sd = model.predict(np.stack([one, ten]))
+    assert math.exp(mean[0]) == pytest.approx(2.0, rel=0.1)
+    assert math.exp(mean[1]) == pytest.approx(20.0, rel=0.5)
+    assert sd[1] > sd[0]
+
+
+def test_the_cost_model_learns_what_is_expensive() -> None:
+    rng = np.random.default_rng(1)
+    x = SPACE.sample(40, rng)
+    new = SPACE.sample(40, rng)
+
+    def true_cost(points: np.ndarray) -> np.ndarray:
+        return np.array([3.0 + p["steps"] * p["width"] / 1e5 for p in SPACE.from_unit_many(points)])  # type: ignore[operator]
+
+    mean, sd = CostModel.fit(SPACE, x, true_cost(x)).predict(new)
+    error = mean - np.log(true_cost(new))
+    assert np.sqrt(np.mean(error**2)) < 0.15
+    assert np.mean(np.abs(error) < Z80 * sd) > 0.6
+    blind = Space(SPACE.parameters)
+    mean, _ = CostModel.fit(blind, x, true_cost(x)).predict(new)
+    assert np.sqrt(np.mean((mean - np.log(true_cost(new))) ** 2)) < 0.3
+
+
+def test_zero_cost_has_a_logarithm() -> None:
+    x = SPACE.sample(3, np.random.default_rng(0))
+    mean, sd = CostModel.fit(SPACE, x, np.zeros(3)).predict(x)
+    assert np.isfinite(mean).all()
+    assert np.isfinite(sd).all()
+    assert mean.min() >= math.log(MIN_COST_SECONDS) - 1.0
+
+
+def test_a_cost_parameter_that_may_be_zero_is_a_plain_coordinate() -> None:
+    space = Space([Float("depth", 0.0, 4.0)], cost_parameter="depth")
+    x = np.linspace(0.0, 1.0, 9)[:, None]
+    mean, _ = CostModel.fit(space, x, np.exp(3.0 * x[:, 0])).predict(x)
+    assert mean == pytest.approx(3.0 * x[:, 0], abs=0.1)
