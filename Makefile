@@ -57,5 +57,5 @@ clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .PHONY: docs
-docs: $(READY)  # the reference of the Python API, from the docstrings
+docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 	@$(BIN)/python scripts/reference.py

@@ -84,11 +84,14 @@ def test_make_has_what_the_pages_ask_for() -> None:
     assert {"sweep", "test", "check", "docs"} <= asked <= targets
 
 
-def test_contributing_names_files_that_exist() -> None:
-    text = FENCED.sub("", (ROOT / "CONTRIBUTING.md").read_text())
-    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if re.search(r"/|\.(py|toml|txt)$", path)]
-    assert len(paths) > 40
-    assert [path for path in paths if path != "configs/NAME.toml" and not (ROOT / path).exists()] == []
+def test_pages_name_files_that_exist() -> None:
+    paths = {}
+    for page, folder in (("CONTRIBUTING.md", "protein/engine"), ("docs/how-the-engine-works.md", "protein/engine")):
+        text = FENCED.sub("", (ROOT / page).read_text())
+        for path in re.findall(r"`([\w./-]+(?:/|\.(?:cpp|h|md|py|toml|txt)))`", text):
+            paths[path] = (ROOT / path).exists() or (ROOT / folder / path).exists()
+    assert len(paths) > 60
+    assert {path for path, exists in paths.items() if not exists} == {"configs/NAME.toml"}  # a new environment's
 
 
 def test_the_reference_is_what_the_docstrings_say() -> None:
