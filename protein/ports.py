@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protein.types import (
-    REACHED_CAP,
     Artifact,
     Measurement,
     Observation,
@@ -21,6 +20,7 @@ from protein.types import (
     SweepRecord,
     SweepSpec,
     Trial,
+    TrialEnd,
     TrialRecord,
 )
 
@@ -43,7 +43,7 @@ class Designer(Protocol):
         It is a point that was not tried before, unless its `origin` begins with "re-evaluation of".
 
         Args:
-            history: finished trials, oldest first. The models ignore interrupted ones (`reason == INTERRUPTED`).
+            history: finished trials, oldest first. The models ignore those whose `end` does not teach.
             running: params of trials that have not finished; the suggestion differs from them.
             remaining_seconds: the budget left after what running trials are expected to spend; None: no budget.
             max_trial_seconds: the cap on one trial's cost; None: no cap.
@@ -121,11 +121,11 @@ class Store(Protocol):
         ...
 
     def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
-        """Ends a RUNNING trial. `outcome.state` must be a finished state."""
+        """Ends a RUNNING trial."""
         ...
 
     def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
-        """Fails the RUNNING trials whose owner is listed or whose lease has ended, with reason INTERRUPTED.
+        """Ends the RUNNING trials whose owner is listed or whose lease has ended, as INTERRUPTED.
 
         Their cost is that of their last measurement. Returns their numbers.
         """
@@ -147,11 +147,11 @@ class Job:
     directory: Path  # the trial's own folder: config, log, checkpoint
     max_seconds: float | None  # wall clock of the process, start-up and evaluation included
     max_memory_bytes: int | None  # resident
-    at_limit: str = REACHED_CAP  # the reason of a trial that spends all that its config allows it: which limit that is
+    at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrialProgress:
     """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
 
     trial: Trial
@@ -168,30 +168,33 @@ class Finished:
 
 
 class Backend(Protocol):
-    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report."""
+    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
+
+    A backend says how each trial ended (`Outcome.end`), and in words why (`Outcome.reason`).
+    """
 
     def start(self, job: Job) -> None: ...
 
-    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
         """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
         ...
 
-    def stop(self, trial: Trial, reason: str) -> None:
-        """Cuts a trial off; its `Finished` (FAILED, with this reason) comes from a later poll.
+    def interrupt(self, trial: Trial) -> None:
+        """Ends a trial as INTERRUPTED; its `Finished` comes from a later poll.
 
-        A trial that is being ended already, and one that has ended by itself in the meantime, keep their own end.
+        A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
         """
         ...
 
-    def prune(self, trial: Trial, reason: str) -> None:
-        """Ends a hopeless trial as `stop` does, but what it gave counts: PRUNED, with the last score of its curve.
+    def stop_early(self, trial: Trial, reason: str) -> None:
+        """Ends a trial as `interrupt` does, but as STOPPED_EARLY: the last score of its curve counts.
 
-        Its cost is what it has spent until it ended. A trial that says itself that it failed, FAILED as ever.
+        Its cost is what it has spent until it ended. A trial that says itself that it failed has failed.
         """
         ...
 
     def close(self) -> None:
-        """Ends whatever still runs: kills a process, cuts off a function where it reports. Safe to call twice."""
+        """Ends whatever still runs: kills a process, interrupts a function where it reports. Safe to call twice."""
         ...
 
 
@@ -204,6 +207,7 @@ class SweepStatus:
     elapsed_seconds: float  # wall clock since this process took the sweep up
     engine_seconds: float  # of it, in suggest and store
     stopping: bool
+    max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap
     ended: str = ""  # why no more trials were started, in words; "" while some may be
 
     @property

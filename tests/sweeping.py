@@ -64,17 +64,17 @@ def sweep_spec(*, name: str = "s", seed: int = 0, **train: object) -> SweepSpec:
 
 
 class StopAtTheFirstPoint(RandomDesigner):
-    """Holds every trial that was asked for a score below 0.5 for hopeless as soon as its curve begins."""
+    """Stops every trial that was asked for a score below 0.5 as soon as its curve begins."""
 
     def should_stop(self, history: object, running: object, params: Params, curve: object, **_: object) -> str | None:
         return "it was asked for little" if float(params["train.score"]) < 0.5 else None
 
 
-class DieOnPruning(LocalBackend):
+class DieOnStoppingEarly(LocalBackend):
     """Kills the sweep's own process as soon as a trial has been told to end."""
 
-    def prune(self, trial: Trial, reason: str) -> None:
-        super().prune(trial, reason)
+    def stop_early(self, trial: Trial, reason: str) -> None:
+        super().stop_early(trial, reason)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -115,5 +115,5 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         spec=sweep_spec(behaviour=sys.argv[2] if len(sys.argv) > 2 else "good", sleep=0.2),
         designer=StopAtTheFirstPoint(space(), None) if dies else None,
-        backend=DieOnPruning(entry=TRIAL, preload=()) if dies else None,
+        backend=DieOnStoppingEarly(entry=TRIAL, preload=()) if dies else None,
     )

@@ -13,7 +13,7 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import Recipe
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import INTERRUPTED, Observation, Params, Suggestion, TrialState
+from protein.types import Observation, Params, Suggestion, TrialState
 
 SPACE = Space(
     [
@@ -112,7 +112,7 @@ def test_another_sweep_seed_gives_another_design_and_the_same_seed_the_same() ->
 def test_an_interrupted_design_point_comes_again() -> None:
     history = play(5)
     cut = Observation(
-        params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, reason=INTERRUPTED
+        params=history[3].params, state=TrialState.FAILED, score=None, cost_seconds=0.5, reason="interrupted"
     )
     assert suggest([*history[:3], cut, history[4]], seed=9).params == history[3].params
 

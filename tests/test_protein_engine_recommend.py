@@ -10,7 +10,7 @@ from protein.engine.gp import Array
 from protein.engine.models import ScoreModel
 from protein.engine.recommend import MODEL, Contender, best, contenders, knee
 from protein.space import Float, Integer, Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, TrialState
+from protein.types import Measurement, Observation, Params, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 10_000, scale="log")], cost_parameter="steps")
 
@@ -72,7 +72,7 @@ def test_only_what_was_trained_to_its_end_is_a_contender() -> None:
     cut = Observation(params={"x": 0.3, "steps": 5000}, state=TrialState.PRUNED, score=9.0, cost_seconds=1.0)
     broken = [
         Observation(params={"x": 0.2, "steps": 100}, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason=why)
-        for why in ("diverged", INTERRUPTED)
+        for why in ("diverged", "interrupted")
     ]
     unreadable = complete(0.5, 99.0, steps=10**9)
     found = contenders(SPACE, [cut, complete(0.1, 1.0), *broken, unreadable, complete(0.9, 2.0)])

@@ -132,9 +132,9 @@ def test_another_run_of_a_finished_config_runs_on() -> None:
 
 
 def test_only_complete_trials_are_a_yardstick() -> None:
-    cut = [dataclasses.replace(o, state=TrialState.PRUNED, reason="stopped early: x") for o in HISTORY]
+    cut = [dataclasses.replace(o, state=TrialState.PRUNED, end=None, reason="stopped early: x") for o in HISTORY]
     assert ask([*HISTORY[:9], *cut[9:]]) is None
-    failed = [dataclasses.replace(o, state=TrialState.FAILED, score=None, reason="diverged") for o in HISTORY]
+    failed = [dataclasses.replace(o, state=TrialState.FAILED, end=None, score=None, reason="diverged") for o in HISTORY]
     assert ask([*HISTORY[:9], *failed[9:]]) is None
 
 

@@ -15,7 +15,7 @@ from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
 from protein.sweep.source import MAX_TRIALS, observations, snapshot
-from protein.types import INTERRUPTED, TrialState
+from protein.types import TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -62,7 +62,7 @@ def test_what_is_carried_over() -> None:
     assert carry(lr=None) == [{**base, "lr": START["lr"]}]  # the own value of one that was none there
     assert carry(lr=1.2) == [{**base, "lr": 1.0}]  # a little outside
     assert carry(lr=30.0) == carry(opt="sgd") == carry(steps="many") == carry(lr=-1.0) == []
-    cut = Observation(params=base, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason=INTERRUPTED)
+    cut = Observation(params=base, state=TrialState.FAILED, score=None, cost_seconds=1.0, reason="interrupted")
     assert carried_over(SPACE, START, [cut]) == []
 
 

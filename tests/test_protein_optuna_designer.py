@@ -10,7 +10,7 @@ from protein import Protein
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Observation, Params, Suggestion, TrialState
+from protein.types import Observation, Params, Suggestion, SuggestionKind, TrialState
 
 MIXED = Space(
     [
@@ -64,7 +64,9 @@ def test_tpe_proposes_what_optuna_would() -> None:
         )
     wanted = study.ask(distributions).params
     assert suggest("optuna:tpe", FLOATS, history, seed=5) == Suggestion(
-        params=FLOATS.from_unit([wanted[name] for name in FLOATS.names]), origin="optuna tpe"
+        params=FLOATS.from_unit([wanted[name] for name in FLOATS.names]),
+        kind=SuggestionKind.SEARCH,
+        origin="optuna tpe",
     )
 
 

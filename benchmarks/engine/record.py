@@ -39,7 +39,16 @@ from numpy.typing import NDArray
 
 from protein.ports import Store
 from protein.space import Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialRecord, TrialState
+from protein.types import (
+    Measurement,
+    Observation,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
 
 TABLES = Path(__file__).resolve().parent / "recorded"
 NUM_FRACTIONS = 16
@@ -65,7 +74,7 @@ def table(store: Store, names: Sequence[str]) -> dict[str, Any]:
         if sweep is None:
             raise SystemExit(f"there is no sweep '{name}' in this store; it holds {_names(store)}")
         spaces.append(Space.from_dict(sweep.spec.space))
-        done = [t for t in store.trials(sweep.id) if t.state.finished and t.reason != INTERRUPTED]
+        done = [t for t in store.trials(sweep.id) if t.state.finished and t.end is not TrialEnd.INTERRUPTED]
         rows += [(index, t) for t in done if t.state is not TrialState.PRUNED]
     space = spaces[0]
     if any(other != space for other in spaces):
@@ -122,7 +131,11 @@ class Listed:
     ) -> Suggestion | None:
         """Returns the next of the list, None after the last."""
         number = len(history) + len(running)
-        return Suggestion(params=self._configs[number], origin="listed") if number < len(self._configs) else None
+        return (
+            Suggestion(params=self._configs[number], kind=SuggestionKind.SEARCH, origin="listed")
+            if number < len(self._configs)
+            else None
+        )
 
     def should_stop(
         self,

@@ -25,7 +25,7 @@ from protein.engine.stopping import reason_to_stop
 from protein.engine.warm_start import Former
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import Measurement, Observation, Params, Suggestion
+from protein.types import Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
 _NUM_RANDOM = 256  # points drawn where one random point is wanted that is new and fits the budget
@@ -55,10 +55,14 @@ class RandomDesigner:
             if remaining_seconds is not None and remaining_seconds <= 0:
                 return None
             if known.num_trials == 0 and self._start is not None:
-                return Suggestion(params=self._start, origin="your own config")
+                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="your own config")
             allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
             x = _random_point(self._space, known, allowance, self._listed, np.random.default_rng(seed))
-            return None if x is None else Suggestion(params=self._space.from_unit(x), origin="random")
+            return (
+                None
+                if x is None
+                else Suggestion(params=self._space.from_unit(x), kind=SuggestionKind.RANDOM, origin="random")
+            )
 
     def should_stop(
         self,
@@ -131,7 +135,7 @@ class ProteinDesigner:
             if remaining_seconds is not None and remaining_seconds <= 0:
                 return None
             if self._start is not None and known.num_trials == 0:
-                return Suggestion(params=self._start, origin=self._start_origin)
+                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=self._start_origin)
             rng = np.random.default_rng(seed)
             former_costs = None if self._former is None else self._former.costs
             allowance = Allowance.of(
@@ -152,11 +156,16 @@ class ProteinDesigner:
                 _logger.warning("the models failed, falling back to a random point", exc_info=True)
                 x = _random_point(self._space, known, allowance, self._listed, rng)
                 origin = f"random point, the models failed ({type(error).__name__}: {error})"
-                return None if x is None else Suggestion(params=self._space.from_unit(x), origin=origin)
+                return (
+                    None
+                    if x is None
+                    else Suggestion(params=self._space.from_unit(x), kind=SuggestionKind.FALLBACK, origin=origin)
+                )
             if pick is None:
                 return None
             return Suggestion(
                 params=self._space.from_unit(pick.x_unit) if again is None else again.params,
+                kind=SuggestionKind.SEARCH if again is None else SuggestionKind.REEVALUATION,
                 origin=pick.origin,
                 predicted_score=pick.predicted_score,
                 predicted_cost_seconds=pick.predicted_cost_seconds,
@@ -186,17 +195,24 @@ class ProteinDesigner:
 
     def _design(self, known: Known, allowance: Allowance, position: int, rng: np.random.Generator) -> Suggestion | None:
         """The next point of the initial design; where it would overrun, the same point at a lower cost."""
-        origin = f"initial design {position + 1} of {self._num_initial}"
+        kind, origin = SuggestionKind.INITIAL_DESIGN, f"initial design {position + 1} of {self._num_initial}"
         find_cheap = self._space.cost_index is None and self._former is None
         x = next_initial_point(self._initial, known, allowance, find_cheap=find_cheap)
         if self._former is not None and x is not None and keys(x[None, :])[0] in self._from_former:
             log_cost = self._former.costs.expects(x[None, :])
             if allowance.model is not None:
                 log_cost, _ = allowance.model.predict(x[None, :])
+            kind = SuggestionKind.WARM_START
             origin = f"from the prior sweep's front near {format_seconds(math.exp(float(log_cost[0])))}"
         if x is None:  # a small discrete space whose design points are all taken
             x = _random_point(self._space, known, allowance, self._listed, rng)
-            return None if x is None else Suggestion(params=self._space.from_unit(x), origin=f"{origin}, random")
+            return (
+                None
+                if x is None
+                else Suggestion(
+                    params=self._space.from_unit(x), kind=SuggestionKind.FALLBACK, origin=f"{origin}, random"
+                )
+            )
         if not allowance.fits(x[None, :])[0]:
             lower = ladders(self._space, x[None, :], 4 * self._recipe.num_rungs, rng)
             lower = known.untried(lower)
@@ -209,8 +225,8 @@ class ProteinDesigner:
                 fitting = _random_point(self._space, known, allowance, self._listed, rng)
                 if fitting is None:
                     return None
-                x, origin = fitting, f"{origin}, random to fit the budget"
-        return Suggestion(params=self._space.from_unit(x), origin=origin)
+                x, kind, origin = fitting, SuggestionKind.FALLBACK, f"{origin}, random to fit the budget"
+        return Suggestion(params=self._space.from_unit(x), kind=kind, origin=origin)
 
     def _look_for_a_score(self, known: Known, allowance: Allowance, rng: np.random.Generator) -> Suggestion | None:
         """Everything has failed so far: the point that looks least like the failures."""
@@ -221,7 +237,9 @@ class ProteinDesigner:
             return None
         p_ok = FailureModel.fit(self._space, known.x_tried, known.ok).p_ok(x)
         best = x[int(np.argmax(p_ok))]
-        return Suggestion(params=self._space.from_unit(best), origin="no score yet, away from what failed")
+        return Suggestion(
+            params=self._space.from_unit(best), kind=SuggestionKind.SEARCH, origin="no score yet, away from what failed"
+        )
 
 
 def _random_point(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from protein.engine.gp import Array, Runs
 from protein.errors import SpaceError
 from protein.space import Space
-from protein.types import INTERRUPTED, Observation, Params, TrialState
+from protein.types import Observation, Params, TrialState
 
 T = TypeVar("T")
 _CURVE_SHARES = (0.25, 0.5)  # of the run, at which a point of its curve is taken
@@ -55,7 +55,7 @@ class Known:
         cls, space: Space, history: Sequence[Observation], running: Sequence[Params], *, max_curve_points: int = 0
     ) -> "Known":
         """Reads a sweep's finished and running trials, and of their curves at most so many points."""
-        finished = [o for o in history if o.reason != INTERRUPTED]
+        finished = [o for o in history if o.end is not None and o.end.teaches]
         _, x_asked = readable(space, finished, [o.params for o in finished])
         finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
         _, x_running = readable(space, list(running), list(running))

@@ -22,7 +22,7 @@ from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.settings import Recipe
 from protein.errors import SpaceError
 from protein.space import Categorical, Parameter, Space
-from protein.types import INTERRUPTED, Observation, Params, ParamValue
+from protein.types import Observation, Params, ParamValue
 
 _SLACK = 0.05
 
@@ -82,7 +82,7 @@ def carried_over(space: Space, start: Params | None, prior: Sequence[Observation
     """Returns the former trials that this space can hold, in its terms; see the head of this file."""
     found = []
     for observation in prior:
-        if observation.reason == INTERRUPTED:
+        if observation.end is None or not observation.end.teaches:
             continue
         given = {**(start or {}), **observation.params}
         values = {p.name: _moved(p, given[p.name]) for p in space.parameters if p.name in given}

@@ -39,7 +39,7 @@ from protein.engine.gp import Array, single_thread
 from protein.engine.history import Known, reached, readable
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Parameter, Space
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 
 _POPULATION = 16  # a generation of 50, Optuna's default, is a whole sweep of random points
 _NUM_ASKS = 10
@@ -84,17 +84,18 @@ class OptunaDesigner:
             if remaining_seconds is not None and remaining_seconds <= 0:
                 return None
             if known.num_trials == 0 and self._start is not None:
-                return Suggestion(params=self._start, origin="your own config")
+                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="your own config")
             allowance = Allowance.of(self._space, known, remaining_seconds, max_trial_seconds)
+            kind = SuggestionKind.RANDOM if self._sampler == "random" else SuggestionKind.SEARCH
             origin = f"optuna {self._sampler}"
             asked = self._ask(self._study(history, running, seed), known, allowance)
             if self._may_run(asked, known, allowance):
-                return Suggestion(params=self._space.from_unit(asked), origin=origin)
+                return Suggestion(params=self._space.from_unit(asked), kind=kind, origin=origin)
             near = self._nearest(asked, known, allowance, np.random.default_rng(seed))
             if near is None:
                 return None
             origin += ", nearest new point that fits"
-            return Suggestion(params=self._space.from_unit(near), origin=origin)
+            return Suggestion(params=self._space.from_unit(near), kind=kind, origin=origin)
 
     def should_stop(
         self,
@@ -116,7 +117,7 @@ class OptunaDesigner:
         if self._sampler == "nsga2":
             directions.append(StudyDirection.MINIMIZE)
         study = optuna.create_study(sampler=sampler, directions=directions)
-        finished = [observation for observation in history if observation.reason != INTERRUPTED]
+        finished = [observation for observation in history if observation.end is not None and observation.end.teaches]
         finished, x_finished = readable(self._space, finished, [reached(self._space, o) for o in finished])
         _, x_running = readable(self._space, list(running), list(running))
         add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add

@@ -42,7 +42,7 @@ from protein.engine.designer import ProteinDesigner
 from protein.engine.settings import Recipe
 from protein.errors import UsageError, nearest
 from protein.space.parameters import Categorical
-from protein.types import Suggestion
+from protein.types import Suggestion, SuggestionKind
 
 try:
     import optuna
@@ -141,7 +141,7 @@ class ProteinSampler(BaseSampler):
                 if _stopped(study):
                     raise optuna.TrialPruned("nothing that is worth starting fits the rest of the budget")
                 origin = "the budget is spent, the cheapest that there is"
-                suggestion = Suggestion(params=joint.cheapest(), origin=origin)
+                suggestion = Suggestion(params=joint.cheapest(), kind=SuggestionKind.FALLBACK, origin=origin)
             values = joint.values(suggestion.params)
             internal = {name: search_space[name].to_internal_repr(value) for name, value in values.items()}
             _note(study, trial, suggestion, internal, sign, began)

@@ -16,21 +16,18 @@ from typing import TypeVar
 
 from protein.engine.left import limit_reached, why_nothing
 from protein.errors import ProteinError, StoreUnavailable, TrialFailed, UsageError
-from protein.ports import Backend, Designer, Finished, Job, Listener, Progress, Store, SweepStatus
+from protein.ports import Backend, Designer, Finished, Job, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
 from protein.sweep import provenance
 from protein.sweep.job import max_seconds, trial_config, trial_seed, usable_cores
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.too_small import CAP_FRACTION, require_a_complete_trial
 from protein.types import (
-    INTERRUPTED,
-    REACHED_BUDGET,
-    REACHED_CAP,
-    STOPPED_EARLY,
     Observation,
     Outcome,
     SweepRecord,
     Trial,
+    TrialEnd,
     TrialRecord,
     TrialState,
 )
@@ -42,7 +39,6 @@ STORE_PATIENCE_SECONDS = 600.0  # how long a store that refuses writes (disk ful
 STORE_RETRY_SECONDS = 5.0
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
 OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
-DISK_FAILURE = "disk: "  # what the reason of a trial begins with that could not write its files
 MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
 
 T = TypeVar("T")
@@ -132,6 +128,7 @@ class _Loop:
             elapsed_seconds=time.monotonic() - self._began,
             engine_seconds=self._engine_seconds,
             stopping=self._stop.is_set(),
+            max_trial_seconds=self._settings.trial_cap_seconds(),
             ended=self._ended,
         )
 
@@ -163,15 +160,14 @@ class _Loop:
         """Marks what an error left running as interrupted: this process may live on, and run the sweep again."""
         for number, trial in self._running.items():
             record = self._records[number]
-            cut_off = Outcome(
-                state=TrialState.FAILED,
-                score=None,
+            interrupted = Outcome(
+                end=TrialEnd.INTERRUPTED,
+                reason=TrialEnd.INTERRUPTED.text,
                 cost_seconds=record.cost_seconds,
                 steps=record.steps,
-                reason=INTERRUPTED,
             )
             with contextlib.suppress(ProteinError):  # else its lease ends, or this process
-                self._store.finish_trial(trial, cut_off)
+                self._store.finish_trial(trial, interrupted)
 
     def _may_start(self) -> bool:
         return self._hopeless is None and not self._stop.is_set() and not self._full()
@@ -183,7 +179,7 @@ class _Loop:
     def _why(self, exhausted: bool) -> str:
         """Returns why the loop has ended."""
         if self._stop.is_set():
-            return INTERRUPTED
+            return "interrupted"
         if not exhausted:
             assert self._full() and self._settings.max_trials is not None
             return limit_reached(self._settings.max_trials)
@@ -269,7 +265,7 @@ class _Loop:
             max_seconds=None if cap is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * cap,
             max_memory_bytes=self._settings.max_memory_bytes,
             # The user's own config may hold a lower limit than either.
-            at_limit=REACHED_BUDGET if cap != trial_cap and max_seconds(config) == cap else REACHED_CAP,
+            at_limit=TrialEnd.OUT_OF_BUDGET if cap != trial_cap and max_seconds(config) == cap else TrialEnd.CAPPED,
         )
         try:
             self._backend.start(job)
@@ -301,7 +297,7 @@ class _Loop:
             expected = self._caps[trial.number] or 0.0
         return max(expected, trial.cost_seconds)
 
-    def _on_progress(self, event: Progress) -> None:
+    def _on_progress(self, event: TrialProgress) -> None:
         number = event.trial.number
         self._patiently(lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS))
         self._renewed[number] = time.monotonic()
@@ -325,15 +321,14 @@ class _Loop:
         self._engine_seconds += time.monotonic() - began
         if reason is not None:
             self._ending.add(record.number)
-            self._backend.prune(self._running[record.number], f"{STOPPED_EARLY}: {reason}")
+            self._backend.stop_early(self._running[record.number], f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
 
     def _on_finished(self, event: Finished) -> None:
         trial, outcome = event.trial, event.outcome
-        if outcome.reason.startswith(DISK_FAILURE):  # says nothing about its params, and the next would fare alike
+        if outcome.end is TrialEnd.DISK:  # the next trial would fail likewise
             self._hopeless = UsageError(
                 f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
             )
-            outcome = dataclasses.replace(outcome, reason=INTERRUPTED)
         self._patiently(lambda: self._store.finish_trial(trial, outcome, event.artifacts))
         del self._running[trial.number], self._renewed[trial.number], self._caps[trial.number]
         self._ending.discard(trial.number)
@@ -342,7 +337,7 @@ class _Loop:
         self._listener.finished(record, self.status())
         if outcome.state is not TrialState.FAILED:
             self._failures_in_a_row = 0
-        elif outcome.reason != INTERRUPTED:
+        elif outcome.end.teaches:
             self._failures_in_a_row += 1
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 log = next((artifact.path for artifact in event.artifacts if artifact.kind == "log"), "its log")
@@ -359,7 +354,7 @@ class _Loop:
 
     def _end_running(self) -> None:
         for trial in self._running.values():
-            self._backend.stop(trial, INTERRUPTED)
+            self._backend.interrupt(trial)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Calls the store, again and again while it is unavailable: a night's work is worth waiting for."""

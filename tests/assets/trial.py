@@ -9,6 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+FAILURES = {  # reason and message, as the trainer gives them
+    "full disk": ("disk", "no space is left; free some"),
+    "no memory": ("memory", "out of memory: lower env.num_envs"),
+    "lost process": ("process", "process 1 of 2 died: start the run again"),
+    "user's error": ("error", "ValueError: no such level"),
+    "bad config": ("config", "too many environments"),
+}
+
 
 def say(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
@@ -60,8 +68,9 @@ def main(command_line: list[str]) -> int:
         sys.stdout.flush()
     while behaviour == "firehose":
         os.write(1, b"garbage\n" * 10_000)
-    if behaviour == "full disk":
-        say("failed", reason="disk", message="no space is left; free some", steps=1, elapsed_seconds=0.1)
+    if behaviour in FAILURES:
+        reason, message = FAILURES[behaviour]
+        say("failed", reason=reason, message=message, steps=1, elapsed_seconds=0.1)
         return 1
     if behaviour == "memory":
         hoard = bytearray(300 * 2**20)
@@ -92,5 +101,4 @@ def main(command_line: list[str]) -> int:
         checkpoint=str(checkpoint),
         **stopped,
     )
-
-    return 0
+    return 4 if behaviour == "late exit" else 0

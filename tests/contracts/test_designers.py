@@ -15,7 +15,7 @@ from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import INTERRUPTED, Measurement, Observation, Params, Suggestion, TrialState
+from protein.types import Measurement, Observation, Params, Suggestion, TrialEnd, TrialState
 
 SPACE = Space(
     [
@@ -217,10 +217,10 @@ def test_workers_get_different_points(method: str, space: Space) -> None:
 def test_an_interrupted_trial_says_nothing(method: str) -> None:
     designer = make_designer(method, SPACE, START)
     history = play(designer, 12)
-    cut = failed(SPACE.from_unit(np.full(6, 0.4)), INTERRUPTED, 7.0)
+    cut = failed(SPACE.from_unit(np.full(6, 0.4)), "interrupted", 7.0)
     # Its cost is spent all the same: the whole budget, spent and left, is what stays equal.
     assert suggest(designer, [*history, cut], remaining=1e4 - 7.0) == suggest(designer, history, remaining=1e4)
-    first = suggest(designer, [failed(START, INTERRUPTED)])
+    first = suggest(designer, [failed(START, "interrupted")])
     assert first is not None
     assert first.params == START
 
@@ -241,7 +241,7 @@ def test_failures_everywhere_do_not_end_the_search(method: str, space: Space) ->
         lambda p: complete(p, 1e150 * score(p)),
         lambda p: complete(p, seconds=1e9),
         lambda p: failed(p) if p["opt"] == "adam" else complete(p),
-        lambda p: dataclasses.replace(complete(p), state=TrialState.PRUNED),
+        lambda p: dataclasses.replace(complete(p), state=TrialState.PRUNED, end=TrialEnd.STOPPED_EARLY),
     ],
     ids=["equal", "zero cost", "high outlier", "low outlier", "tiny", "huge", "dear", "failures", "stopped early"],
 )
