@@ -179,17 +179,13 @@ class Backend(Protocol):
         """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
         ...
 
-    def interrupt(self, trial: Trial) -> None:
-        """Ends a trial as INTERRUPTED; its `Finished` comes from a later poll.
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        """Ends a trial in this way; its `Finished` comes from a later poll.
+
+        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that says itself that
+        it failed has failed. With any other end it has no score. Its cost is what it has spent until it ended.
 
         A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
-        """
-        ...
-
-    def stop_early(self, trial: Trial, reason: str) -> None:
-        """Ends a trial as `interrupt` does, but as STOPPED_EARLY: the last score of its curve counts.
-
-        Its cost is what it has spent until it ended. A trial that says itself that it failed has failed.
         """
         ...
 

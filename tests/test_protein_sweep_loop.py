@@ -11,17 +11,19 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 import sweeping
 
 from protein import storage
+from protein.engine.designer import RandomDesigner
 from protein.errors import TrialFailed, TrialLost, UsageError
 from protein.sweep.job import trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
-from protein.types import Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
+from protein.types import Estimate, Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0
 
@@ -225,6 +227,38 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     assert not trial.end.teaches
 
 
+class ExpectLittle(RandomDesigner):
+    """Expects each trial to cost a tenth of a second."""
+
+    def suggest(self, *args: Any, **keywords: Any) -> Suggestion | None:
+        suggestion = super().suggest(*args, **keywords)
+        cost = Estimate(value=0.1, low=0.1, high=0.1)
+        return None if suggestion is None else dataclasses.replace(suggestion, predicted_cost_seconds=cost)
+
+
+def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path: Path) -> None:
+    """Each may spend what is left after what the others are expected to spend, which may be far too little."""
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    designer = ExpectLittle(sweeping.space(), None)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, designer=designer, workers=3, max_trial_seconds=sweeping.BUDGET_SECONDS)
+    trials = stored(tmp_path)
+    assert len(trials) == 3
+    spent = sum(trial.cost_seconds for trial in trials)
+    assert sweeping.BUDGET_SECONDS <= spent < 1.5 * sweeping.BUDGET_SECONDS
+    for trial in trials:
+        assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
+        assert trial.reason == "stopped at the end of the sweep's budget"
+
+
+def test_a_trial_at_its_limit_is_left_to_its_evaluation(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.6)
+    [trial] = stored(tmp_path)
+    assert (trial.end, trial.score, trial.cost_seconds) == (TrialEnd.CAPPED, 2.0, 0.6)
+
+
 def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path: Path) -> None:
     class Intrude(sweeping.Lines):
         def started(self, trial: TrialRecord) -> None:
@@ -265,7 +299,7 @@ def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
 
 
 def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protein.sweep.loop.STORE_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("protein.sweep.trials.STORE_RETRY_SECONDS", 0.05)
     database = tmp_path / "protein.db"
 
     monkeypatch.setattr("protein.storage.engine.BUSY_SECONDS", 0.2)
@@ -288,6 +322,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     listener = LockForTwoWrites()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds)
     monkeypatch.setattr("protein.sweep.loop.time", clock)
+    monkeypatch.setattr("protein.sweep.trials.time", clock)
     status = sweeping.sweep(tmp_path, listener=listener)
     assert len(listener.lines) == 2
     assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
@@ -319,9 +354,9 @@ def test_seeds_differ_between_trials_sweeps_and_uses() -> None:
 
 
 def test_a_cap_of_its_own_goes_before_a_quarter_of_the_budget(tmp_path: Path) -> None:
-    assert LoopSettings(directory=tmp_path).trial_cap_seconds() is None
-    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0).trial_cap_seconds() == 25.0
-    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0, max_trial_seconds=90.0).trial_cap_seconds() == 90.0
+    assert LoopSettings(directory=tmp_path).max_trial_seconds is None
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0).max_trial_seconds == 25.0
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0, max_trial_seconds=90.0).max_trial_seconds == 90.0
 
 
 def test_only_a_gone_process_of_this_machine_is_dead(tmp_path: Path) -> None:

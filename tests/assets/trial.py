@@ -26,6 +26,24 @@ def measure(step: int, score: float | None = 1.0) -> None:
     say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
 
 
+def spend(max_seconds: float) -> int:
+    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit."""
+    step = 0
+
+    def end(*_: object) -> None:
+        say("interrupted", score=None, steps=step, elapsed_seconds=step / 10, stopped="signal")
+        sys.exit(130)
+
+    signal.signal(signal.SIGTERM, end)
+    while step / 10 < max_seconds:
+        step += 1
+        time.sleep(0.02)
+        measure(step, 1.0)
+    time.sleep(0.5)
+    say("result", score=2.0, steps=step, elapsed_seconds=step / 10, stopped="max_seconds")
+    return 0
+
+
 def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
@@ -68,6 +86,8 @@ def main(command_line: list[str]) -> int:
         sys.stdout.flush()
     while behaviour == "firehose":
         os.write(1, b"garbage\n" * 10_000)
+    if behaviour == "spend":  # to its limit, a tenth of a second at a time
+        return spend(train["max_seconds"])
     if behaviour in FAILURES:
         reason, message = FAILURES[behaviour]
         say("failed", reason=reason, message=message, steps=1, elapsed_seconds=0.1)

@@ -229,11 +229,11 @@ def test_interrupting_ends_the_trial_and_only_once(backend: Backend, tmp_path: P
     backend.start(one)
     while not backend.poll(0.1):
         pass
-    backend.interrupt(one.trial)
-    backend.stop_early(one.trial, "too late")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "too late")
     _, finished = wait(backend, 1)
     assert (finished[0].outcome.end, finished[0].outcome.reason) == (TrialEnd.INTERRUPTED, "interrupted")
-    backend.interrupt(one.trial)
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     assert backend.poll(0.0) == []
 
 
@@ -241,8 +241,8 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     one, two = job(tmp_path, 0, behaviour="hang"), job(tmp_path, 1, behaviour="hang")
     for each in (one, two):  # where trials run one at a time, the second waits for the first
         backend.start(each)
-    backend.interrupt(two.trial)
-    backend.interrupt(one.trial)
+    backend.stop(two.trial, TrialEnd.INTERRUPTED, "interrupted")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     _, finished = wait(backend, 2)
     assert [finished[n].outcome.end for n in (0, 1)] == [TrialEnd.INTERRUPTED] * 2
     assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
@@ -256,8 +256,8 @@ def start_and_stop_early(backend: Backend, one: Job) -> Finished:
         for event in backend.poll(0.1):
             assert isinstance(event, TrialProgress)
             points += len(event.measurements)
-    backend.stop_early(one.trial, "stopped early: its curve is low")
-    backend.interrupt(one.trial)  # too late: it is being ended already
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")  # too late: it is being ended already
     _, finished = wait(backend, 1)
     return finished[one.trial.number]
 
@@ -313,7 +313,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
         assert isinstance(backend, FunctionBackend)
         while backend._reports:
             time.sleep(0.01)
-    backend.stop_early(one.trial, "stopped early: its curve is low")
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
     _, finished = wait(backend, 1)
     assert finished[0].outcome.state is state
     assert "curve" not in finished[0].outcome.reason
@@ -327,7 +327,7 @@ def test_a_process_that_ignores_sigterm_is_killed(
     local.start(one)
     while not local.poll(0.1):
         pass
-    local.interrupt(one.trial)
+    local.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     _, finished = wait(local, 1)
     assert finished[0].outcome.state is TrialState.FAILED
 

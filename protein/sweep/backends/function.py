@@ -138,13 +138,9 @@ class FunctionBackend:
                 events.append(self._events.get_nowait())
         return events
 
-    def interrupt(self, trial: Trial) -> None:
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if (report := self._reports.get(trial.id)) is not None:
-            report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
-
-    def stop_early(self, trial: Trial, reason: str) -> None:
-        if (report := self._reports.get(trial.id)) is not None:
-            report.end(TrialEnd.STOPPED_EARLY, reason)
+            report.end(end, reason)
 
     def close(self) -> None:
         """Ends `serve`, once the trial that runs there has reported or ended."""

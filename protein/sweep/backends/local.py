@@ -23,7 +23,7 @@ import psutil
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import child, messages
-from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd
+from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 600.0  # a process that says nothing for so long hangs; compiling a large model may take minutes
@@ -114,13 +114,7 @@ class LocalBackend:
                 self._enforce(process)
         return events
 
-    def interrupt(self, trial: Trial) -> None:
-        self._end(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
-
-    def stop_early(self, trial: Trial, reason: str) -> None:
-        self._end(trial, TrialEnd.STOPPED_EARLY, reason)
-
-    def _end(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         process = self._running.get(trial.id)
         if process is not None and process.told is None:
             process.terminate(end, reason)
@@ -296,7 +290,7 @@ class _Process:
         if self.told is None:
             return *self._failure(), None
         end, reason = self.told
-        if end is TrialEnd.STOPPED_EARLY:
+        if end.state is TrialState.PRUNED:
             return (*self._failure(), None) if event == "failed" else (end, reason, self.last_score)
         return end, reason, None
 

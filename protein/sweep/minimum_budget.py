@@ -4,10 +4,8 @@ import math
 from collections.abc import Sequence
 
 from protein.errors import UsageError
-from protein.sweep.job import runs_trainer, trial_config
+from protein.sweep.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
-
-CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 
 
 def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
@@ -21,7 +19,9 @@ def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], 
 
     def needed_seconds(trial: TrialRecord) -> float:
         config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
-        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
+        steps = total_steps(config)
+        assert steps is not None
+        return trial.cost_seconds * steps / trial.steps
 
     cheapest = min(cut, key=needed_seconds)
     needed = needed_seconds(cheapest)
