@@ -17,7 +17,7 @@ import machine
 
 from protein.ports import Store
 from protein.storage import open_store
-from protein.types import Measurement, Outcome, Provenance, Suggestion, SuggestionKind, SweepSpec, TrialState
+from protein.types import Measurement, Outcome, Provenance, Suggestion, SuggestionKind, SweepSpec, TrialEnd
 
 PROVENANCE = Provenance(version="0", git_commit="", machine="", config_hash="")
 PARAMS = {f"train.parameter_{i}": 0.1 * i for i in range(12)}
@@ -49,7 +49,7 @@ def run_trial(store: Store, sweep_id: int, owner: str, batches: int, points_per_
             for j in range(i * points_per_batch, (i + 1) * points_per_batch)
         ]
         store.add_measurements(trial, points, LEASE_SECONDS)
-    outcome = Outcome(state=TrialState.COMPLETE, score=20.0, cost_seconds=30.0, steps=10**7, metrics=METRICS)
+    outcome = Outcome(end=TrialEnd.COMPLETE, score=20.0, cost_seconds=30.0, steps=10**7, metrics=METRICS)
     store.finish_trial(trial, outcome)
 
 

@@ -10,7 +10,7 @@ Notation
 import dataclasses
 from typing import TYPE_CHECKING
 
-from protein.types import Estimate, SweepSpec, TrialRecord
+from protein.types import Direction, Estimate, SweepSpec, TrialRecord
 
 if TYPE_CHECKING:
     from protein.engine.recommend import (
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def sign_of(spec: SweepSpec) -> float:
     """Returns a stored sweep's sign; only a sweep over a function can minimise."""
-    return -1.0 if spec.config.get("own", {}).get("direction") == "minimize" else 1.0
+    return -1.0 if spec.direction is Direction.MINIMIZE else 1.0
 
 
 def score(value: float | None, sign: float) -> float | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protein.types import (
-    REACHED_CAP,
     Artifact,
     Budget,
     Measurement,
@@ -22,6 +21,7 @@ from protein.types import (
     SweepRecord,
     SweepSpec,
     Trial,
+    TrialEnd,
     TrialRecord,
 )
 
@@ -112,11 +112,11 @@ class Store(Protocol):
         ...
 
     def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
-        """Ends a RUNNING trial. `outcome.state` must be a finished state."""
+        """Ends a RUNNING trial."""
         ...
 
     def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
-        """Fails the RUNNING trials whose owner is listed or whose lease has ended, with reason INTERRUPTED.
+        """Ends the RUNNING trials whose owner is listed or whose lease has ended, as INTERRUPTED.
 
         Their cost is that of their last measurement. Returns their numbers.
         """
@@ -138,11 +138,11 @@ class Job:
     directory: Path  # the trial's own folder: config, log, checkpoint
     max_seconds: float | None  # wall clock of the process, start-up and evaluation included
     max_memory_bytes: int | None  # resident
-    at_limit: str = REACHED_CAP  # the reason of a trial that spends all that its config allows it: which limit that is
+    at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class TrialProgress:
     """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
 
     trial: Trial
@@ -159,30 +159,29 @@ class Finished:
 
 
 class Backend(Protocol):
-    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report."""
+    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
+
+    A backend says how each trial ended (`Outcome.end`), and in words why (`Outcome.reason`).
+    """
 
     def start(self, job: Job) -> None: ...
 
-    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
         """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
         ...
 
-    def stop(self, trial: Trial, reason: str) -> None:
-        """Cuts a trial off; its `Finished` (FAILED, with this reason) comes from a later poll.
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        """Ends a trial in this way; its `Finished` comes from a later poll.
 
-        A trial that is being ended already, and one that has ended by itself in the meantime, keep their own end.
-        """
-        ...
+        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that says itself that
+        it failed has failed. With any other end it has no score. Its cost is what it has spent until it ended.
 
-    def prune(self, trial: Trial, reason: str) -> None:
-        """Ends a hopeless trial as `stop` does, but what it gave counts: PRUNED, with the last score of its curve.
-
-        Its cost is what it has spent until it ended. A trial that says itself that it failed, FAILED as ever.
+        A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
         """
         ...
 
     def close(self) -> None:
-        """Ends whatever still runs: kills a process, cuts off a function where it reports. Safe to call twice."""
+        """Ends whatever still runs: kills a process, interrupts a function where it reports. Safe to call twice."""
         ...
 
 
@@ -195,6 +194,7 @@ class SweepStatus:
     elapsed_seconds: float  # wall clock since this process took the sweep up
     engine_seconds: float  # of it, in suggest and store
     stopping: bool
+    max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap
     ended: str = ""  # why no more trials were started, in words; "" while some may be
 
     @property

@@ -1,8 +1,11 @@
 """The values that flow between designer, loop, backend, store and views. Nothing here does any work.
 
-All are frozen, slotted, keyword-only dataclasses. Units are in the names: `_seconds` are seconds of training on the
-trainer's own monotonic clock unless said otherwise, `steps` are decisions of the policy (skipped frames do not count).
-Scores are always maximised.
+All are frozen, keyword-only dataclasses. Units are in the names: `_seconds` are seconds of training on the trainer's
+own monotonic clock unless said otherwise, `steps` are decisions of the policy (skipped frames do not count). Scores
+are always to be maximised (see `protein.direction`).
+
+A fact about a trial is a field of exactly one class here, and of a column in `protein.storage.rows`: a `TrialRecord` is
+its `Trial`, the `Suggestion` that it came from and its `Result`. What lies between goes by the fields' names.
 """
 
 import dataclasses
@@ -39,7 +42,7 @@ class TrialEnd(StrEnum):
     INTERRUPTED = "interrupted"  # cut off from outside (Ctrl-C, `kill -9`, power)
     MISTAKE = "mistake"  # in how the user's training function is written: its arguments, a result that is no number
     USER_ERROR = "user_error"  # the user's training function or environment raised an exception
-    DIVERGED = "diverged"  # a loss, gradient or weight was not finite
+    DIVERGED = "diverged"  # a loss, a gradient, a weight or the score was not finite
     OUT_OF_MEMORY = "out_of_memory"
     HUNG = "hung"  # said nothing, or took far longer than its cap allows
     DISK = "disk"  # its files could not be written
@@ -58,6 +61,44 @@ class TrialEnd(StrEnum):
     def teaches(self) -> bool:
         """Whether it says anything about the trial's params; if not, neither models nor failure model learn from it."""
         return self not in (TrialEnd.INTERRUPTED, TrialEnd.MISTAKE, TrialEnd.DISK)
+
+    @property
+    def text(self) -> str:
+        """What a trial's `reason` begins with: the words for this end."""
+        return _END_TEXTS.get(self, self.value.replace("_", " "))
+
+
+_END_TEXTS = {
+    TrialEnd.COMPLETE: "",
+    TrialEnd.CAPPED: "stopped at its cost cap",
+    TrialEnd.OUT_OF_BUDGET: "stopped at the end of the sweep's budget",
+    TrialEnd.MISTAKE: "mistake in the training function",
+}
+
+
+def end_of(state: TrialState, reason: str) -> TrialEnd | None:
+    """Returns the end of an observation that was kept before ends were data; None for a trial that runs.
+
+    Earlier versions told these ends apart by the beginning of `reason`. Nothing else may decide by it.
+    """
+    if state is TrialState.RUNNING:
+        return None
+    if state is TrialState.COMPLETE:
+        return TrialEnd.COMPLETE
+    if state is TrialState.PRUNED:
+        if reason.startswith(TrialEnd.STOPPED_EARLY.text):
+            return TrialEnd.STOPPED_EARLY
+        return TrialEnd.OUT_OF_BUDGET if reason == TrialEnd.OUT_OF_BUDGET.text else TrialEnd.CAPPED
+    if reason == TrialEnd.INTERRUPTED.text:
+        return TrialEnd.INTERRUPTED
+    return TrialEnd.MISTAKE if reason.startswith(TrialEnd.MISTAKE.text) else TrialEnd.FAILED
+
+
+def check_end(state: TrialState, end: TrialEnd | None) -> None:
+    """Raises `ValueError` unless a trial in this state can have this end."""
+    expected = TrialState.RUNNING if end is None else end.state
+    if state is not expected:
+        raise ValueError(f"a trial that is {state} cannot have the end {end or 'none'}, which goes with {expected}")
 
 
 class SuggestionKind(StrEnum):
@@ -106,33 +147,6 @@ class Budget:
         return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
-# A FAILED trial with this reason was cut off from outside (Ctrl-C, `kill -9`, power): its cost counts,
-# but it says nothing about its params, so neither the models nor the failure model may learn from it.
-INTERRUPTED = "interrupted"
-# What the reason of a FAILED trial begins with that met a mistake in how a user's training function is written: that
-# says nothing about its params, either. What the function raises by itself does.
-MISTAKE = "mistake in the training function"
-# What the reason of a PRUNED trial begins with that was stopped as hopeless; any other one reached a limit of cost:
-STOPPED_EARLY = "stopped early"
-REACHED_CAP = "stopped at its cost cap"
-REACHED_BUDGET = "stopped at the end of the sweep's budget"  # which had less left than the cap
-
-
-def end_of(state: TrialState, reason: str) -> TrialEnd | None:
-    """Returns the end that a state and one of the texts above stand for; None for a trial that runs."""
-    if state is TrialState.COMPLETE:
-        return TrialEnd.COMPLETE
-    if state is TrialState.PRUNED:
-        if reason.startswith(STOPPED_EARLY):
-            return TrialEnd.STOPPED_EARLY
-        return TrialEnd.OUT_OF_BUDGET if reason == REACHED_BUDGET else TrialEnd.CAPPED
-    if state is TrialState.FAILED:
-        if reason == INTERRUPTED:
-            return TrialEnd.INTERRUPTED
-        return TrialEnd.MISTAKE if reason.startswith(MISTAKE) else TrialEnd.FAILED
-    return None
-
-
 Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
 
 
@@ -149,12 +163,12 @@ class Estimate:
             raise ValueError(f"an estimate needs low <= value <= high, got {self.low}, {self.value}, {self.high}")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Suggestion:
     """A proposed trial and the reason for it.
 
-    `origin` says in a few words why this one ("your own config", "initial design 3 of 8", "improving the front near
-    40 s"); a fallback after numerical trouble is named there too. Estimates are None before a model exists.
+    `origin` says in a few words why this one ("initial design 3 of 8", "improving the front near 40 s"); a fallback
+    after numerical trouble is named there too. Estimates are None before a model exists.
     """
 
     params: Params
@@ -200,6 +214,7 @@ class Observation:
         object.__setattr__(self, "state", TrialState(self.state))
         end = end_of(self.state, self.reason) if self.end is None else TrialEnd(self.end)
         object.__setattr__(self, "end", end)
+        check_end(self.state, end)
         points = (Measurement(**point) if isinstance(point, Mapping) else point for point in self.curve)
         object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
@@ -224,17 +239,18 @@ class Provenance:
 class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
-    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `prior` what was
-    taken over from a former sweep when this one began (see `protein.sweep.source`).
+    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
+    the scores as the user knows them, `warm_start` a snapshot of the source sweep (see `protein.sweep.source`).
     """
 
     name: str
     env: str
     method: str
     seed: int
+    direction: Direction = Direction.MAXIMIZE
     space: Mapping[str, Any]
     config: Mapping[str, Any]
-    prior: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # empty: none
+    warm_start: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # empty: none
     provenance: Provenance
 
 
@@ -248,7 +264,7 @@ class SweepRecord:
     created_at: datetime
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
     """A trial as the loop and the backend know it. `number` counts from 0 within its sweep; `owner` runs it."""
 
@@ -260,21 +276,32 @@ class Trial:
     owner: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a trial ended, as the backend reports it and the store keeps it.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came of a trial so far.
 
+    While the trial runs, `cost_seconds` and `steps` are those of its last measurement, and `score` is None. At its end,
     `score` is what the sweep optimises (the final evaluation). `timings` holds seconds that are recorded beside the
-    cost and not in it (`startup`, `evaluation`, `compile`); `metrics` further final figures (`train_score`, ...).
+    cost and not in it (`startup`, `evaluation`, `compile`), `metrics` further final figures (`train_score`, ...).
     """
 
-    state: TrialState
-    score: float | None
-    cost_seconds: float
-    steps: int
-    reason: str = ""
+    score: float | None = None
+    cost_seconds: float = 0.0
+    steps: int = 0
+    reason: str = ""  # why it FAILED or was PRUNED, for people
     timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome(Result):
+    """How a trial ended, as the backend reports it and the store keeps it."""
+
+    end: TrialEnd
+
+    @property
+    def state(self) -> TrialState:
+        return self.end.state
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,35 +312,21 @@ class Artifact:
     path: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRecord:
-    """Everything about one trial, read-only, for history, views and exports.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialRecord(Trial, Suggestion, Result):
+    """Everything about one trial, read-only, for history, views and exports."""
 
-    While it runs, `cost_seconds` and `steps` are those of its last measurement and `score` is None.
-    """
-
-    id: int
-    sweep_id: int
-    number: int
-    params: Params
-    seed: int
     state: TrialState
-    owner: str
-    origin: str
-    predicted_score: Estimate | None
-    predicted_cost_seconds: Estimate | None
+    end: TrialEnd | None  # None while it runs
     suggest_seconds: float  # wall clock of the engine's own work on this suggestion
-    score: float | None
-    cost_seconds: float
-    steps: int
-    reason: str
-    timings: Mapping[str, float]
-    metrics: Mapping[str, float]
-    curve: tuple[Measurement, ...]
-    artifacts: tuple[Artifact, ...]
+    curve: tuple[Measurement, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     provenance: Provenance
     started_at: datetime  # UTC, timezone-aware
-    finished_at: datetime | None
+    finished_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        check_end(self.state, self.end)
 
     @classmethod
     def begun(
@@ -321,28 +334,12 @@ class TrialRecord:
     ) -> "TrialRecord":
         """Returns the record of a trial that starts now."""
         return cls(
-            id=trial.id,
-            sweep_id=trial.sweep_id,
-            number=trial.number,
-            params=trial.params,
-            seed=trial.seed,
+            **{**fields_of(suggestion), **fields_of(trial)},  # both have params, the same
             state=TrialState.RUNNING,
-            owner=trial.owner,
-            origin=suggestion.origin,
-            predicted_score=suggestion.predicted_score,
-            predicted_cost_seconds=suggestion.predicted_cost_seconds,
+            end=None,
             suggest_seconds=suggest_seconds,
-            score=None,
-            cost_seconds=0.0,
-            steps=0,
-            reason="",
-            timings={},
-            metrics={},
-            curve=(),
-            artifacts=(),
             provenance=provenance,
             started_at=datetime.now(UTC),
-            finished_at=None,
         )
 
     def grown(self, measurements: tuple[Measurement, ...]) -> "TrialRecord":
@@ -354,47 +351,20 @@ class TrialRecord:
 
     def ended(self, outcome: Outcome, artifacts: tuple[Artifact, ...]) -> "TrialRecord":
         """Returns the record of the trial when it ends now."""
-        return dataclasses.replace(
-            self,
-            state=outcome.state,
-            score=outcome.score,
-            cost_seconds=outcome.cost_seconds,
-            steps=outcome.steps,
-            reason=outcome.reason,
-            timings=outcome.timings,
-            metrics=outcome.metrics,
-            artifacts=artifacts,
-            finished_at=datetime.now(UTC),
-        )
+        changes = fields_of(outcome) | {"state": outcome.state, "artifacts": artifacts}
+        return dataclasses.replace(self, **changes, finished_at=datetime.now(UTC))
 
     def observation(self) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
         assert self.state.finished, f"trial {self.number} is still {self.state}"
-        return Observation(
-            params=self.params,
-            state=self.state,
-            score=self.score,
-            cost_seconds=self.cost_seconds,
-            curve=self.curve,
-            reason=INTERRUPTED if self.says_nothing else self.reason,
-            number=self.number,
-        )
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether it ended for a reason that has nothing to do with its params."""
-        return self.state is TrialState.FAILED and (self.reason == INTERRUPTED or self.reason.startswith(MISTAKE))
-
-    @property
-    def stopped_early(self) -> bool:
-        """Whether it was stopped as hopeless; a PRUNED trial that was not reached a limit of cost."""
-        return self.state is TrialState.PRUNED and self.reason.startswith(STOPPED_EARLY)
-
-    @property
-    def out_of_budget(self) -> bool:
-        """Whether that limit was what the sweep's budget had left, and not the cap of one trial."""
-        return self.state is TrialState.PRUNED and self.reason == REACHED_BUDGET
+        names = [field.name for field in dataclasses.fields(Observation)]
+        return Observation(**{name: getattr(self, name) for name in names})
 
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artefact of a kind, if there is one."""
         return next((a.path for a in reversed(self.artifacts) if a.kind == kind), None)
+
+
+def fields_of(value: "Trial | Suggestion | Result") -> dict[str, Any]:
+    """Returns the fields of a value by name, as they are."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -3,12 +3,17 @@
     sweeps --< trials --< measurements   (the curve: one row a point, `position` counts from 0 within its trial)
                      \\--< artifacts
 
-What is asked for by value (state, score, cost, times, owner, lease) has a column of its own; params, space, config,
-metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks say in SQL
-what `protein.types` says in Python, because SQLite would quietly store a NaN as NULL and accept infinity.
+What is asked for by value (state, end, score, cost, times, owner, lease) has a column of its own; params, space,
+config, metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks say
+in SQL what `protein.types` says in Python, because SQLite would quietly store a NaN as NULL and accept infinity.
+
+A column has the name of the field in `protein.types` that it holds, and `protein.storage.values` goes by these names.
+So a new field of a trial is written once there and once here, beside its migration.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
@@ -28,6 +33,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
+
+from protein.types import Direction, SuggestionKind, TrialEnd, TrialState
 
 MAX_NAME_LENGTH = 200  # characters; a unique index of PostgreSQL holds at most about 2,700 bytes
 _LARGEST = "1.7976931348623157e308"  # the largest finite double
@@ -72,15 +79,27 @@ class Base(DeclarativeBase):
     }
 
 
+def _listed(values: Iterable[StrEnum]) -> str:
+    return f"({', '.join(repr(value.value) for value in values)})"
+
+
 def _finite(column: str, low: str = f"-{_LARGEST}") -> CheckConstraint:
     """NULL passes, as in every SQL check."""
     return CheckConstraint(f"{column} BETWEEN {low} AND {_LARGEST}", name=f"{column}_finite")
+
+
+_PRUNED_ENDS = _listed(end for end in TrialEnd if end.state is TrialState.PRUNED)
+_STATE_OF_END = (
+    "CASE WHEN ended_as IS NULL THEN 'running' WHEN ended_as = 'complete' THEN 'complete'"
+    f" WHEN ended_as IN {_PRUNED_ENDS} THEN 'pruned' ELSE 'failed' END"
+)
 
 
 class SweepRow(Base):
     __tablename__ = "sweeps"
     __table_args__ = (
         UniqueConstraint("name"),
+        CheckConstraint(f"direction IN {_listed(Direction)}", name="direction_known"),
         _finite("max_cost_seconds", low="0"),
         {"sqlite_autoincrement": True},
     )
@@ -90,9 +109,10 @@ class SweepRow(Base):
     env: Mapped[str]
     method: Mapped[str]
     seed: Mapped[int] = mapped_column(BigInteger)
+    direction: Mapped[str] = mapped_column(String(16))
     space: Mapped[dict[str, Any]]
     config: Mapped[dict[str, Any]]
-    prior: Mapped[dict[str, Any]]
+    warm_start: Mapped[dict[str, Any]]
     max_cost_seconds: Mapped[float | None]
     created_at: Mapped[datetime]
     version: Mapped[str]
@@ -106,7 +126,10 @@ class TrialRow(Base):
     __table_args__ = (
         UniqueConstraint("sweep_id", "number"),
         CheckConstraint("number >= 0", name="number_counts_from_0"),
-        CheckConstraint("state IN ('running', 'complete', 'pruned', 'failed')", name="state_known"),
+        CheckConstraint(f"state IN {_listed(TrialState)}", name="state_known"),
+        CheckConstraint(f"ended_as IN {_listed(TrialEnd)}", name="end_known"),
+        CheckConstraint(f"kind IN {_listed(SuggestionKind)}", name="kind_known"),
+        CheckConstraint(f"state = {_STATE_OF_END}", name="state_goes_with_end"),
         CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_has_time"),
         CheckConstraint("state <> 'complete' OR score IS NOT NULL", name="complete_has_score"),
         CheckConstraint("state NOT IN ('running', 'failed') OR score IS NULL", name="failed_has_no_score"),
@@ -122,10 +145,12 @@ class TrialRow(Base):
     sweep_id: Mapped[int] = mapped_column(Id, ForeignKey("sweeps.id"))
     number: Mapped[int]
     state: Mapped[str] = mapped_column(String(16))
+    end: Mapped[str | None] = mapped_column("ended_as", String(16), key="end")  # END is a word of SQL
     params: Mapped[dict[str, Any]]
     seed: Mapped[int] = mapped_column(BigInteger)
     owner: Mapped[str]
     lease_until: Mapped[datetime]
+    kind: Mapped[str] = mapped_column(String(16))
     origin: Mapped[str]
     predicted_score: Mapped[float | None]
     predicted_score_low: Mapped[float | None]

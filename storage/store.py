@@ -25,15 +25,16 @@ from protein.storage.engine import WRITE, check_file, create_engine, explain, pa
 from protein.storage.rows import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
 from protein.storage.schema import bring_up_to_date
 from protein.types import (
-    INTERRUPTED,
     Artifact,
     Measurement,
     Outcome,
     Provenance,
+    Result,
     Suggestion,
     SweepRecord,
     SweepSpec,
     Trial,
+    TrialEnd,
     TrialRecord,
     TrialState,
 )
@@ -63,21 +64,11 @@ class SqlStore:
             raise
 
     def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
-        if not 1 <= len(spec.name) <= MAX_NAME_LENGTH:
+        if not 1 <= len(values.text("sweep name", spec.name)) <= MAX_NAME_LENGTH:
             raise StoreError(
                 f"sweep name of {len(spec.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed; give another"
             )
-        row = SweepRow(
-            name=values.text("sweep name", spec.name),
-            env=values.text("environment", spec.env),
-            method=values.text("method", spec.method),
-            seed=values.integer("seed", spec.seed),
-            space=values.json_object("space", spec.space),
-            config=values.json_object("config", spec.config),
-            prior=values.json_object("prior", spec.prior),
-            max_cost_seconds=values.budget(max_cost_seconds),
-            **values.provenance_columns(spec.provenance),
-        )
+        row = SweepRow(max_cost_seconds=values.budget(max_cost_seconds), **values.columns(spec))
         with self._transaction(self._write_engine) as session:
             # Asked, not tried: on both databases this is safe, for a racing insert still meets the constraint.
             if session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name)) is not None:
@@ -87,16 +78,16 @@ class SqlStore:
             row.created_at = session.execute(select(self._now())).scalar_one()
             session.add(row)
             session.flush()
-            return values.sweep_record(row)
+            return _sweep_record(row)
 
     def find_sweep(self, name: str) -> SweepRecord | None:
         with self._transaction(self._read_engine) as session:
             row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
-            return None if row is None else values.sweep_record(row)
+            return None if row is None else _sweep_record(row)
 
     def list_sweeps(self) -> list[SweepRecord]:
         with self._transaction(self._read_engine) as session:
-            return [values.sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
+            return [_sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
 
     def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
         change = (
@@ -118,23 +109,16 @@ class SqlStore:
         provenance: Provenance,
         number: int | None = None,
     ) -> Trial:
-        columns: dict[str, Any] = {
-            "sweep_id": sweep_id,
-            "state": TrialState.RUNNING.value,
-            "params": values.params(suggestion.params),
-            "seed": values.integer("seed", seed),
-            "owner": values.text("owner", owner),
-            "origin": values.readable(suggestion.origin),
-            "suggest_seconds": values.seconds("suggest_seconds", suggest_seconds),
-            "cost_seconds": 0.0,
-            "steps": 0,
-            "reason": "",
-            "timings": {},
-            "metrics": {},
-            **values.estimate_columns("predicted_score", suggestion.predicted_score),
-            **values.estimate_columns("predicted_cost_seconds", suggestion.predicted_cost_seconds),
-            **values.provenance_columns(provenance),
-        }
+        columns = values.columns(suggestion) | values.columns(Result())
+        columns |= values.columns_of(
+            TrialRecord,
+            sweep_id=sweep_id,
+            state=TrialState.RUNNING,
+            seed=seed,
+            owner=owner,
+            suggest_seconds=suggest_seconds,
+            provenance=provenance,
+        )
         lease = values.lease(lease_seconds)
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)
@@ -151,16 +135,7 @@ class SqlStore:
 
     def add_measurements(self, trial: Trial, measurements: Sequence[Measurement], lease_seconds: float) -> None:
         lease = values.lease(lease_seconds)
-        rows = [
-            {
-                "trial_id": trial.id,
-                "steps": values.integer("steps", m.steps, low=0),
-                "elapsed_seconds": values.seconds("elapsed_seconds", m.elapsed_seconds),
-                "score": values.optional_number("score", m.score),
-                "metrics": values.numbers("metric", m.metrics),
-            }
-            for m in measurements
-        ]
+        rows = [{"trial_id": trial.id, **values.columns(measurement)} for measurement in measurements]
         with self._transaction(self._write_engine) as session:
             change: dict[str, Any] = {"lease_until": self._now(lease)}
             if rows:
@@ -175,25 +150,15 @@ class SqlStore:
 
     def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
         values.check_outcome(outcome)
-        change = {
-            "state": outcome.state.value,
-            "score": values.optional_number("score", outcome.score),
-            "cost_seconds": values.seconds("cost_seconds", outcome.cost_seconds),
-            "steps": values.integer("steps", outcome.steps, low=0),
-            "reason": values.readable(outcome.reason),
-            "timings": values.numbers("timing", outcome.timings),
-            "metrics": values.numbers("metric", outcome.metrics),
-        }
-        rows = [
-            {"trial_id": trial.id, "kind": values.text("kind", a.kind), "path": values.text("path", a.path)}
-            for a in artifacts
-        ]
+        change = {"state": outcome.state.value, **values.columns(outcome)}
+        rows = [{"trial_id": trial.id, **values.columns(artifact)} for artifact in artifacts]
         with self._transaction(self._write_engine) as session:
             self._fenced_update(session, trial, {**change, "finished_at": self._now()})
             if rows:
                 session.execute(insert(ArtifactRow), rows)
 
     def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
+        end = TrialEnd.INTERRUPTED
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)  # two of these at once would lock the trials in different orders
             change = (
@@ -203,7 +168,7 @@ class SqlStore:
                     TrialRow.state == TrialState.RUNNING.value,
                     or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now()),
                 )
-                .values(state=TrialState.FAILED.value, reason=INTERRUPTED, finished_at=self._now())
+                .values(state=end.state.value, end=end.value, reason=end.text, finished_at=self._now())
                 .returning(TrialRow.number)
             )
             return sorted(session.connection().execute(change).scalars())
@@ -228,7 +193,13 @@ class SqlStore:
             files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
             for trial_id, kind, path in session.execute(files.order_by(a.id)):
                 artifacts.setdefault(trial_id, []).append(Artifact(kind=kind, path=path))
-        records = (*known, *(values.trial_record(r, curves.get(r.id, ()), artifacts.get(r.id, ())) for r in rows))
+        new = [
+            values.from_row(
+                TrialRecord, row, curve=tuple(curves.get(row.id, ())), artifacts=tuple(artifacts.get(row.id, ()))
+            )
+            for row in rows
+        ]
+        records = (*known, *new)
         finished = next((i for i, record in enumerate(records) if not record.state.finished), len(records))
         self._finished[sweep_id] = records[:finished]
         return list(records)
@@ -285,3 +256,7 @@ class SqlStore:
             f"trial {trial.number} belongs to {found.owner!r} and not to {trial.owner!r}; nothing was written"
             "; let one process run a trial"
         )
+
+
+def _sweep_record(row: SweepRow) -> SweepRecord:
+    return values.from_row(SweepRecord, row, spec=values.from_row(SweepSpec, row))

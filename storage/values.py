@@ -3,31 +3,80 @@
 In: no NaN, no infinity, no integer beyond 64 bits, no text that UTF-8 or PostgreSQL cannot hold (a NUL, half a
 surrogate pair). A value that cannot be stored is a `StoreError` that names it, never something else in its place; only
 free text (`readable`), which may quote a broken process's output, has such characters replaced.
+
+Both ways go by name: a field of a dataclass in `protein.types` is the column of this name, and its type says which
+converter it takes (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.
 """
 
+import dataclasses
+import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from protein.errors import StoreError
-from protein.storage.rows import SweepRow, TrialRow
-from protein.types import (
-    Artifact,
-    Estimate,
-    Measurement,
-    Outcome,
-    Params,
-    Provenance,
-    SweepRecord,
-    SweepSpec,
-    TrialRecord,
-    TrialState,
-)
+from protein.storage.rows import Base
+from protein.types import Direction, Estimate, Outcome, Params, Provenance, SuggestionKind, TrialEnd, TrialState
 
 MAX_INTEGER = 2**63 - 1  # of both databases
 MAX_LEASE_SECONDS = 366 * 86_400.0
+
+_FREE_TEXT = ("machine", "origin", "reason")  # for people
+_COUNTS = ("steps",)  # 0 or more
+
+T = TypeVar("T")
+
+
+def columns(value: Any) -> dict[str, Any]:
+    """Returns a dataclass's fields as columns by name.
+
+    Raises:
+        StoreError: a value that cannot be stored, with its name.
+    """
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return columns_of(type(value), **fields)
+
+
+def columns_of(kind: type, /, **fields: Any) -> dict[str, Any]:
+    """Returns some of the fields of a dataclass of this kind as columns by name. Raises as `columns` does."""
+    types = _types(kind)
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if types[name] is Provenance:
+            found |= columns(value)
+        elif types[name] == Estimate | None:
+            found |= _estimate_columns(name, value)
+        else:
+            found[name] = _CONVERTERS[types[name]](name, value)
+    return found
+
+
+def from_row(kind: Callable[..., T], row: Base, /, **fields: Any) -> T:
+    """Returns a dataclass of this kind whose fields, but for those given, are the row's columns of the same name."""
+    for name, type_ in _types(kind).items():
+        if name in fields:
+            continue
+        if type_ is Provenance:
+            fields[name] = from_row(Provenance, row)
+        elif type_ == Estimate | None:
+            fields[name] = _estimate(*(getattr(row, name + end) for end in _ESTIMATE))
+        else:
+            value, (enum, *_) = getattr(row, name), get_args(type_) or (type_,)
+            fields[name] = enum(value) if value is not None and _is_enum(enum) else value
+    return kind(**fields)
+
+
+@functools.cache
+def _types(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)
 
 
 def text(what: str, value: str) -> str:
@@ -122,87 +171,48 @@ def _plain(value: object) -> dict[Any, Any]:
 
 
 def check_outcome(outcome: Outcome) -> None:
-    """Raises `StoreError` where state, score and reason contradict each other."""
+    """Raises `StoreError` where end, score and reason contradict each other."""
     state, score = outcome.state, outcome.score
-    if not state.finished:
-        raise StoreError(f"a trial cannot end in state {state}; an outcome needs complete, pruned or failed")
     if state is TrialState.COMPLETE and score is None:
         raise StoreError("a complete trial needs a score; without one it is failed, with a reason")
     if state is TrialState.FAILED and (score is not None or not outcome.reason):
         raise StoreError(f"a failed trial has no score and a reason, got score {score}, reason {outcome.reason!r:.80}")
 
 
-def estimate_columns(column: str, estimate: Estimate | None) -> dict[str, float | None]:
-    if estimate is None:
-        return {column: None, f"{column}_low": None, f"{column}_high": None}
-    return {
-        column: number(column, estimate.value),
-        f"{column}_low": number(f"{column}'s low end", estimate.low),
-        f"{column}_high": number(f"{column}'s high end", estimate.high),
-    }
+_ESTIMATE = ("", "_low", "_high")  # what the names of an estimate's columns end with
 
 
-def provenance_columns(provenance: Provenance) -> dict[str, str]:
-    return {
-        "version": text("version", provenance.version),
-        "git_commit": text("git commit", provenance.git_commit),
-        "machine": readable(provenance.machine),
-        "config_hash": text("config hash", provenance.config_hash),
-    }
-
-
-def sweep_record(row: SweepRow) -> SweepRecord:
-    return SweepRecord(
-        id=row.id,
-        spec=SweepSpec(
-            name=row.name,
-            env=row.env,
-            method=row.method,
-            seed=row.seed,
-            space=row.space,
-            config=row.config,
-            prior=row.prior,
-            provenance=_provenance(row),
-        ),
-        max_cost_seconds=row.max_cost_seconds,
-        created_at=row.created_at,
-    )
-
-
-def trial_record(row: TrialRow, curve: Sequence[Measurement], artifacts: Sequence[Artifact]) -> TrialRecord:
-    return TrialRecord(
-        id=row.id,
-        sweep_id=row.sweep_id,
-        number=row.number,
-        params=row.params,
-        seed=row.seed,
-        state=TrialState(row.state),
-        owner=row.owner,
-        origin=row.origin,
-        predicted_score=_estimate(row.predicted_score, row.predicted_score_low, row.predicted_score_high),
-        predicted_cost_seconds=_estimate(
-            row.predicted_cost_seconds, row.predicted_cost_seconds_low, row.predicted_cost_seconds_high
-        ),
-        suggest_seconds=row.suggest_seconds,
-        score=row.score,
-        cost_seconds=row.cost_seconds,
-        steps=row.steps,
-        reason=row.reason,
-        timings=row.timings,
-        metrics=row.metrics,
-        curve=tuple(curve),
-        artifacts=tuple(artifacts),
-        provenance=_provenance(row),
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-    )
-
-
-def _provenance(row: SweepRow | TrialRow) -> Provenance:
-    return Provenance(version=row.version, git_commit=row.git_commit, machine=row.machine, config_hash=row.config_hash)
+def _estimate_columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    values = (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return {name + end: optional_number(name + end, value) for end, value in zip(_ESTIMATE, values, strict=True)}
 
 
 def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate | None:
     if value is None or low is None or high is None:
         return None
     return Estimate(value=value, low=low, high=high)
+
+
+def _text(name: str, value: str) -> str:
+    return readable(value) if name in _FREE_TEXT else text(name, value)
+
+
+def _integer(name: str, value: int) -> int:
+    return integer(name, value, low=0) if name in _COUNTS else integer(name, value)
+
+
+def _float(name: str, value: float) -> float:
+    return seconds(name, value) if name.endswith("_seconds") else number(name, value)
+
+
+# What a field of a type becomes, given its name for messages and its value.
+_CONVERTERS: dict[Any, Callable[[str, Any], Any]] = {
+    str: _text,
+    int: _integer,
+    float: _float,
+    float | None: optional_number,
+    Params: lambda _, value: params(value),
+    Mapping[str, float]: lambda name, value: numbers(name.removesuffix("s"), value),
+    Mapping[str, Any]: json_object,
+    **{kind: lambda _, value: value.value for kind in (Direction, SuggestionKind, TrialEnd, TrialState)},
+}

@@ -17,7 +17,7 @@ from protein.types import (
     SweepRecord,
     SweepSpec,
     Trial,
-    TrialState,
+    TrialEnd,
 )
 
 LEASE_SECONDS = 600.0
@@ -32,7 +32,10 @@ def sweep_spec(name: str = "s") -> SweepSpec:
         seed=7,
         space={"parameters": [{"name": "train.learning_rate", "low": 1e-3, "high": 0.1, "scale": "log"}]},
         config={"train": {"learning_rate": 0.01, "name": "ä", "sizes": [64, 64], "flag": False, "none": None}},
-        prior={"sweep": "older", "trials": [{"number": 3, "params": {"train.learning_rate": 0.02}, "score": None}]},
+        warm_start={
+            "sweep": "older",
+            "trials": [{"number": 3, "params": {"train.learning_rate": 0.02}, "score": None}],
+        },
         provenance=PROVENANCE,
     )
 
@@ -72,7 +75,7 @@ def points(first: int, last: int) -> list[Measurement]:
 
 
 def complete(cost_seconds: float = 1.0) -> Outcome:
-    return Outcome(state=TrialState.COMPLETE, score=0.5, cost_seconds=cost_seconds, steps=100)
+    return Outcome(end=TrialEnd.COMPLETE, score=0.5, cost_seconds=cost_seconds, steps=100)
 
 
 def process(task: str, url: str, sweep: SweepRecord, owner: str, count: int) -> "subprocess.Popen[str]":
@@ -87,7 +90,7 @@ def run_trials(store: Store, sweep_id: int, owner: str, count: int, output: IO[s
     for _ in range(count):
         trial = store.start_trial(
             sweep_id,
-            Suggestion(params={"owner": owner}, kind=SuggestionKind.SEARCH, origin="test"),
+            Suggestion(params={"owner": owner}, kind=SuggestionKind.RANDOM, origin="test"),
             seed=0,
             owner=owner,
             lease_seconds=LEASE_SECONDS,

@@ -17,7 +17,7 @@ from protein.sweep import provenance
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
-from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialRecord
+from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialEnd, TrialRecord
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
@@ -64,17 +64,17 @@ def sweep_spec(*, name: str = "s", seed: int = 0, **train: object) -> SweepSpec:
 
 
 class StopAtTheFirstPoint(RandomDesigner):
-    """Holds every trial that was asked for a score below 0.5 for hopeless as soon as its curve begins."""
+    """Stops every trial that was asked for a score below 0.5 as soon as its curve begins."""
 
     def should_stop(self, history: object, params: Params, curve: object, seed: int) -> str | None:
         return "it was asked for little" if float(params["train.score"]) < 0.5 else None
 
 
-class DieOnPruning(LocalBackend):
+class DieOnStoppingEarly(LocalBackend):
     """Kills the sweep's own process as soon as a trial has been told to end."""
 
-    def prune(self, trial: Trial, reason: str) -> None:
-        super().prune(trial, reason)
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        super().stop(trial, end, reason)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -89,6 +89,7 @@ def sweep(
     listener: Lines | None = None,
     stop: threading.Event | None = None,
     budget_seconds: float | None = BUDGET_SECONDS,
+    max_trial_seconds: float | None = None,
     workers: int = 1,
     designer: Designer | None = None,
     backend: LocalBackend | None = None,
@@ -101,7 +102,12 @@ def sweep(
             designer=designer or make_designer("random", space(), None),
             store=store,
             backend=backend or LocalBackend(entry=TRIAL, preload=()),
-            settings=LoopSettings(directory=folder / "trials", workers=workers, max_cost_seconds=budget_seconds),
+            settings=LoopSettings(
+                directory=folder / "trials",
+                workers=workers,
+                max_cost_seconds=budget_seconds,
+                max_trial_seconds=max_trial_seconds,
+            ),
             listener=listener or Lines(),
             stop=stop or threading.Event(),
         )
@@ -115,5 +121,5 @@ if __name__ == "__main__":
         Path(sys.argv[1]),
         spec=sweep_spec(behaviour=sys.argv[2] if len(sys.argv) > 2 else "good", sleep=0.2),
         designer=StopAtTheFirstPoint(space(), None) if dies else None,
-        backend=DieOnPruning(entry=TRIAL, preload=()) if dies else None,
+        backend=DieOnStoppingEarly(entry=TRIAL, preload=()) if dies else None,
     )

@@ -17,7 +17,7 @@ from protein.cli import main
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
 from protein.sweep.backends.function import Train
-from protein.types import INTERRUPTED, TrialState
+from protein.types import TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 START = {"lr": 0.3, "epochs": 4}
@@ -72,10 +72,10 @@ def test_a_function_is_swept_and_the_sweep_goes_on_where_it_stopped(store: str, 
         return train(params, report)
 
     first = sweep(other, "1m").run(cut_off)
-    assert first.interrupted and first.ended == INTERRUPTED and len(first.trials) == 6
+    assert first.interrupted and first.ended == "interrupted" and len(first.trials) == 6
     assert (first.trials[5].state, first.trials[5].reason, first.trials[5].cost_seconds) == (
         TrialState.FAILED,
-        INTERRUPTED,
+        "interrupted",
         1.0,
     )
     second = sweep(other, "1m").run(train)
@@ -199,7 +199,7 @@ def test_a_cancellation_passes_through_and_the_sweep_goes_on_in_the_same_process
         sweep(store).run(cancelled)
     again = sweep(store, None, max_trials=2).run(train)
     assert [(t.params, t.state, t.reason) for t in again.trials] == [
-        (START, TrialState.FAILED, INTERRUPTED),
+        (START, TrialState.FAILED, "interrupted"),
         (START, TrialState.COMPLETE, ""),
     ]
 
@@ -213,7 +213,7 @@ def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: 
         sweep(store).run(train)
     monkeypatch.undo()
     again = sweep(store, None, max_trials=2).run(train)
-    assert [(t.params, t.reason) for t in again.trials] == [(START, INTERRUPTED), (START, "")]
+    assert [(t.params, t.reason) for t in again.trials] == [(START, "interrupted"), (START, "")]
 
 
 def test_a_pruned_trial_keeps_the_last_score_that_it_reported(store: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from viewing import failed, running, trial
 
 from protein.engine.calibration import MAX_Z, MIN_FORECASTS, Quantity, calibration, z_score
-from protein.types import Estimate, TrialRecord, TrialState
+from protein.types import Estimate, TrialEnd, TrialRecord, TrialState
 
 Z80 = NormalDist().inv_cdf(0.9)
 
@@ -68,7 +68,7 @@ def test_change_over_the_sweep_is_seen() -> None:
 
 
 def test_only_trials_that_were_trained_to_their_end_count() -> None:
-    cut = dataclasses.replace(trial(1, 5.0, 1.0, predicted=True), state=TrialState.PRUNED)
+    cut = dataclasses.replace(trial(1, 5.0, 1.0, predicted=True), state=TrialState.PRUNED, end=TrialEnd.CAPPED)
     some = [cut, failed(2, 3.0), running(3), trial(4, 5.0, 1.0), trial(5, 31.0, 9.0, predicted=True)]
     found = calibration(some, "score")
     assert [f.measured for f in found.forecasts] == [9.0]

@@ -1,5 +1,6 @@
 """The loop: budget, resume, kill -9, failures, and a store that refuses writes. All with real processes and SQLite."""
 
+import dataclasses
 import math
 import os
 import signal
@@ -10,17 +11,19 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 import sweeping
 
 from protein import storage
+from protein.engine.designer import RandomDesigner
 from protein.errors import TrialFailed, TrialLost, UsageError
 from protein.sweep.job import trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
-from protein.types import INTERRUPTED, STOPPED_EARLY, Suggestion, SuggestionKind, TrialRecord, TrialState
+from protein.types import Estimate, Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0
 
@@ -94,7 +97,7 @@ def test_stop_marks_the_running_trial_interrupted_and_counts_its_cost(tmp_path: 
     status = sweeping.sweep(tmp_path, spec=spec, listener=StopAtFirstPoint(), stop=stop)
     assert status.stopping
     [trial] = stored(tmp_path)
-    assert (trial.state, trial.reason, trial.score) == (TrialState.FAILED, INTERRUPTED, None)
+    assert (trial.end, trial.reason, trial.score) == (TrialEnd.INTERRUPTED, "interrupted", None)
     assert trial.cost_seconds >= 0.1
 
 
@@ -117,7 +120,7 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
     assert list(after[: len(finished)]) == finished, "a finished trial changed"
     for orphan in before[len(finished) :]:
         now = after[orphan.number]
-        assert (now.state, now.reason) == (TrialState.FAILED, INTERRUPTED)
+        assert (now.end, now.reason) == (TrialEnd.INTERRUPTED, "interrupted")
         assert now.cost_seconds == (orphan.curve[-1].elapsed_seconds if orphan.curve else 0.0)
     assert len({trial.number for trial in after}) == len(after)
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
@@ -131,9 +134,9 @@ def test_a_hopeless_trial_is_pruned_with_its_score_and_cost_and_the_sweep_goes_o
     others = [trial for trial in trials if trial.params["train.score"] >= 0.5]
     assert len(hopeless) > 1 and len(others) > 1
     for trial in hopeless:
-        assert (trial.state, trial.reason) == (TrialState.PRUNED, f"{STOPPED_EARLY}: it was asked for little")
+        assert (trial.state, trial.reason) == (TrialState.PRUNED, "stopped early: it was asked for little")
         assert (trial.score, trial.cost_seconds, trial.steps) == (1.0, 0.25, 2)
-        assert trial.stopped_early
+        assert trial.end is TrialEnd.STOPPED_EARLY
     assert all(trial.state is TrialState.COMPLETE for trial in others)
     assert hopeless[0].number < others[-1].number, "the sweep went on"
     assert math.isclose(status.spent_seconds, 0.25 * len(hopeless) + sum(trial.cost_seconds for trial in others))
@@ -146,7 +149,7 @@ def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) 
     cut = stored(tmp_path)[-1]
     assert cut.state is TrialState.RUNNING
     after = sweeping.sweep(tmp_path, designer=sweeping.StopAtTheFirstPoint(sweeping.space(), None)).trials
-    assert (after[cut.number].state, after[cut.number].reason) == (TrialState.FAILED, INTERRUPTED)
+    assert (after[cut.number].end, after[cut.number].reason) == (TrialEnd.INTERRUPTED, "interrupted")
     assert after[cut.number].cost_seconds == cut.curve[-1].elapsed_seconds
     assert any(trial.state is TrialState.PRUNED for trial in after[cut.number + 1 :])
 
@@ -173,7 +176,7 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
 def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
     store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
     record = sweeping.find_or_create(store, sweeping.sweep_spec())
-    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.SEARCH, origin="test")
+    suggestion = Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test")
     store.start_trial(
         record.id,
         suggestion,
@@ -220,7 +223,40 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     with pytest.raises(UsageError, match=line):
         sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="full disk"))
     [trial] = stored(tmp_path)
-    assert (trial.state, trial.reason, trial.cost_seconds) == (TrialState.FAILED, INTERRUPTED, 0.1)
+    assert (trial.end, trial.reason, trial.cost_seconds) == (TrialEnd.DISK, "disk: no space is left; free some", 0.1)
+    assert not trial.end.teaches
+
+
+class ExpectLittle(RandomDesigner):
+    """Expects each trial to cost a tenth of a second."""
+
+    def suggest(self, *args: Any, **keywords: Any) -> Suggestion | None:
+        suggestion = super().suggest(*args, **keywords)
+        cost = Estimate(value=0.1, low=0.1, high=0.1)
+        return None if suggestion is None else dataclasses.replace(suggestion, predicted_cost_seconds=cost)
+
+
+def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path: Path) -> None:
+    """Each may spend what is left after what the others are expected to spend, which may be far too little."""
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    designer = ExpectLittle(sweeping.space(), None)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, designer=designer, workers=3, max_trial_seconds=sweeping.BUDGET_SECONDS)
+    trials = stored(tmp_path)
+    assert len(trials) == 3
+    spent = sum(trial.cost_seconds for trial in trials)
+    assert sweeping.BUDGET_SECONDS <= spent < 1.5 * sweeping.BUDGET_SECONDS
+    for trial in trials:
+        assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
+        assert trial.reason == "stopped at the end of the sweep's budget"
+
+
+def test_a_trial_at_its_limit_is_left_to_its_evaluation(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    with pytest.raises(UsageError, match="smaller than one trial"):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.6)
+    [trial] = stored(tmp_path)
+    assert (trial.end, trial.score, trial.cost_seconds) == (TrialEnd.CAPPED, 2.0, 0.6)
 
 
 def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path: Path) -> None:
@@ -232,7 +268,7 @@ def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path:
                 store.start_trial(
                     record.id,
                     Suggestion(
-                        params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.SEARCH, origin="test"
+                        params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test"
                     ),
                     seed=0,
                     owner="elsewhere:1:1.00",
@@ -263,7 +299,7 @@ def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
 
 
 def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protein.sweep.loop.STORE_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("protein.sweep.trials.STORE_RETRY_SECONDS", 0.05)
     database = tmp_path / "protein.db"
 
     monkeypatch.setattr("protein.storage.engine.BUSY_SECONDS", 0.2)
@@ -286,6 +322,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     listener = LockForTwoWrites()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds)
     monkeypatch.setattr("protein.sweep.loop.time", clock)
+    monkeypatch.setattr("protein.sweep.trials.time", clock)
     status = sweeping.sweep(tmp_path, listener=listener)
     assert len(listener.lines) == 2
     assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
@@ -317,20 +354,18 @@ def test_seeds_differ_between_trials_sweeps_and_uses() -> None:
 
 
 def test_a_cap_of_its_own_goes_before_a_quarter_of_the_budget(tmp_path: Path) -> None:
-    assert LoopSettings(directory=tmp_path).trial_cap_seconds() is None
-    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0).trial_cap_seconds() == 25.0
-    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0, max_trial_seconds=90.0).trial_cap_seconds() == 90.0
+    assert LoopSettings(directory=tmp_path).max_trial_seconds is None
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0).max_trial_seconds == 25.0
+    assert LoopSettings(directory=tmp_path, max_cost_seconds=100.0, max_trial_seconds=90.0).max_trial_seconds == 90.0
 
 
 def test_only_a_gone_process_of_this_machine_is_dead(tmp_path: Path) -> None:
     sweeping.sweep(tmp_path, budget_seconds=0.5)
-    import dataclasses
-
     trial = stored(tmp_path)[0]
     host, pid, started = current_owner().rsplit(":", 2)
 
     def owners(owner: str) -> list[str]:
-        return dead_owners([dataclasses.replace(trial, state=TrialState.RUNNING, owner=owner)])
+        return dead_owners([dataclasses.replace(trial, state=TrialState.RUNNING, end=None, owner=owner)])
 
     assert owners(current_owner()) == []
     assert owners(f"elsewhere:{pid}:{started}") == []

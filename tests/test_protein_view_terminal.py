@@ -15,7 +15,7 @@ from viewing import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
 from protein.errors import UsageError
-from protein.types import INTERRUPTED, REACHED_BUDGET, STOPPED_EARLY, TrialState
+from protein.types import TrialState
 from protein.view import data, plots, tables, terminal
 from protein.view.progress import progress
 
@@ -113,7 +113,7 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
-    trials = [*many(30), running(30), failed(31, 2.0, INTERRUPTED)]
+    trials = [*many(30), running(30), failed(31, 2.0, "interrupted")]
     front = pareto.front(trials)
     made: list[Callable[[int], object]] = [
         lambda width: tables.trials(trials, width),
@@ -152,7 +152,7 @@ def test_everything_about_a_trial_is_shown() -> None:
 
 
 def test_data_is_json_and_complete() -> None:
-    trials = [*many(12), running(12), failed(13, 2.0, INTERRUPTED)]
+    trials = [*many(12), running(12), failed(13, 2.0, "interrupted")]
     sweep = json.loads(json.dumps(data.sweep(sweep_record(), trials), allow_nan=False))
     assert sweep["trials"] == {
         "running": 1,
@@ -173,16 +173,16 @@ def test_data_is_json_and_complete() -> None:
 
 
 def test_counts_keep_interrupted_apart_from_failed() -> None:
-    trials = [trial(0, 1.0, 1.0), failed(1, 1.0), failed(2, 1.0, INTERRUPTED), running(3)]
+    trials = [trial(0, 1.0, 1.0), failed(1, 1.0), failed(2, 1.0, "interrupted"), running(3)]
     trials.append(trial(4, 1.0, 1.0, state=TrialState.PRUNED))
     of = data.counts(trials)
     assert (of.complete, of.failed, of.interrupted, of.running, of.pruned, of.finished) == (1, 1, 1, 1, 1, 4)
 
 
 def test_hopeless_trials_are_told_apart_from_capped_ones() -> None:
-    hopeless = trial(0, 1.0, 1.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")
+    hopeless = trial(0, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
     capped = trial(1, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
-    poor = trial(2, 1.0, 1.0, state=TrialState.PRUNED, reason=REACHED_BUDGET)
+    poor = trial(2, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at the end of the sweep's budget")
     assert data.counts([hopeless, capped, poor]).ends() == ["1 stopped early", "1 at the cost cap", "1 out of budget"]
     assert [tables.state(t) for t in (hopeless, capped, poor)] == ["stopped early", "at its cap", "out of budget"]
     rows = shown(tables.trials([hopeless, capped], 200), 200)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from viewing import curve, failed, many, running, trial
 
-from protein.types import INTERRUPTED, STOPPED_EARLY, Estimate, Measurement, TrialState
+from protein.types import Estimate, Measurement, TrialState
 from protein.view import scatter, text
 
 
@@ -105,12 +105,12 @@ def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
     assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; initial config"
     stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
-    hopeless = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason=f"{STOPPED_EARLY}: last of 20")
+    hopeless = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
     assert "in 1m00s, stopped early: last of 20;" in text.outcome_line(hopeless)
     assert text.outcome_line(failed(5, 2.0, "diverged:\n  nan")).startswith(
         "trial 5: failed after 2.00s: diverged: nan;"
     )
-    assert text.outcome_line(failed(6, 2.0, INTERRUPTED)).startswith("trial 6: interrupted after 2.00s;")
+    assert text.outcome_line(failed(6, 2.0, "interrupted")).startswith("trial 6: interrupted after 2.00s;")
 
 
 def test_the_plot_without_a_score_says_so() -> None:

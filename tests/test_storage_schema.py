@@ -1,5 +1,6 @@
 """Migrations: from an empty database, from every old one, never from a newer or a foreign one."""
 
+import dataclasses
 import json
 import shutil
 import sqlite3
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from assets.make_old_store import contents
-from sqlalchemy import Engine, inspect, text
+from sqlalchemy import Engine, MetaData, inspect, text
 from storing import complete, new_sweep, start
 
 from protein.errors import StoreError
 from protein.storage import open_store, schema
 from protein.storage.engine import WRITE, create_engine, parse_url
-from protein.storage.rows import Base
+from protein.storage.rows import Base, SweepRow, TrialRow
+from protein.types import Outcome, Provenance, Result, Suggestion, SweepRecord, SweepSpec, Trial, TrialRecord
 
 ASSETS = Path(__file__).parent / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
@@ -112,7 +115,7 @@ def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_mode
     found = describe(engine)
     assert found == describe(by_models)
     assert all("'name': None" not in str(kinds[:3]) for kinds in found.values())
-    assert len(found["trials"][0]) == 10
+    assert len(found["trials"][0]) == 13
 
 
 def test_sqlite_never_gives_an_id_twice_and_clusters_curves(tmp_path: Path) -> None:
@@ -153,6 +156,10 @@ def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
         "finished_at = NULL",
         "score = NULL",
         "state = 'failed'",
+        "ended_as = 'done'",
+        "ended_as = 'diverged'",
+        "ended_as = NULL",
+        "kind = 'luck'",
         "number = -1",
         "sweep_id = 99",
     ],
@@ -203,11 +210,18 @@ def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_rows_on_a_server_are_upgraded_too(new_postgresql: Callable[..., str], tmp_path: Path) -> None:
-    url, migrations = new_postgresql(), tmp_path / "first"
-    shutil.copytree(schema.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__", "0002_*"))
+def at_schema(url: str, head: str, folder: Path) -> Engine:
+    """Returns an engine of a new database with an earlier schema."""
+    later = [f"{number:04}_*" for number in range(int(head) + 1, int(schema.HEAD) + 1)]
+    shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__", *later))
     engine = create_engine(parse_url(url))
-    schema.bring_up_to_date(engine, "x", migrations=migrations, head="0001")
+    schema.bring_up_to_date(engine, "x", migrations=folder, head=head)
+    return engine
+
+
+def test_rows_on_a_server_are_upgraded_too(new_postgresql: Callable[..., str], tmp_path: Path) -> None:
+    url = new_postgresql()
+    engine = at_schema(url, "0001", tmp_path / "first")
     row = {
         "name": "s",
         "env": "pong",
@@ -226,8 +240,101 @@ def test_rows_on_a_server_are_upgraded_too(new_postgresql: Callable[..., str], t
         connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES (:{', :'.join(row)})"), row)
     engine.dispose()
     store = open_store(url)
-    assert [(sweep.spec.name, sweep.spec.prior) for sweep in store.list_sweeps()] == [("s", {})]
+    assert [(sweep.spec.name, sweep.spec.warm_start) for sweep in store.list_sweeps()] == [("s", {})]
     store.close()
+
+
+OLD_CONFIGS = {  # env and config of each sweep
+    "pong": ("pong", {"train": {}}),
+    "users": ("python:levels:make", {"train": {}}),
+    "function": ("train()", {"own": {"direction": "minimize", "start": None}}),
+    "upwards": ("train()", {"own": {"direction": "maximize", "start": None}}),
+}
+OLD_TRIALS = [  # sweep, state, reason and origin of each trial in schema 0002, and what they stand for
+    ("pong", "complete", "", "your own config, moved into the space", "complete", "initial_config"),
+    ("pong", "pruned", "stopped at its cost cap", "initial design 3 of 8", "capped", "initial_design"),
+    ("pong", "pruned", "stopped at its cost limit", "initial design 3 of 8, random", "capped", "fallback"),
+    ("pong", "pruned", "stopped at the end of the sweep's budget", "random", "out_of_budget", "random"),
+    ("pong", "pruned", "stopped early: low", "cheap probe at 3 s", "stopped_early", "search"),
+    ("pong", "failed", "interrupted", "from the prior sweep's front near 4 s", "interrupted", "warm_start"),
+    ("pong", "failed", "diverged at step 7: a loss is nan", "re-evaluation of trial 1", "diverged", "reevaluation"),
+    ("pong", "failed", "memory: out of memory: lower env.num_envs", "optuna tpe", "out_of_memory", "search"),
+    ("pong", "failed", "killed at 3.0 GiB of memory, over its", "optuna random", "out_of_memory", "random"),
+    ("pong", "failed", "killed after 9 s, its limit with", "improving the front near 4 s", "hung", "search"),
+    ("pong", "failed", "killed by SIGSEGV", "random point, the models failed (X: y)", "crashed", "fallback"),
+    ("pong", "failed", "exited with code 3 and no result", "no score yet", "crashed", "search"),
+    ("pong", "failed", "process 1 of 2 has died", "extending the front to 4 s", "crashed", "search"),
+    ("pong", "failed", "reported no finite score", "random", "diverged", "random"),
+    ("pong", "failed", "disk: no space is left", "random", "disk", "random"),
+    ("pong", "failed", "error: RuntimeError: x", "random", "failed", "random"),
+    ("pong", "failed", "config: x", "initial design 1 of 8, random to fit the budget", "failed", "fallback"),
+    ("users", "failed", "error: ValueError: no such level", "random", "user_error", "random"),
+    ("function", "failed", "mistake in the training function: it returned None", "random", "mistake", "random"),
+    ("function", "failed", "ValueError: killed by a bad value", "random", "user_error", "random"),
+    ("function", "failed", "ValueError: the score became nan at step 3", "random", "diverged", "random"),
+    ("function", "failed", "the score is inf", "random", "diverged", "random"),
+    ("function", "running", "", "random", None, "random"),
+]
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_ends_kinds_and_directions_are_filled_from_the_texts_of_earlier_versions(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"{tmp_path}/x.db" if database == "sqlite" else request.getfixturevalue("new_postgresql")()
+    engine = at_schema(url, "0002", tmp_path / "second")
+    tables = MetaData()
+    tables.reflect(engine)
+    now = datetime(2026, 1, 1)
+    where_from = {"version": "0", "git_commit": "", "machine": "", "config_hash": ""}
+    with engine.execution_options(**WRITE).begin() as connection:
+        for key, (name, (env, config)) in enumerate(OLD_CONFIGS.items()):
+            sweep = {"id": key, "name": name, "env": env, "config": config, "method": "protein", "seed": 1, "space": {}}
+            sweep |= {"prior": {"sweep": "older"}, "created_at": now, **where_from}
+            connection.execute(tables.tables["sweeps"].insert(), sweep)
+        for number, (name, state, reason, origin, *_) in enumerate(OLD_TRIALS):
+            trial = {"sweep_id": list(OLD_CONFIGS).index(name), "number": number, "state": state, "reason": reason}
+            trial |= {"origin": origin, "score": 1.0 if state in ("complete", "pruned") else None, "params": {}}
+            trial |= {
+                "seed": 1,
+                "owner": "",
+                "lease_until": now,
+                "suggest_seconds": 0.0,
+                "cost_seconds": 1.0,
+                "steps": 1,
+            }
+            trial |= {"timings": {}, "metrics": {}, "started_at": now, **where_from}
+            trial |= {"finished_at": None if state == "running" else now}
+            connection.execute(tables.tables["trials"].insert(), trial)
+    engine.dispose()
+    store = open_store(url)
+    sweeps = store.list_sweeps()
+    found = {record.number: record for sweep in sweeps for record in store.trials(sweep.id)}
+    store.close()
+    assert [str(sweep.spec.direction) for sweep in sweeps] == ["maximize", "maximize", "minimize", "maximize"]
+    assert all(sweep.spec.warm_start == {"sweep": "older"} for sweep in sweeps)
+    assert [(found[n].end, found[n].kind) for n in range(len(OLD_TRIALS))] == [
+        (end, kind) for *_, end, kind in OLD_TRIALS
+    ]
+    assert [(found[n].reason, found[n].origin) for n in range(len(OLD_TRIALS))] == [
+        (reason, origin) for _, _, reason, origin, _, _ in OLD_TRIALS
+    ]
+
+
+def test_a_trials_row_has_a_column_for_each_field_of_its_record() -> None:
+    """So that a new field is written once in `protein.types` and once in `protein.storage.rows`."""
+    estimates = ("predicted_score", "predicted_cost_seconds")
+    fields = {field.name for field in dataclasses.fields(TrialRecord)} - {"curve", "artifacts", "provenance"}
+    fields |= {f"{name}_{side}" for name in estimates for side in ("low", "high")}
+    fields |= {field.name for field in dataclasses.fields(Provenance)}
+    assert {column.key for column in TrialRow.__table__.columns} == fields | {"lease_until"}
+    for kind in (Trial, Suggestion, Result, Outcome):
+        assert {field.name for field in dataclasses.fields(kind)} <= {f.name for f in dataclasses.fields(TrialRecord)}
+
+
+def test_a_sweeps_row_has_a_column_for_each_field_of_its_record() -> None:
+    fields = {field.name for kind in (SweepSpec, SweepRecord, Provenance) for field in dataclasses.fields(kind)}
+    assert {column.key for column in SweepRow.__table__.columns} == fields - {"spec", "provenance"}
 
 
 @pytest.mark.parametrize(

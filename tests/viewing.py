@@ -11,7 +11,6 @@ from protein.ports import SweepStatus
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
 from protein.types import (
-    INTERRUPTED,
     Artifact,
     Estimate,
     Measurement,
@@ -22,8 +21,10 @@ from protein.types import (
     SuggestionKind,
     SweepRecord,
     SweepSpec,
+    TrialEnd,
     TrialRecord,
     TrialState,
+    end_of,
 )
 
 BEGAN = datetime(2026, 3, 4, 18, 0, tzinfo=UTC)
@@ -63,7 +64,9 @@ def trial(
         params=params,
         seed=100 + number,
         state=state,
+        end=end_of(state, reason),
         owner="host:1:2.00",
+        kind=SuggestionKind.SEARCH if number else SuggestionKind.INITIAL_CONFIG,
         origin="initial config" if number == 0 else "improving the front near 30 s",
         predicted_score=guess if predicted else None,
         predicted_cost_seconds=cost if predicted else None,
@@ -135,7 +138,7 @@ STORED: tuple[tuple[float, float | None, TrialState, str], ...] = (
     (25.0, 15.0, TrialState.COMPLETE, ""),
     (60.0, 18.0, TrialState.COMPLETE, ""),  # as good as number 1, and dearer
     (70.0, 19.0, TrialState.PRUNED, "stopped at its cost cap"),
-    (5.0, None, TrialState.FAILED, INTERRUPTED),
+    (5.0, None, TrialState.FAILED, "interrupted"),
 )
 
 
@@ -175,7 +178,9 @@ def fill_store(url: str, *, name: str = "pong", budget_seconds: float | None = 2
             provenance=PROVENANCE,
         )
         store.add_measurements(started, curve(score or 3.0, cost), 600.0)
-        outcome = Outcome(state=state, score=score, cost_seconds=cost, steps=int(cost * 1000), reason=reason)
+        end = end_of(state, reason)
+        assert end is not None
+        outcome = Outcome(end=end, score=score, cost_seconds=cost, steps=int(cost * 1000), reason=reason)
         store.finish_trial(started, dataclasses.replace(outcome, timings={"startup": 2.0}))
     store.close()
     return sweep
@@ -205,6 +210,6 @@ def add_run(
         provenance=PROVENANCE,
     )
     if score is not None:
-        outcome = Outcome(state=TrialState.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000)
+        outcome = Outcome(end=TrialEnd.COMPLETE, score=score, cost_seconds=cost_seconds, steps=1000)
         store.finish_trial(started, outcome)
     store.close()

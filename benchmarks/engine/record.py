@@ -75,8 +75,7 @@ def table(store: Store, names: Sequence[str]) -> dict[str, Any]:
         if sweep is None:
             raise SystemExit(f"there is no sweep '{name}' in this store; it holds {_names(store)}")
         spaces.append(Space.from_dict(sweep.spec.space))
-        done = [t for t in store.trials(sweep.id) if t.state.finished]
-        done = [t for t in done if t.observation().end is not TrialEnd.INTERRUPTED]
+        done = [t for t in store.trials(sweep.id) if t.state.finished and t.end is not TrialEnd.INTERRUPTED]
         rows += [(index, t) for t in done if t.state is not TrialState.PRUNED]
     space = spaces[0]
     if any(other != space for other in spaces):

@@ -40,7 +40,7 @@ from protein.sweep.backends.function import FunctionBackend, Train
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.types import (
-    INTERRUPTED,
+    Direction,
     Params,
     SweepRecord,
     SweepSpec,
@@ -155,7 +155,7 @@ class Sweep:
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
-                self._method, self._space, self._start, seed=self._seed, warm_start=prior.observations(spec.prior)
+                self._method, self._space, self._start, seed=self._seed, warm_start=prior.observations(spec.warm_start)
             )
             sweep = self._create_or_resume(store, spec)
             backend = FunctionBackend(train, self._sign)
@@ -168,7 +168,7 @@ class Sweep:
                 max_trials=self._max_trials,
             )
             failure: list[BaseException] = []
-            ended: list[str] = []
+            ended: list[SweepStatus] = []
 
             def loop() -> None:
                 try:
@@ -181,7 +181,7 @@ class Sweep:
                         listener=watcher,
                         stop=stop,
                     )
-                    ended.append(status.ended)
+                    ended.append(status)
                 except BaseException as error:
                     failure.append(error)
                 finally:
@@ -202,15 +202,16 @@ class Sweep:
         return result
 
     def _spec(self, store: Store, train: Train) -> SweepSpec:
-        config = {"own": {"direction": self._direction, "start": None if self._start is None else dict(self._start)}}
+        config = {"own": {"start": None if self._start is None else dict(self._start)}}
         return SweepSpec(
             name=self._name,
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
             method=self._method,
             seed=self._seed,
+            direction=Direction(self._direction),
             space=self._space.to_dict(),
             config=config,
-            prior=priors.of_sweep(store, self._name, self._prior, self._space),
+            warm_start=priors.of_sweep(store, self._name, self._prior, self._space),
             provenance=provenance.collect(config),
         )
 
@@ -224,7 +225,7 @@ class Sweep:
         for what, before, now in (
             *((what, old.get(what), new.get(what)) for what in {**old, **new}),
             ("order of parameters", stored.names, self._space.names),  # where that is all that differs
-            ("direction", *(config.get("own", {}).get("direction") for config in configs)),
+            ("direction", str(found.spec.direction), str(spec.direction)),
             ("start", *(config.get("own", {}).get("start") for config in configs)),
             ("method", found.spec.method, spec.method),
             ("seed", found.spec.seed, spec.seed),
@@ -276,7 +277,7 @@ class _Lines:
         self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials, {said}; see: {words}")
 
 
-def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: str) -> SweepResult:
+def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: SweepStatus) -> SweepResult:
     complete = any(trial.state is TrialState.COMPLETE for trial in trials)
     best = recommendation(sweep, trials).best.trial if complete else None  # as it is shown
     return SweepResult(
@@ -284,8 +285,8 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended
         trials=tuple(signs.trial(trial, sign) for trial in trials),
         best=best,
         front=tuple(signs.trial(trial, sign) for trial in pareto.front(trials)),
-        ended=ended,
-        interrupted=ended == INTERRUPTED,
+        ended=ended.ended,
+        interrupted=ended.stopping,
     )
 
 

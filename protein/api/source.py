@@ -25,13 +25,13 @@ def of_sweep(store: Store, name: str, wanted: str | None, space: Space) -> Mappi
     """
     stored = store.find_sweep(name)
     if stored is not None:
-        held = stored.spec.prior.get("sweep")
+        held = stored.spec.warm_start.get("sweep")
         if wanted not in (None, held):
             raise UsageError(
                 f"sweep '{name}' exists with the prior {held or 'none'} (now {wanted}); choose another name, or leave"
                 " it as it was"
             )
-        return stored.spec.prior
+        return stored.spec.warm_start
     if wanted is None:
         return {}
     if wanted == name:

@@ -21,6 +21,7 @@ from protein.cli.arguments import Doctor
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError
+from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
 from protein.view import tables
 
@@ -113,8 +114,7 @@ def _gym() -> Check:
 
 
 def _threads() -> Check:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    detail = f"{usable} usable of {os.cpu_count()}"
+    detail = f"{usable_cores()} usable of {os.cpu_count()}"
     limit = os.environ.get("OMP_NUM_THREADS")
     return Check(name="threads", state="ok", detail=detail + (f", OMP_NUM_THREADS is {limit}" if limit else ""))
 

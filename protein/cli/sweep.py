@@ -75,9 +75,9 @@ def run(command: Command) -> int:
         caught(stop),
         stores.opened(arguments.store, create=arguments.prior is None) as store,
     ):
-        spec = dataclasses.replace(spec, prior=priors.of_sweep(store, spec.name, arguments.prior, space))
-        if spec.prior:
-            designer = design(warm_start=prior.observations(spec.prior))
+        spec = dataclasses.replace(spec, warm_start=priors.of_sweep(store, spec.name, arguments.prior, space))
+        if spec.warm_start:
+            designer = design(warm_start=prior.observations(spec.warm_start))
         sweep, created = _create_or_resume(store, spec, budget)
         budget = sweep.max_cost_seconds if budget is None else budget
         trials = store.trials(sweep.id)
@@ -235,8 +235,9 @@ def _announce(
     limit = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
     if created:
         line = f"sweep '{sweep.spec.name}': values swept: {len(space.names)}, {limit}"
-        if sweep.spec.prior:
-            line += f"; begins from {len(sweep.spec.prior['trials'])} trials of sweep '{sweep.spec.prior['sweep']}'"
+        if sweep.spec.warm_start:
+            source = sweep.spec.warm_start
+            line += f"; begins from {len(source['trials'])} trials of sweep '{source['sweep']}'"
     else:
         spent = text.seconds(data.spent_seconds(trials))
         line = f"sweep '{sweep.spec.name}' goes on, trials so far: {len(trials)}, {spent} spent, {limit}"

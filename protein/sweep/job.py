@@ -1,13 +1,14 @@
 """What one trial of a sweep is run with: its seeds, its whole run config, its share of the machine."""
 
 import copy
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from protein.types import Params
+
+CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 
 
 def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
@@ -17,7 +18,7 @@ def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
 
 
 def runs_trainer(config: Mapping[str, Any]) -> bool:
-    """Whether a sweep of this config runs our trainer, and not somebody's own function."""
+    """Whether a sweep of this config runs our trainer, and not a training function of the user's."""
     return "train" in config
 
 
@@ -26,7 +27,7 @@ def trial_config(
 ) -> dict[str, Any]:
     """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
 
-    A sweep over somebody's own function has none (see `protein.api.function_sweep`); it gets these three as they are.
+    A sweep over a function has none (see `protein.api.function_sweep`). Its trials get these three as they are.
     """
     if not runs_trainer(config):
         return {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
@@ -51,6 +52,7 @@ def max_seconds(config: Mapping[str, Any]) -> float | None:
     return limit or None
 
 
-def usable_cores() -> int:
-    """Returns the number of cores that this process may use, which a scheduler may have limited."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def total_steps(config: Mapping[str, Any]) -> int | None:
+    """Returns the steps after which a trial of this config is trained to its end; None: nobody knows."""
+    steps: int | None = config.get("train", {}).get("total_timesteps")
+    return steps

@@ -30,7 +30,7 @@ def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: P
     Raises:
         UsageError: no former trial has a score.
     """
-    finished = [trial for trial in trials if trial.state.finished and not trial.says_nothing]
+    finished = [trial for trial in trials if trial.end is not None and trial.end.teaches]
     if not any(trial.score is not None for trial in finished):
         raise UsageError(f"the prior '{name}' has no finished trial with a score; give it more time, or drop the prior")
     scores = np.array([-math.inf if trial.score is None else trial.score for trial in finished])
@@ -42,6 +42,7 @@ def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: P
                 "number": trial.number,
                 "params": {name: values[name] for name in space.names if name in values},
                 "state": str(trial.state),
+                "end": str(trial.end),
                 "score": trial.score,
                 "cost_seconds": trial.cost_seconds,
                 "steps": trial.steps,
@@ -56,13 +57,13 @@ def observations(prior: Mapping[str, Any]) -> list[Observation]:
 
 
 def _observation(trial: Mapping[str, Any]) -> Observation:
-    state, score, cost = TrialState(trial["state"]), trial["score"], trial["cost_seconds"]
+    score, cost = trial["score"], trial["cost_seconds"]
     return Observation(
         params=trial["params"],
-        state=state,
+        state=TrialState(trial["state"]),
+        end=trial.get("end"),  # earlier versions kept none
         score=score,
         cost_seconds=cost,
         # Of a trial that was stopped, the engine asks how far it had come.
         curve=(Measurement(steps=trial["steps"], elapsed_seconds=cost, score=score),),
-        reason="failed in the former sweep" if state is TrialState.FAILED else "",
     )

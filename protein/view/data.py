@@ -6,7 +6,7 @@ from typing import Any
 
 from protein import direction as signs
 from protein.engine import pareto
-from protein.types import INTERRUPTED, Estimate, SweepRecord, TrialRecord, TrialState
+from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,14 @@ class Counts:
 
 
 def counts(trials: Sequence[TrialRecord]) -> Counts:
-    interrupted = sum(trial.state is TrialState.FAILED and trial.reason == INTERRUPTED for trial in trials)
+    interrupted = sum(trial.end is TrialEnd.INTERRUPTED for trial in trials)
     of = {state: sum(trial.state is state for trial in trials) for state in TrialState}
     return Counts(
         running=of[TrialState.RUNNING],
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
-        stopped_early=sum(trial.stopped_early for trial in trials),
-        out_of_budget=sum(trial.out_of_budget for trial in trials),
+        stopped_early=sum(trial.end is TrialEnd.STOPPED_EARLY for trial in trials),
+        out_of_budget=sum(trial.end is TrialEnd.OUT_OF_BUDGET for trial in trials),
         failed=of[TrialState.FAILED] - interrupted,
         interrupted=interrupted,
     )
@@ -92,7 +92,9 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
         **point(record),
         "seed": record.seed,
         "state": str(record.state),
+        "end": None if record.end is None else str(record.end),
         "reason": record.reason,
+        "kind": str(record.kind),
         "origin": record.origin,
         "predicted_score": estimate(record.predicted_score),
         "predicted_cost_seconds": estimate(record.predicted_cost_seconds),

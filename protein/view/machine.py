@@ -1,7 +1,6 @@
 """What this process takes of the machine at the moment: cores, memory, and the GPU that it trains on."""
 
 import dataclasses
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import threading
 import time
 
 import psutil
+
+from protein.trainer.machine.cores import usable_cores
 
 GPU_SECONDS = 2.0  # between looks at the GPU's utilisation: asking takes a process of its own
 
@@ -39,7 +40,7 @@ class Machine:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._process.cpu_percent()  # begins the first span
-        self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._cores = usable_cores()
         self._total = psutil.virtual_memory().total
         self._utilisation: float | None = None
         self._asked = -GPU_SECONDS

@@ -7,7 +7,7 @@ from typing import Any
 from protein import direction as signs
 from protein.engine import pareto
 from protein.errors import UsageError
-from protein.types import INTERRUPTED, TrialRecord, TrialState
+from protein.types import TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
@@ -70,7 +70,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign:
 def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: float, bottom: float) -> None:
     complete = [trial for trial in done if trial.state is TrialState.COMPLETE]
     pruned = [trial for trial in done if trial.state is TrialState.PRUNED and trial.score is not None]
-    failed = [trial for trial in done if trial.state is TrialState.FAILED and trial.reason != INTERRUPTED]
+    failed = [trial for trial in done if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED]
     _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
     _points(axes, pruned, "cut short", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
     if failed:  # they have no score: they stand along the axis, where they ended

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from protein.engine import pareto
-from protein.types import INTERRUPTED, TrialRecord, TrialState
+from protein.types import TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
@@ -66,7 +66,7 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: flo
         grid[y(record)][x(record)] = "★" if record is front[-1] else "●"
     axis = ["─"] * columns
     for trial in done:
-        if trial.state is TrialState.FAILED and trial.reason != INTERRUPTED:
+        if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED:
             axis[x(trial)] = "×"
     lines = [f"{labels.get(i, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for i, row in enumerate(grid)]
     lines.append(" " * margin + "└" + "".join(axis))

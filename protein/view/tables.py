@@ -13,7 +13,7 @@ from rich.text import Text
 
 from protein import direction as signs
 from protein.engine import pareto
-from protein.types import INTERRUPTED, STOPPED_EARLY, Params, SweepRecord, TrialRecord, TrialState
+from protein.types import Params, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import data, text
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     """One line a trial: how it went against its prediction, and why it was tried."""
     scores = [record.predicted_score for record in records]
     costs = [record.predicted_cost_seconds for record in records]
-    ended = [record.state is TrialState.FAILED or record.stopped_early for record in records]
+    ended = [record.state is TrialState.FAILED or record.end is TrialEnd.STOPPED_EARLY for record in records]
     why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
     return fitted(
@@ -200,12 +200,16 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     )
 
 
+_ENDS = {
+    TrialEnd.INTERRUPTED: "interrupted",
+    TrialEnd.STOPPED_EARLY: "stopped early",
+    TrialEnd.OUT_OF_BUDGET: "out of budget",
+    TrialEnd.CAPPED: "at its cap",
+}
+
+
 def state(record: TrialRecord) -> str:
-    if record.state is TrialState.FAILED and record.reason == INTERRUPTED:
-        return INTERRUPTED
-    if record.state is TrialState.PRUNED:
-        return STOPPED_EARLY if record.stopped_early else "out of budget" if record.out_of_budget else "at its cap"
-    return str(record.state)
+    return str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
 
 
 def indented(content: RenderableType) -> Padding:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from protein.engine.calibration import MAX_Z, Quantity, z_score
-from protein.types import INTERRUPTED, Estimate, Measurement, ParamValue, TrialRecord, TrialState
+from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
 
 SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
@@ -124,7 +124,7 @@ def shorten(text: str, width: int) -> str:
 
 def outcome_line(trial: TrialRecord) -> str:
     """Returns a finished trial as one line: number, score, cost, each against its prediction, and why it was tried."""
-    if trial.state is TrialState.FAILED and trial.reason == INTERRUPTED:
+    if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
     elif trial.state is TrialState.FAILED:
         result = f"failed after {seconds(trial.cost_seconds)}: {trial.reason}"

@@ -13,6 +13,7 @@ from protein.storage import open_store
 from protein.storage.schema import HEAD
 from protein.types import (
     Artifact,
+    Direction,
     Estimate,
     Measurement,
     Outcome,
@@ -20,6 +21,7 @@ from protein.types import (
     Suggestion,
     SuggestionKind,
     SweepSpec,
+    TrialEnd,
     TrialState,
 )
 
@@ -36,6 +38,11 @@ def contents(store: Store) -> Any:
     )
 
 
+def ok(end: TrialEnd) -> bool:
+    """Whether a trial that ended so may have a score."""
+    return end.state is not TrialState.FAILED
+
+
 def fill(store: Store) -> None:
     for name in ("pong", "größe"):
         spec = SweepSpec(
@@ -43,27 +50,29 @@ def fill(store: Store) -> None:
             env="pong",
             method="protein",
             seed=3,
+            direction=Direction.MAXIMIZE if name == "pong" else Direction.MINIMIZE,
             space={"parameters": [{"name": "train.learning_rate", "low": 0.001, "high": 0.1}]},
             config={"train": {"learning_rate": 0.01, "total_timesteps": 1000}},
-            prior={"sweep": "older", "trials": []} if name == "pong" else {},
+            warm_start={"sweep": "older", "trials": []} if name == "pong" else {},
             provenance=PROVENANCE,
         )
         sweep = store.create_sweep(spec, 600.0 if name == "pong" else None)
-        outcomes = (
-            Outcome(state=TrialState.COMPLETE, score=20.5, cost_seconds=4.0, steps=40, timings={"startup": 1.5}),
-            Outcome(
-                state=TrialState.PRUNED, score=-3.0, cost_seconds=2.0, steps=20, reason="stopped at its cost limit"
-            ),
-            Outcome(state=TrialState.FAILED, score=None, cost_seconds=1.0, steps=10, reason="diverged: loss is nan"),
+        outcomes: list[Outcome | None] = [
+            Outcome(end=TrialEnd.COMPLETE, score=20.5, cost_seconds=4.0, steps=40, timings={"startup": 1.5}),
+            Outcome(end=TrialEnd.CAPPED, score=-3.0, cost_seconds=2.0, steps=20, reason=TrialEnd.CAPPED.text),
+            Outcome(end=TrialEnd.DIVERGED, cost_seconds=1.0, steps=10, reason="diverged: loss is nan"),
             None,
-        )
+        ]
+        if name != "pong":
+            outcomes += [Outcome(end=end, score=-1.0 if ok(end) else None, reason=end.text) for end in TrialEnd]
+        kinds = list(SuggestionKind)
         for i, outcome in enumerate(outcomes):
             estimate = Estimate(value=1.0, low=0.5, high=2.0) if i else None
             trial = store.start_trial(
                 sweep.id,
                 Suggestion(
                     params={"train.learning_rate": 0.01 + i / 7},
-                    kind=SuggestionKind.SEARCH,
+                    kind=kinds[i % len(kinds)],
                     origin="test",
                     predicted_score=estimate,
                 ),

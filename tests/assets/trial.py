@@ -9,6 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+FAILURES = {  # reason and message, as the trainer gives them
+    "full disk": ("disk", "no space is left; free some"),
+    "no memory": ("memory", "out of memory: lower env.num_envs"),
+    "lost process": ("process", "process 1 of 2 died: start the run again"),
+    "user's error": ("error", "ValueError: no such level"),
+    "bad config": ("config", "too many environments"),
+}
+
 
 def say(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
@@ -16,6 +24,24 @@ def say(event: str, **fields: object) -> None:
 
 def measure(step: int, score: float | None = 1.0) -> None:
     say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
+
+
+def spend(max_seconds: float) -> int:
+    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit."""
+    step = 0
+
+    def end(*_: object) -> None:
+        say("interrupted", score=None, steps=step, elapsed_seconds=step / 10, stopped="signal")
+        sys.exit(130)
+
+    signal.signal(signal.SIGTERM, end)
+    while step / 10 < max_seconds:
+        step += 1
+        time.sleep(0.02)
+        measure(step, 1.0)
+    time.sleep(0.5)
+    say("result", score=2.0, steps=step, elapsed_seconds=step / 10, stopped="max_seconds")
+    return 0
 
 
 def main(command_line: list[str]) -> int:
@@ -60,8 +86,11 @@ def main(command_line: list[str]) -> int:
         sys.stdout.flush()
     while behaviour == "firehose":
         os.write(1, b"garbage\n" * 10_000)
-    if behaviour == "full disk":
-        say("failed", reason="disk", message="no space is left; free some", steps=1, elapsed_seconds=0.1)
+    if behaviour == "spend":  # to its limit, a tenth of a second at a time
+        return spend(train["max_seconds"])
+    if behaviour in FAILURES:
+        reason, message = FAILURES[behaviour]
+        say("failed", reason=reason, message=message, steps=1, elapsed_seconds=0.1)
         return 1
     if behaviour == "memory":
         hoard = bytearray(300 * 2**20)
@@ -92,5 +121,4 @@ def main(command_line: list[str]) -> int:
         checkpoint=str(checkpoint),
         **stopped,
     )
-
-    return 0
+    return 4 if behaviour == "late exit" else 0

@@ -1,6 +1,6 @@
 """What every backend must do, whatever the trial does. See `protein.ports.Backend`.
 
-A function of somebody's own cannot be killed: what only a process promises is asked of processes alone, below.
+A function of the user's cannot be killed: what only a process promises is asked of processes alone, below.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from protein.ports import Backend, Finished, Job, Progress
+from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep.backends.function import FunctionBackend, Report
 from protein.sweep.backends.local import LocalBackend
-from protein.types import Trial, TrialState
+from protein.types import Trial, TrialEnd, TrialState
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
@@ -87,14 +87,14 @@ def job(
     )
 
 
-def run(backend: Backend, *jobs: Job) -> tuple[list[Progress], dict[int, Finished]]:
+def run(backend: Backend, *jobs: Job) -> tuple[list[TrialProgress], dict[int, Finished]]:
     for each in jobs:
         backend.start(each)
     return wait(backend, len(jobs))
 
 
-def wait(backend: Backend, count: int) -> tuple[list[Progress], dict[int, Finished]]:
-    progress: list[Progress] = []
+def wait(backend: Backend, count: int) -> tuple[list[TrialProgress], dict[int, Finished]]:
+    progress: list[TrialProgress] = []
     finished: dict[int, Finished] = {}
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(finished) < count:
@@ -144,20 +144,35 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "reason"),
+    ("behaviour", "end", "reason"),
     [
-        ("crash", "killed by SIGSEGV"),
-        ("exit", "exited with code 3 and no result: the last words"),
-        ("diverge", "diverged as the loss is NaN at step 2"),
-        ("nan", "reported no finite score"),
+        ("crash", TrialEnd.CRASHED, "killed by SIGSEGV"),
+        ("exit", TrialEnd.CRASHED, "exited with code 3 and no result: the last words"),
+        ("late exit", TrialEnd.CRASHED, "exited with code 4 after its result"),
+        ("diverge", TrialEnd.DIVERGED, "diverged as the loss is NaN at step 2"),
+        ("nan", TrialEnd.DIVERGED, "reported no finite score"),
+        ("full disk", TrialEnd.DISK, "disk: no space is left; free some"),
+        ("no memory", TrialEnd.OUT_OF_MEMORY, "memory: out of memory: lower env.num_envs"),
+        ("lost process", TrialEnd.CRASHED, "process 1 of 2 died: start the run again"),
+        ("user's error", TrialEnd.FAILED, "error: ValueError: no such level"),
+        ("bad config", TrialEnd.FAILED, "config: too many environments"),
     ],
 )
-def test_a_process_that_dies_says_how(local: LocalBackend, tmp_path: Path, behaviour: str, reason: str) -> None:
+def test_a_process_that_fails_says_how(
+    local: LocalBackend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
+) -> None:
     _, finished = run(local, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
     outcome = finished[0].outcome
-    assert (outcome.state, outcome.score, outcome.reason) == (TrialState.FAILED, None, reason)
+    assert (outcome.end, outcome.score, outcome.reason) == (end, None, reason)
     assert outcome.cost_seconds >= 0.1
     assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_what_the_users_environment_raises_is_an_error_of_the_user(local: LocalBackend, tmp_path: Path) -> None:
+    one = job(tmp_path, behaviour="user's error")
+    one = dataclasses.replace(one, config={**one.config, "env": {"name": "python:levels:make"}})
+    _, finished = run(local, one)
+    assert finished[0].outcome.end is TrialEnd.USER_ERROR
 
 
 def test_garbage_is_logged_and_the_result_still_counts(local: LocalBackend, tmp_path: Path) -> None:
@@ -168,17 +183,20 @@ def test_garbage_is_logged_and_the_result_still_counts(local: LocalBackend, tmp_
 
 
 def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Backend, tmp_path: Path) -> None:
-    poor = dataclasses.replace(job(tmp_path, 1, behaviour="capped"), at_limit="no more to spend")
+    poor = dataclasses.replace(job(tmp_path, 1, behaviour="capped"), at_limit=TrialEnd.OUT_OF_BUDGET)
     _, finished = run(backend, job(tmp_path, 0, behaviour="capped"), poor)
-    for number, reason in ((0, "stopped at its cost cap"), (1, "no more to spend")):
+    for number, end, reason in (
+        (0, TrialEnd.CAPPED, "stopped at its cost cap"),
+        (1, TrialEnd.OUT_OF_BUDGET, "stopped at the end of the sweep's budget"),
+    ):
         outcome = finished[number].outcome
-        assert (outcome.state, outcome.score, outcome.reason) == (TrialState.PRUNED, 2.0, reason)
+        assert (outcome.end, outcome.score, outcome.reason) == (end, 2.0, reason)
 
 
 def test_a_hanging_trial_is_killed_at_its_limit(local: LocalBackend, tmp_path: Path) -> None:
     _, finished = run(local, job(tmp_path, behaviour="hang", max_seconds=1.0))
     outcome = finished[0].outcome
-    assert outcome.state is TrialState.FAILED
+    assert outcome.end is TrialEnd.HUNG
     assert outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
     assert outcome.cost_seconds >= 0.5, "the time that it hung was spent"
 
@@ -196,24 +214,26 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=0.5)
     _, finished = run(backend, job(tmp_path, behaviour="hang"))
     backend.close()
+    assert finished[0].outcome.end is TrialEnd.HUNG
     assert "without a sign of life" in finished[0].outcome.reason
 
 
 def test_memory_over_the_limit_ends_the_trial(local: LocalBackend, tmp_path: Path) -> None:
     _, finished = run(local, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
+    assert finished[0].outcome.end is TrialEnd.OUT_OF_MEMORY
     assert "of memory, over its limit of 0.2 GiB" in finished[0].outcome.reason
 
 
-def test_stop_ends_the_trial_with_the_reason_given_and_only_once(backend: Backend, tmp_path: Path) -> None:
+def test_interrupting_ends_the_trial_and_only_once(backend: Backend, tmp_path: Path) -> None:
     one = job(tmp_path, behaviour="hang")
     backend.start(one)
     while not backend.poll(0.1):
         pass
-    backend.stop(one.trial, "interrupted")
-    backend.stop(one.trial, "again")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "too late")
     _, finished = wait(backend, 1)
-    assert finished[0].outcome.reason == "interrupted"
-    backend.stop(one.trial, "too late")
+    assert (finished[0].outcome.end, finished[0].outcome.reason) == (TrialEnd.INTERRUPTED, "interrupted")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     assert backend.poll(0.0) == []
 
 
@@ -221,39 +241,41 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     one, two = job(tmp_path, 0, behaviour="hang"), job(tmp_path, 1, behaviour="hang")
     for each in (one, two):  # where trials run one at a time, the second waits for the first
         backend.start(each)
-    backend.stop(two.trial, "interrupted")
-    backend.stop(one.trial, "interrupted")
+    backend.stop(two.trial, TrialEnd.INTERRUPTED, "interrupted")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     _, finished = wait(backend, 2)
-    assert [finished[n].outcome.state for n in (0, 1)] == [TrialState.FAILED] * 2
+    assert [finished[n].outcome.end for n in (0, 1)] == [TrialEnd.INTERRUPTED] * 2
     assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
     assert finished[1].outcome.cost_seconds < 1.0
 
 
-def start_and_prune(backend: Backend, one: Job) -> Finished:
+def start_and_stop_early(backend: Backend, one: Job) -> Finished:
     backend.start(one)
     points = 0
     while points < (2 if one.config["train"]["behaviour"] == "polite" else 1):
         for event in backend.poll(0.1):
-            assert isinstance(event, Progress)
+            assert isinstance(event, TrialProgress)
             points += len(event.measurements)
-    backend.prune(one.trial, "stopped early: hopeless")
-    backend.stop(one.trial, "interrupted")  # too late: it is being ended already
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
+    backend.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")  # too late: it is being ended already
     _, finished = wait(backend, 1)
     return finished[one.trial.number]
 
 
-def test_a_pruned_trial_ends_in_order_with_its_last_score_and_what_it_spent(backend: Backend, tmp_path: Path) -> None:
-    outcome = start_and_prune(backend, job(tmp_path, behaviour="polite")).outcome
-    assert (outcome.state, outcome.reason) == (TrialState.PRUNED, "stopped early: hopeless")
+def test_a_trial_stopped_early_ends_in_order_with_its_last_score_and_what_it_spent(
+    backend: Backend, tmp_path: Path
+) -> None:
+    outcome = start_and_stop_early(backend, job(tmp_path, behaviour="polite")).outcome
+    assert (outcome.end, outcome.reason) == (TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
     assert (outcome.score, outcome.cost_seconds, outcome.steps) == (1.0, 0.25, 2)
 
 
-def test_a_pruned_trial_that_does_not_listen_is_pruned_all_the_same(
+def test_a_trial_that_ignores_its_early_stop_is_stopped_all_the_same(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("protein.sweep.backends.local.GRACE_SECONDS", 0.5)
-    outcome = start_and_prune(local, job(tmp_path, behaviour="stubborn")).outcome
-    assert (outcome.state, outcome.score, outcome.steps) == (TrialState.PRUNED, 1.0, 1)
+    outcome = start_and_stop_early(local, job(tmp_path, behaviour="stubborn")).outcome
+    assert (outcome.end, outcome.score, outcome.steps) == (TrialEnd.STOPPED_EARLY, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
 
@@ -276,11 +298,11 @@ def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path, monk
     backend.close()
     server.join(PATIENCE_SECONDS)
     assert stop.is_set() and not server.is_alive()
-    assert (finished[0].outcome.state, finished[0].outcome.reason) == (TrialState.FAILED, "interrupted")
+    assert (finished[0].outcome.end, finished[0].outcome.reason) == (TrialEnd.INTERRUPTED, "interrupted")
 
 
 @pytest.mark.parametrize(("behaviour", "state"), [("good", TrialState.COMPLETE), ("diverge", TrialState.FAILED)])
-def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
+def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
     backend: Backend, tmp_path: Path, behaviour: str, state: TrialState
 ) -> None:
     one = job(tmp_path, behaviour=behaviour)
@@ -291,10 +313,10 @@ def test_a_trial_that_ended_before_it_was_pruned_keeps_its_end(
         assert isinstance(backend, FunctionBackend)
         while backend._reports:
             time.sleep(0.01)
-    backend.prune(one.trial, "stopped early: hopeless")
+    backend.stop(one.trial, TrialEnd.STOPPED_EARLY, "stopped early: its curve is low")
     _, finished = wait(backend, 1)
     assert finished[0].outcome.state is state
-    assert "hopeless" not in finished[0].outcome.reason
+    assert "curve" not in finished[0].outcome.reason
 
 
 def test_a_process_that_ignores_sigterm_is_killed(
@@ -305,7 +327,7 @@ def test_a_process_that_ignores_sigterm_is_killed(
     local.start(one)
     while not local.poll(0.1):
         pass
-    local.stop(one.trial, "interrupted")
+    local.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
     _, finished = wait(local, 1)
     assert finished[0].outcome.state is TrialState.FAILED
 
@@ -335,7 +357,7 @@ def _of_session(processes: set[psutil.Process]) -> list[psutil.Process]:
 def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:
     backend = LocalBackend(entry=TRIAL, preload=())
     backend.start(job(tmp_path, behaviour="hang"))
-    events: list[Progress | Finished] = []
+    events: list[TrialProgress | Finished] = []
     while not events:
         events = backend.poll(0.1)
     backend.close()

@@ -27,7 +27,6 @@ from protein.errors import StoreError, TrialLost
 from protein.ports import Store
 from protein.storage import open_store
 from protein.types import (
-    INTERRUPTED,
     Artifact,
     Estimate,
     Measurement,
@@ -36,9 +35,11 @@ from protein.types import (
     Suggestion,
     SuggestionKind,
     Trial,
+    TrialEnd,
     TrialState,
 )
 
+EMPTY = Suggestion(params={}, kind=SuggestionKind.SEARCH, origin="")
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 
 
@@ -60,7 +61,7 @@ def test_a_sweep_is_found_as_it_was_created(store: Store) -> None:
     assert store.find_sweep("grösse") is None
 
 
-def test_space_config_and_prior_keep_order_types_and_every_digit(store: Store) -> None:
+def test_space_config_and_warm_start_keep_order_types_and_every_digit(store: Store) -> None:
     values = {
         "z": 0.1 + 0.2,
         "a": 1,
@@ -70,16 +71,18 @@ def test_space_config_and_prior_keep_order_types_and_every_digit(store: Store) -
         "e": 10**30,
         "f": [True, None],
     }
-    store.create_sweep(dataclasses.replace(sweep_spec(), space=values, config={"train": values}, prior=values), None)
+    store.create_sweep(
+        dataclasses.replace(sweep_spec(), space=values, config={"train": values}, warm_start=values), None
+    )
     sweep = store.find_sweep("s")
     assert sweep is not None
-    for stored in (sweep.spec.space, sweep.spec.config["train"], sweep.spec.prior):
+    for stored in (sweep.spec.space, sweep.spec.config["train"], sweep.spec.warm_start):
         assert list(stored.items()) == list(values.items())
         assert [type(value) for value in stored.values()] == [type(value) for value in values.values()]
 
 
 @pytest.mark.parametrize("value", [*NOT_FINITE, {1, 2}, b"bytes"])
-@pytest.mark.parametrize("part", ["space", "config", "prior"])
+@pytest.mark.parametrize("part", ["space", "config", "warm_start"])
 def test_a_sweep_that_is_not_plain_json_is_refused(store: Store, part: str, value: Any) -> None:
     spec = dataclasses.replace(sweep_spec(), **{part: {"train": {"x": [value]}}})
     with pytest.raises(StoreError, match=f"{part} cannot be stored"):
@@ -87,10 +90,10 @@ def test_a_sweep_that_is_not_plain_json_is_refused(store: Store, part: str, valu
     assert store.list_sweeps() == []
 
 
-def test_a_sweep_without_a_prior_has_an_empty_one(store: Store) -> None:
-    store.create_sweep(dataclasses.replace(sweep_spec(), prior={}), None)
+def test_a_sweep_without_a_warm_start_has_an_empty_one(store: Store) -> None:
+    store.create_sweep(dataclasses.replace(sweep_spec(), warm_start={}), None)
     sweep = store.find_sweep("s")
-    assert sweep is not None and sweep.spec.prior == {}
+    assert sweep is not None and sweep.spec.warm_start == {}
 
 
 def test_sweeps_are_listed_oldest_first(store: Store) -> None:
@@ -199,9 +202,10 @@ def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
     assert list(record.params.items()) == list(suggestion.params.items())
     assert [type(value) for value in record.params.values()] == [bool, int, float, str]
     assert (record.seed, record.state, record.owner) == (2**62, TrialState.RUNNING, "host:1")
-    assert (record.origin, record.predicted_score, record.predicted_cost_seconds) == (suggestion.origin, estimate, cost)
+    assert (record.kind, record.origin) == (SuggestionKind.SEARCH, suggestion.origin)
+    assert (record.predicted_score, record.predicted_cost_seconds) == (estimate, cost)
     assert (record.suggest_seconds, record.provenance) == (0.5, PROVENANCE)
-    assert (record.score, record.cost_seconds, record.steps, record.reason) == (None, 0.0, 0, "")
+    assert (record.end, record.score, record.cost_seconds, record.steps, record.reason) == (None, None, 0.0, 0, "")
     assert (record.timings, record.metrics, record.curve, record.artifacts) == ({}, {}, (), ())
     assert record.finished_at is None
     assert record.started_at.utcoffset() == timedelta(0)
@@ -226,21 +230,14 @@ def test_a_parameter_that_is_no_value_is_refused(store: Store, value: Any) -> No
         {"lease_seconds": 1e12},
         {"seed": 2**63},
         {"owner": "a\0"},
-        {
-            "suggestion": Suggestion(
-                params={},
-                kind=SuggestionKind.SEARCH,
-                origin="",
-                predicted_score=Estimate(value=0.0, low=0.0, high=math.inf),
-            )
-        },
+        {"suggestion": dataclasses.replace(EMPTY, predicted_score=Estimate(value=0.0, low=0.0, high=math.inf))},
     ],
     ids=str,
 )
 def test_a_start_that_cannot_be_stored_is_refused(store: Store, change: dict[str, Any]) -> None:
     sweep = new_sweep(store)
     arguments: dict[str, Any] = {
-        "suggestion": Suggestion(params={}, kind=SuggestionKind.SEARCH, origin=""),
+        "suggestion": EMPTY,
         "seed": 0,
         "owner": "me",
         "lease_seconds": 1.0,
@@ -345,16 +342,16 @@ def test_long_curves_come_back_whole(store: Store) -> None:
 
 OUTCOMES = [
     Outcome(
-        state=TrialState.COMPLETE,
+        end=TrialEnd.COMPLETE,
         score=-20.5,
         cost_seconds=12.25,
         steps=10**12,
         timings={"startup": 1.5, "evaluation": 0.0},
         metrics={"train_score": -3.0, "episodes": 100},
     ),
-    Outcome(state=TrialState.PRUNED, score=1.0, cost_seconds=0.0, steps=0, reason="stopped at its cost limit"),
-    Outcome(state=TrialState.PRUNED, score=None, cost_seconds=1.0, steps=7, reason="hopeless"),
-    Outcome(state=TrialState.FAILED, score=None, cost_seconds=3.5, steps=7, reason="diverged: loss is nan at step 7"),
+    Outcome(end=TrialEnd.CAPPED, score=1.0, cost_seconds=0.0, steps=0, reason="stopped at its cost limit"),
+    Outcome(end=TrialEnd.STOPPED_EARLY, score=None, cost_seconds=1.0, steps=7, reason="its curve is low"),
+    Outcome(end=TrialEnd.DIVERGED, score=None, cost_seconds=3.5, steps=7, reason="diverged: loss is nan at step 7"),
 ]
 
 
@@ -383,7 +380,6 @@ def test_an_outcome_is_stored_as_it_is(store: Store, outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"state": TrialState.RUNNING},
         {"score": None},
         {"score": math.nan},
         {"score": math.inf},
@@ -394,8 +390,8 @@ def test_an_outcome_is_stored_as_it_is(store: Store, outcome: Outcome) -> None:
         {"metrics": {"loss": math.nan}},
         {"metrics": {"loss": 10**400}},
         {"timings": {"startup": math.inf}},
-        {"state": TrialState.FAILED, "reason": "it has a score"},
-        {"state": TrialState.FAILED, "score": None, "reason": ""},
+        {"end": TrialEnd.FAILED, "reason": "it has a score"},
+        {"end": TrialEnd.CRASHED, "score": None, "reason": ""},
     ],
     ids=lambda change: ",".join(f"{name}={str(value)[:20]}" for name, value in change.items()),
 )
@@ -413,9 +409,7 @@ def test_an_outcome_that_makes_no_sense_is_refused(store: Store, change: dict[st
 def test_a_broken_process_may_say_anything_as_its_reason(store: Store) -> None:
     sweep = new_sweep(store)
     reason = "crashed: \0 \ud800 Grüße \U0001f4a5\nsecond line" + "x" * 10_000
-    store.finish_trial(
-        start(store, sweep), Outcome(state=TrialState.FAILED, score=None, cost_seconds=0.0, steps=0, reason=reason)
-    )
+    store.finish_trial(start(store, sweep), Outcome(end=TrialEnd.CRASHED, reason=reason))
     stored = store.trials(sweep.id)[0].reason
     assert stored.startswith("crashed: \ufffd \ufffd")
     assert stored.endswith(" Grüße \U0001f4a5\nsecond line" + "x" * 10_000)
@@ -465,7 +459,8 @@ def test_the_trials_of_dead_owners_are_interrupted_once(store: Store) -> None:
     assert store.interrupt_orphans(sweep.id, ["dead", "dead too", "nobody"]) == [dead.number, fresh.number]
     records = store.trials(sweep.id)
     for record, cost_seconds, steps in ((records[dead.number], 1.0, 8), (records[fresh.number], 0.0, 0)):
-        assert (record.state, record.reason, record.score) == (TrialState.FAILED, INTERRUPTED, None)
+        assert (record.state, record.end, record.score) == (TrialState.FAILED, TrialEnd.INTERRUPTED, None)
+        assert record.reason == "interrupted"
         assert (record.cost_seconds, record.steps) == (cost_seconds, steps)
         assert record.finished_at is not None
     assert records[dead.number].curve == tuple(points(0, 9))
@@ -589,10 +584,11 @@ curves = st.lists(
 )
 artifacts = st.lists(st.builds(Artifact, kind=text, path=text), max_size=3)
 common = {"cost_seconds": seconds, "steps": steps, "timings": metrics, "metrics": metrics}
+ends = {state: st.sampled_from([end for end in TrialEnd if end.state is state]) for state in TrialState}
 outcomes = (
-    st.builds(Outcome, state=st.just(TrialState.COMPLETE), score=finite, reason=text, **common)
-    | st.builds(Outcome, state=st.just(TrialState.PRUNED), score=st.none() | finite, reason=text, **common)
-    | st.builds(Outcome, state=st.just(TrialState.FAILED), score=st.none(), reason=text.filter(bool), **common)
+    st.builds(Outcome, end=ends[TrialState.COMPLETE], score=finite, reason=text, **common)
+    | st.builds(Outcome, end=ends[TrialState.PRUNED], score=st.none() | finite, reason=text, **common)
+    | st.builds(Outcome, end=ends[TrialState.FAILED], score=st.none(), reason=text.filter(bool), **common)
 )
 
 

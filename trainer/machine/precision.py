@@ -12,7 +12,6 @@ certain amount of work on. Both choices follow from sizes alone, never from timi
 
 import contextlib
 import ctypes
-import os
 import sys
 
 import torch
@@ -20,6 +19,7 @@ import torch
 from protein.trainer.config import TrainConfig
 from protein.trainer.errors import ConfigError
 from protein.trainer.kernels import get_threads, set_threads
+from protein.trainer.machine.cores import usable_cores
 
 FULL = ("fp32", "tf32")  # precisions that need no autocast
 
@@ -55,9 +55,7 @@ def resolve_device(name: str) -> torch.device:
 
 def resolve_threads(threads: int) -> int:
     """Returns the number of threads to use: `threads`, or for 0 the cores that this process may run on."""
-    if threads:
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return threads or usable_cores()
 
 
 def env_threads(num_envs: int, threads: int) -> int:

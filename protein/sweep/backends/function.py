@@ -1,4 +1,4 @@
-"""Runs trials of a function of somebody's own, in the thread that serves them, one after the other.
+"""Runs trials of the user's own training function, in the thread that serves them, one after the other.
 
 The loop runs in another thread (see `protein.api.function_sweep`): it starts a trial by putting it into a queue and
 hears of it through another. Cost is the wall clock of the function, or what it reports. A trial can be stopped only
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
-from protein.ports import Finished, Job, Progress
+from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends.messages import MAX_STEPS
-from protein.types import INTERRUPTED, MISTAKE, Artifact, Measurement, Outcome, Trial, TrialState
+from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 from protein.validate import number
 
 _LOG_FILE = "trial.log"
@@ -40,16 +40,17 @@ class Report:
         seed: the trial's own, for the randomness of the training.
     """
 
-    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[Progress | Finished]") -> None:
+    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
         self.seed: int = job.config["seed"]
         self._cap_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
         self._trial, self._sign, self._events = job.trial, sign, events
         self._began: float | None = None  # on the performance counter; None: it waits for its turn
         self._told_seconds: float | None = None
+        self.not_finite: ValueError | None = None  # raised for a score
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
-        self.ending: tuple[str, bool] | None = None  # why the trial is to end, and whether what it gave then counts
+        self.told: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
 
     def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
         """Adds a point to the trial's learning curve.
@@ -70,7 +71,8 @@ class Report:
             raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
         told_score = None if score is None else number(score, "report: the score")
         if told_score is not None and not math.isfinite(told_score):
-            raise ValueError(f"the score became {told_score} at step {steps}")
+            self.not_finite = ValueError(f"the score became {told_score} at step {steps}")
+            raise self.not_finite
         if cost_seconds is not None:
             self._told_seconds = number(cost_seconds, "report: cost_seconds")
         told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
@@ -85,9 +87,9 @@ class Report:
             raise UsageError(f"report: {error}") from error
         self.last = point
         self.last_score = self.last_score if point.score is None else point.score
-        self._events.put(Progress(trial=self._trial, measurements=(point,)))
+        self._events.put(TrialProgress(trial=self._trial, measurements=(point,)))
         if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
-            self.stop(self._at_limit, pruned=True)
+            self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
 
     def cost_seconds(self) -> float:
@@ -101,14 +103,14 @@ class Report:
         self._began = time.perf_counter()
         self._raise_if_ending()
 
-    def stop(self, reason: str, *, pruned: bool) -> None:
+    def end(self, end: TrialEnd, reason: str) -> None:
         """Lets the next report raise `Stop`, unless the trial is being ended already. Called from the loop's thread."""
-        if self.ending is None:
-            self.ending = (reason, pruned)
+        if self.told is None:
+            self.told = (end, reason)
 
     def _raise_if_ending(self) -> None:
-        if self.ending is not None:
-            raise Stop(self.ending[0])
+        if self.told is not None:
+            raise Stop(self.told[1])
 
 
 class FunctionBackend:
@@ -119,7 +121,7 @@ class FunctionBackend:
         self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for `serve`: a trial waits, or it is closed
         self._closed = False
-        self._events: queue.SimpleQueue[Progress | Finished] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[TrialProgress | Finished] = queue.SimpleQueue()
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
         self._train, self._sign = train, sign
 
@@ -128,26 +130,22 @@ class FunctionBackend:
         self._waiting.append((job, report))
         self._news.put(None)
 
-    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
-        events: list[Progress | Finished] = []
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        events: list[TrialProgress | Finished] = []
         with contextlib.suppress(queue.Empty):
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
         return events
 
-    def stop(self, trial: Trial, reason: str) -> None:
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if (report := self._reports.get(trial.id)) is not None:
-            report.stop(reason, pruned=False)
-
-    def prune(self, trial: Trial, reason: str) -> None:
-        if (report := self._reports.get(trial.id)) is not None:
-            report.stop(reason, pruned=True)
+            report.end(end, reason)
 
     def close(self) -> None:
         """Ends `serve`, once the trial that runs there has reported or ended."""
         for report in list(self._reports.values()):
-            report.stop(INTERRUPTED, pruned=False)
+            report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
         self._closed = True
         self._news.put(None)
 
@@ -164,11 +162,11 @@ class FunctionBackend:
 
     def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
         if stop.is_set():  # while the engine was at work on this one
-            report.stop(INTERRUPTED, pruned=False)
-        state, score, reason = TrialState.FAILED, None, INTERRUPTED
+            report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
+        end, reason, score = TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text, None
         artifacts: tuple[Artifact, ...] = ()
         try:
-            state, score, reason, artifacts = self._try(job, report)
+            end, reason, score, artifacts = self._try(job, report)
         except KeyboardInterrupt:
             stop.set()
         except BaseException as error:  # a cancellation of somebody's: it says nothing about the params
@@ -177,7 +175,7 @@ class FunctionBackend:
             stop.set()
         cost = report.cost_seconds()
         outcome = Outcome(
-            state=state,
+            end=end,
             score=score,
             cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
             steps=0 if report.last is None else report.last.steps,
@@ -187,32 +185,35 @@ class FunctionBackend:
         self._waiting.popleft()
         self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
 
-    def _try(self, job: Job, report: Report) -> tuple[TrialState, float | None, str, tuple[Artifact, ...]]:
-        """Returns how a trial ended. What is no result of its own, such as a KeyboardInterrupt, is raised."""
+    def _try(self, job: Job, report: Report) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
+        """Returns how a trial ended, why in words, its score and its files.
+
+        What is no result of its own, such as a KeyboardInterrupt, is raised.
+        """
         try:
             report.begin()
             return *self._judge(self._train(dict(job.trial.params), report)), ()
         except Stop as stopped:
-            reason, pruned = report.ending or (str(stopped), False)  # a function may raise it by itself
-            return (
-                (TrialState.PRUNED, report.last_score, reason, ()) if pruned else (TrialState.FAILED, None, reason, ())
-            )
+            end, reason = report.told or (TrialEnd.USER_ERROR, str(stopped) or "Stop")  # a function may raise it itself
+            return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
         except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
+            end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR
             reason = _one_line(f"{type(error).__name__}: {error}")
             artifacts = _write_log(job.directory)
             if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
-                reason = f"{MISTAKE}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
+                end = TrialEnd.MISTAKE
+                reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
                 self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
-            return TrialState.FAILED, None, reason, artifacts
+            return end, reason, None, artifacts
 
-    def _judge(self, value: Any) -> tuple[TrialState, float | None, str]:
+    def _judge(self, value: Any) -> tuple[TrialEnd, str, float | None]:
         try:
             score = number(value, "the score")
         except UsageError as error:
             raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
         if not math.isfinite(score):
-            return TrialState.FAILED, None, f"the score is {score}"
-        return TrialState.COMPLETE, self._sign * score, ""
+            return TrialEnd.DIVERGED, f"the score is {score}", None
+        return TrialEnd.COMPLETE, "", self._sign * score
 
 
 def _one_line(text: str) -> str:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import psutil
 
-from protein.ports import Finished, Job, Progress
+from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import child, messages
-from protein.types import Artifact, Measurement, Outcome, Trial, TrialState
+from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 600.0  # a process that says nothing for so long hangs; compiling a large model may take minutes
@@ -35,6 +35,14 @@ MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
 PRELOAD = ("protein.trainer.__main__", "protein.trainer.run", "torch._dynamo")
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
+
+# What the word stands for that the trainer gives as the reason of a failure (`reason` in `protein.trainer.errors`).
+_ENDS = {
+    "diverged": TrialEnd.DIVERGED,
+    "disk": TrialEnd.DISK,
+    "memory": TrialEnd.OUT_OF_MEMORY,
+    "process": TrialEnd.CRASHED,
+}
 
 
 class LocalBackend:
@@ -85,13 +93,13 @@ class LocalBackend:
         self._running[job.trial.id] = process
         self._selector.register(output, selectors.EVENT_READ, process)
 
-    def poll(self, timeout_seconds: float) -> list[Progress | Finished]:
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
         # The pipe closes when the process ends, so this returns at once then.
         for key, _ in self._selector.select(timeout_seconds):
             process: _Process = key.data
             if not process.read():
                 self._selector.unregister(key.fileobj)
-        events: list[Progress | Finished] = []
+        events: list[TrialProgress | Finished] = []
         for process in list(self._running.values()):
             if process.closed:  # it is about to end
                 process.worker.join(timeout=0.05)
@@ -99,23 +107,17 @@ class LocalBackend:
             if ended:
                 process.read()
             if points := process.take_measurements():
-                events.append(Progress(trial=process.job.trial, measurements=points))
+                events.append(TrialProgress(trial=process.job.trial, measurements=points))
             if ended:
                 events.append(self._finish(process))
             else:
                 self._enforce(process)
         return events
 
-    def stop(self, trial: Trial, reason: str) -> None:
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         process = self._running.get(trial.id)
-        if process is not None and process.stop_reason is None:
-            process.terminate(reason)
-
-    def prune(self, trial: Trial, reason: str) -> None:
-        process = self._running.get(trial.id)
-        if process is not None and process.stop_reason is None:
-            process.pruned = True
-            process.terminate(reason)
+        if process is not None and process.told is None:
+            process.terminate(end, reason)
 
     def close(self) -> None:
         for process in list(self._running.values()):
@@ -130,17 +132,17 @@ class LocalBackend:
             if now >= process.kill_at:
                 process.kill()
         elif limits.max_seconds is not None and now - process.spawned > limits.max_seconds:
-            process.terminate(f"killed after {limits.max_seconds:.0f} s, its limit with start-up and evaluation")
+            reason = f"killed after {limits.max_seconds:.0f} s, its limit with start-up and evaluation"
+            process.terminate(TrialEnd.HUNG, reason)
         elif now - process.last_sign > self._silence_seconds:
-            process.terminate(f"killed after {self._silence_seconds:.0f} s without a sign of life")
+            process.terminate(TrialEnd.HUNG, f"killed after {self._silence_seconds:.0f} s without a sign of life")
         elif limits.max_memory_bytes is not None and now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
             used = _resident_bytes(process.pid)
             if used > limits.max_memory_bytes:
                 limit = limits.max_memory_bytes
-                process.terminate(
-                    f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {limit / 2**30:.1f} GiB"
-                )
+                reason = f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {limit / 2**30:.1f} GiB"
+                process.terminate(TrialEnd.OUT_OF_MEMORY, reason)
 
     def _finish(self, process: "_Process") -> Finished:
         process.kill()  # whatever it left behind in its group
@@ -166,8 +168,7 @@ class _Process:
     spawned: float = dataclasses.field(default_factory=time.monotonic)
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
     started: float | None = None  # when its `start` message came: imports and building are done, training begins
-    stop_reason: str | None = None  # why the sweep ended it; None: it ended by itself
-    pruned: bool = False  # the sweep ended it as hopeless
+    told: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: it was not told to end
     kill_at: float | None = None
     next_memory_check: float = 0.0
     buffer: bytes = b""
@@ -236,8 +237,8 @@ class _Process:
         points, self.fresh = tuple(self.fresh), []
         return points
 
-    def terminate(self, reason: str) -> None:
-        self.stop_reason = reason
+    def terminate(self, end: TrialEnd, reason: str) -> None:
+        self.told = (end, reason)
         self.kill_at = time.monotonic() + GRACE_SECONDS
         self._signal(signal.SIGTERM)
 
@@ -254,22 +255,14 @@ class _Process:
                     os.kill(self.pid, number)
 
     def outcome(self) -> Outcome:
-        """Returns how the ended process fared. Only a finite score and exit code 0 make it COMPLETE."""
+        """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
         final = self.final or {}
-        score = messages.score(final)
         timings = messages.numbers(final.get("timings"))
         if self.started is not None:  # seen from outside: the interpreter's start and the imports are in it
             timings["startup"] = self.started - self.spawned
-        # A result that came while the trial was being stopped is a result: no finished trial is lost.
-        if final.get("event") == "result" and self.exitcode == 0 and score is not None:
-            capped = final.get("stopped") == "max_seconds"
-            state, reason = (TrialState.PRUNED, self.job.at_limit) if capped else (TrialState.COMPLETE, "")
-        elif self.pruned and final.get("event") != "failed":
-            state, reason, score = TrialState.PRUNED, self.stop_reason or "", self.last_score
-        else:
-            state, reason, score = TrialState.FAILED, self._failure(), None
+        end, reason, score = self._end()
         return Outcome(
-            state=state,
+            end=end,
             score=score,
             cost_seconds=self._cost_seconds(),
             steps=messages.steps(final) or (self.last.steps if self.last else 0),
@@ -286,21 +279,43 @@ class _Process:
         reported = self.last.elapsed_seconds if self.last else 0.0
         return max(reported, time.monotonic() - self.started) if self.started is not None else reported
 
-    def _failure(self) -> str:
-        if self.stop_reason is not None and not self.pruned:
-            return self.stop_reason
+    def _end(self) -> tuple[TrialEnd, str, float | None]:
+        """Returns how the process ended, why in words, and the score that counts."""
+        final = self.final or {}
+        event, score = final.get("event"), messages.score(final)
+        # A result that came while the trial was being stopped is a result: no finished trial is lost.
+        if event == "result" and self.exitcode == 0 and score is not None:
+            end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
+            return end, end.text, score
+        if self.told is None:
+            return *self._failure(), None
+        end, reason = self.told
+        if end.state is TrialState.PRUNED:
+            return (*self._failure(), None) if event == "failed" else (end, reason, self.last_score)
+        return end, reason, None
+
+    def _failure(self) -> tuple[TrialEnd, str]:
+        """Returns how a process that was not told to end has failed, and why in words."""
         final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":
-            kind, told = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")
-            return told if told.startswith(f"{kind} ") else f"{kind}: {told}".rstrip(": ")
+            kind, message = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")
+            end = _ENDS.get(kind, TrialEnd.USER_ERROR if self._runs_users_code() else TrialEnd.FAILED)
+            return end, message if message.startswith(f"{kind} ") else f"{kind}: {message}".rstrip(": ")
         if final.get("event") == "result":
-            return "reported no finite score" if code == 0 else f"exited with code {code} after its result"
+            if code == 0:
+                return TrialEnd.DIVERGED, "reported no finite score"
+            return TrialEnd.CRASHED, f"exited with code {code} after its result"
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-            return f"killed by {signal.Signals(-code).name}{hint}"
-        return f"exited with code {code} and no result{self._last_words()}"
+            return TrialEnd.CRASHED, f"killed by {signal.Signals(-code).name}{hint}"
+        return TrialEnd.CRASHED, f"exited with code {code} and no result{self._end_of_log()}"
 
-    def _last_words(self) -> str:
+    def _runs_users_code(self) -> bool:
+        """Whether the environment is not one of ours, as in "python:my_env:make"."""
+        return ":" in self.job.config.get("env", {}).get("name", "")
+
+    def _end_of_log(self) -> str:
+        """Returns the last line of the trial's log, to end a message with."""
         try:
             text = (self.job.directory / LOG_FILE).read_text(errors="replace").strip()
         except OSError:

@@ -4,15 +4,14 @@ import math
 from collections.abc import Sequence
 
 from protein.errors import UsageError
-from protein.sweep.job import runs_trainer, trial_config
-from protein.types import SweepRecord, TrialRecord, TrialState
-
-CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
+from protein.sweep.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
+from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 
 
 def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
     """Raises `UsageError` when the whole budget went into trials of which none could be trained to its end."""
-    cut = [trial for trial in trials if trial.state is TrialState.PRUNED and trial.steps and not trial.stopped_early]
+    limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
+    cut = [trial for trial in trials if trial.end in limits and trial.steps]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
         return
     if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
@@ -20,7 +19,9 @@ def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], 
 
     def needed_seconds(trial: TrialRecord) -> float:
         config = trial_config(sweep.spec.config, trial.params, seed=0, threads=1, max_seconds=None)
-        return trial.cost_seconds * float(config["train"]["total_timesteps"]) / trial.steps
+        steps = total_steps(config)
+        assert steps is not None
+        return trial.cost_seconds * steps / trial.steps
 
     cheapest = min(cut, key=needed_seconds)
     needed = needed_seconds(cheapest)

@@ -1,0 +1,179 @@
+"""The trials of a sweep as the store has them, and this process's lease on those that it runs.
+
+The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable (the
+disk is full, the server restarts), a write is repeated: a night's work is worth waiting for.
+"""
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from protein.errors import ProteinError, StoreUnavailable, UsageError
+from protein.ports import Finished, Listener, Store, TrialProgress
+from protein.sweep.lease import current_owner, dead_owners
+from protein.types import (
+    Observation,
+    Outcome,
+    Params,
+    Provenance,
+    Suggestion,
+    SweepRecord,
+    Trial,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
+
+LEASE_SECONDS = 120.0
+RENEW_SECONDS = 20.0  # the lease of a silent trial is renewed this often
+STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
+STORE_RETRY_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+class SweepTrials:
+    """The trials of one sweep. This process alone may run it from `take_over` on.
+
+    Attributes:
+        sweep: the sweep, with the budget most recently asked for.
+        records: all trials by number, finished and running.
+        running: those that this process runs, by number.
+        store_seconds: the wall clock that the store has taken, without waiting for it to be available.
+    """
+
+    def __init__(self, sweep: SweepRecord, store: Store, listener: Listener, stop: threading.Event) -> None:
+        self.sweep = sweep
+        self.records: dict[int, TrialRecord] = {}
+        self.running: dict[int, Trial] = {}
+        self.store_seconds = 0.0
+        self._store, self._listener, self._stop = store, listener, stop
+        self._owner = current_owner()
+        self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
+
+    def take_over(self, max_cost_seconds: float | None) -> None:
+        """Reads what is stored, ends what a dead process left running as interrupted, and stores the new budget.
+
+        Raises:
+            UsageError: another live process runs this sweep.
+        """
+        trials = self._read()
+        owners = dead_owners(trials)
+        orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners))
+        if orphans:
+            trials = self._read()
+            numbers = ", ".join(str(number) for number in orphans)
+            self._listener.log(
+                f"trial {numbers} was interrupted when the sweep last ended: its cost counts, and its params may be"
+                " tried again"
+            )
+        for trial in trials:
+            if trial.state is TrialState.RUNNING:
+                name = self.sweep.spec.name
+                raise UsageError(f"sweep '{name}' is being run by process {trial.owner}: wait for it, or stop it first")
+        self.records = {trial.number: trial for trial in trials}
+        if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
+            self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
+            self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next trial."""
+        return max(self.records, default=-1) + 1
+
+    def start(
+        self, suggestion: Suggestion, *, seed: int, suggest_seconds: float, provenance: Provenance
+    ) -> TrialRecord:
+        """Stores the next trial as running and returns it.
+
+        Raises:
+            TrialLost: another process has started a trial since this one read them.
+        """
+        number = self.next_number  # a claim: the store is not asked for the next number
+        trial = self._retry_while_unavailable(
+            lambda: self._store.start_trial(
+                self.sweep.id,
+                suggestion,
+                seed=seed,
+                owner=self._owner,
+                lease_seconds=LEASE_SECONDS,
+                suggest_seconds=suggest_seconds,
+                provenance=provenance,
+                number=number,
+            )
+        )
+        record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
+        self.records[number], self.running[number] = record, trial
+        self._renewed[number] = time.monotonic()
+        return record
+
+    def add(self, event: TrialProgress) -> TrialRecord:
+        """Stores further points of a running trial's curve, which renews its lease. Returns the trial."""
+        number = event.trial.number
+        self._write_measurements(event)
+        if event.measurements:
+            self.records[number] = self.records[number].grown(event.measurements)
+        return self.records[number]
+
+    def finish(self, event: Finished) -> TrialRecord:
+        """Stores how a running trial ended and returns it."""
+        number = event.trial.number
+        self._retry_while_unavailable(lambda: self._store.finish_trial(event.trial, event.outcome, event.artifacts))
+        del self.running[number], self._renewed[number]
+        self.records[number] = self.records[number].ended(event.outcome, event.artifacts)
+        return self.records[number]
+
+    def renew_leases(self) -> None:
+        """Renews the leases of running trials that have been silent for a while."""
+        now = time.monotonic()
+        for number, trial in self.running.items():
+            if now - self._renewed[number] >= RENEW_SECONDS:
+                self._write_measurements(TrialProgress(trial=trial, measurements=()))
+
+    def interrupt_running(self) -> None:
+        """Ends what an error left running as interrupted. This process may live on, and run the sweep again."""
+        for number, trial in self.running.items():
+            interrupted = Outcome(
+                end=TrialEnd.INTERRUPTED,
+                reason=TrialEnd.INTERRUPTED.text,
+                cost_seconds=self.records[number].cost_seconds,
+                steps=self.records[number].steps,
+            )
+            with contextlib.suppress(ProteinError):  # then it is interrupted when its lease or this process has ended
+                self._store.finish_trial(trial, interrupted)
+
+    def history(self) -> list[Observation]:
+        """Returns what the designer learns from the finished trials, oldest first."""
+        return [trial.observation() for trial in self.records.values() if trial.state.finished]
+
+    def running_params(self) -> list[Params]:
+        """Returns the params of the running trials."""
+        return [trial.params for trial in self.running.values()]
+
+    def _read(self) -> Sequence[TrialRecord]:
+        return self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id))
+
+    def _write_measurements(self, event: TrialProgress) -> None:
+        self._retry_while_unavailable(
+            lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS)
+        )
+        self._renewed[event.trial.number] = time.monotonic()
+
+    def _retry_while_unavailable(self, call: Callable[[], T]) -> T:
+        """Calls the store, again and again while it is unavailable, for at most `STORE_PATIENCE_SECONDS`."""
+        began = time.monotonic()
+        while True:
+            tried = time.monotonic()
+            try:
+                result = call()
+            except StoreUnavailable as error:
+                if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
+                    raise
+                self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
+                self._stop.wait(STORE_RETRY_SECONDS)
+            else:
+                self.store_seconds += time.monotonic() - tried
+                return result
