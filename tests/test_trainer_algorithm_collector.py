@@ -104,9 +104,7 @@ class Parts:
 
     def __init__(self, *, overlap: bool) -> None:
         envs = make("pong", 4, seed=1, frame_skip=8)
-        self.policy = Policy(
-            envs.spec, PolicyConfig(hidden_size=8), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(3)
-        )
+        self.policy = Policy(envs.spec, PolicyConfig(hidden_size=8), generator=torch.Generator().manual_seed(3))
         self.weights = flatten_(self.policy)
         self.snapshot = Snapshot(self.policy, CPU)
         self.rollout = Rollout(

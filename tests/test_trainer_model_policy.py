@@ -92,7 +92,7 @@ def test_outputs_are_feature_major_and_time_major(kind: str, actions: str) -> No
 
 def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> None:
     spec = make_spec((8,), (6,))
-    policy = Policy(spec, PolicyConfig(hidden_size=32), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(0))
+    policy = Policy(spec, PolicyConfig(hidden_size=32), generator=torch.Generator().manual_seed(0))
     output, _ = policy(torch.randn(1, 100, 8))
     assert output.shape == (7, 100)
     p = torch.softmax(output[:6], 0)

@@ -2,8 +2,6 @@
 
 All parameters are views of one vector and all gradients of another, so that clipping, the optimiser and a sum over
 processes are one call each, not one for every layer.
-
-A plain MLP in float32 on the CPU has a kernel of its own; everything else goes through automatic differentiation.
 """
 
 import contextlib
@@ -13,7 +11,7 @@ import torch
 from torch import nn
 
 from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy, fused
+from protein.trainer.model.policy import Policy
 
 # Maps the network's output, `rows x B`, to the loss's derivative by it.
 GradientOf = Callable[[torch.Tensor], torch.Tensor]
@@ -32,33 +30,21 @@ class FlatGradients:
         self.weights.grad = self.gradients
         for parameter, gradient in zip(policy.parameters(), _views(self.gradients, policy), strict=True):
             parameter.grad = gradient
-        self._mlp = fused(policy)
-        self._layer_gradients = [_gradients_of(layer) for layer in policy.linears] if self._mlp is not None else []
 
-    @property
-    def has_kernel(self) -> bool:
-        """Whether `by_kernel` can be used."""
-        return self._mlp is not None
-
+    @torch.no_grad()
     def output(
         self,
         observations: torch.Tensor,
         state: torch.Tensor | None,
         resets: torch.Tensor | None,
-        autocast: contextlib.AbstractContextManager[object] | None,
+        autocast: contextlib.AbstractContextManager[object],
     ) -> torch.Tensor:
-        """Returns the network's output, `rows x B`, without gradients; `autocast` None: by the kernel."""
-        if autocast is None:
-            assert self._mlp is not None
-            flat = observations.flatten(0, 1).contiguous()
-            output = flat.new_empty(self._policy.rows, len(flat))
-            self._mlp.forward(flat, output)
-            return output
-        with torch.no_grad(), autocast:  # never the compiled one, which would be compiled again for this
+        """Returns the network's output, `rows x B`, without gradients."""
+        with autocast:  # never the compiled one, which would be compiled again for this
             output, _ = self._policy.forward(observations, state, resets)
         return output.float()
 
-    def by_autograd(
+    def compute(
         self,
         observations: torch.Tensor,
         state: torch.Tensor | None,
@@ -66,7 +52,15 @@ class FlatGradients:
         gradient_of: GradientOf,
         autocast: contextlib.AbstractContextManager[object],
     ) -> None:
-        """Fills `gradients` as `by_kernel` does, for any policy and precision and for a compiled `forward`."""
+        """Fills `gradients`.
+
+        Args:
+            observations: `T x M x D`; like state and resets, what the policy's `forward` takes.
+            state: `M x S`, or None.
+            resets: `T x M`, or None.
+            gradient_of: maps the network's output to the loss's derivative by it, both `rows x B` in float32.
+            autocast: the context in which the network runs.
+        """
         self._switch("update_forward")
         self.gradients.zero_()
         with autocast:
@@ -74,23 +68,6 @@ class FlatGradients:
         gradient = gradient_of(output.detach().float())
         self._switch("update_backward")
         torch.autograd.backward(output, gradient.to(output.dtype))
-
-    @torch.no_grad()
-    def by_kernel(self, observations: torch.Tensor, gradient_of: GradientOf) -> None:
-        """Fills `gradients` of a policy that `fused` takes.
-
-        Args:
-            observations: `B x D`.
-            gradient_of: maps the network's output to the loss's derivative by it, both `rows x B`.
-        """
-        assert self._mlp is not None
-        self._switch("update_forward")
-        observations = observations.contiguous()
-        output = observations.new_empty(self._policy.rows, len(observations))
-        self._mlp.forward(observations, output, keep=True)
-        by_output = gradient_of(output)
-        self._switch("update_backward")
-        self._mlp.backward(observations, by_output, self._layer_gradients)
 
 
 def flatten_(policy: Policy) -> torch.Tensor:
@@ -106,8 +83,3 @@ def _views(vector: torch.Tensor, policy: Policy) -> list[torch.Tensor]:
     parameters = list(policy.parameters())
     parts = torch.split(vector, [parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
-
-
-def _gradients_of(layer: nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
-    assert layer.weight.grad is not None and layer.bias.grad is not None
-    return layer.weight.grad, layer.bias.grad

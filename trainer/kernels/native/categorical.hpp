@@ -1,7 +1,7 @@
 // One categorical component: drawing from it, and the gradient of PPO's loss. Logits lie in rows, one for each choice,
 // so that all loops run over samples; a block of samples goes through all its passes while it lies in the first cache.
 //
-// Notation as in trainer/ppo.py: z logit, top the largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
+// The loss and its derivatives are in trainer/algorithm/loss.py; the notation is that file's, and z logit, top the largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
 #pragma once
 
 #include "kernels.hpp"
@@ -70,7 +70,7 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
     const float *output = a.output + begin;
     float *gradient = a.gradient + begin, *ratios = a.ratios + begin;
     for (size_t i = 0; i < size; ++i) {
-        choice[i] = a.wide_choices ? static_cast<std::int32_t>(a.wide_choices[begin + i]) : a.narrow_choices[begin + i];
+        choice[i] = a.choices[begin + i];
         scale[i] = a.weights ? a.per_sample * a.weights[begin + i] : a.per_sample;
         sum[i] = spread[i] = taken[i] = 0.f;
     }
