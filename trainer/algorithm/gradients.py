@@ -10,11 +10,13 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from protein.trainer.kernels import Backward
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
 
 # Maps the network's output, `rows x B`, to the loss's derivative by it.
 GradientOf = Callable[[torch.Tensor], torch.Tensor]
+Vjp = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor | None], tuple[torch.Tensor, Backward]]
 
 
 class FlatGradients:
@@ -24,12 +26,28 @@ class FlatGradients:
         """Moves the policy's parameters into one vector; the policy must be on its final device."""
         self._policy = policy
         self._switch = stopwatch.switch
-        self.forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = policy  # or a compiled one
+        self._vjp: Vjp = policy.vjp
         self.weights = nn.Parameter(flatten_(policy))
         self.gradients = torch.zeros_like(self.weights)
         self.weights.grad = self.gradients
         for parameter, gradient in zip(policy.parameters(), _views(self.gradients, policy), strict=True):
             parameter.grad = gradient
+
+    def compile(self) -> None:
+        """Compiles the network's passes; each new shape of the observations is compiled when it first comes."""
+        forward: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = torch.compile(self._policy, dynamic=True)
+
+        def vjp(
+            observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+        ) -> tuple[torch.Tensor, Backward]:
+            output, _ = forward(observations, state, resets)
+            return output, lambda by_output: torch.autograd.backward(output, by_output)
+
+        self._vjp = vjp
+
+    def stay_eager(self) -> None:
+        """Undoes `compile`."""
+        self._vjp = self._policy.vjp
 
     @torch.no_grad()
     def output(
@@ -64,10 +82,10 @@ class FlatGradients:
         self._switch("update_forward")
         self.gradients.zero_()
         with autocast:
-            output, _ = self.forward(observations, state, resets)
+            output, backward = self._vjp(observations, state, resets)
         gradient = gradient_of(output.detach().float())
         self._switch("update_backward")
-        torch.autograd.backward(output, gradient.to(output.dtype))
+        backward(gradient.to(output.dtype))
 
 
 def flatten_(policy: Policy) -> torch.Tensor:

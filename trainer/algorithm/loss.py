@@ -105,9 +105,8 @@ def loss_gradient(
     policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
-    distribution, head = policy.distribution, policy.value_head
-    one_choice = isinstance(distribution, Discrete) and distribution.components == 1
-    if one_choice and head.rows == 1 and kernels.is_native(output):
+    one_choice = isinstance(policy.distribution, Discrete) and policy.distribution.components == 1
+    if one_choice and policy.value_head.rows == 1 and kernels.is_native(output):
         return kernels.ppo_gradient(
             output,
             batch.actions[0],
@@ -122,6 +121,14 @@ def loss_gradient(
             weights=batch.weights,
             count=batch.size,
         )
+    return loss_gradient_by_torch(policy, output, batch, c)
+
+
+def loss_gradient_by_torch(
+    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes what `loss_gradient` does, for any policy, on any device and in any precision."""
+    distribution, head = policy.distribution, policy.value_head
     rows, share = policy.action_rows, 1 / batch.size
     weight: torch.Tensor | float = share if batch.weights is None else batch.weights * share
     gradient = torch.empty_like(output)

@@ -49,10 +49,18 @@ class PPO:
         generator: torch.Generator,
         stopwatch: Stopwatch,
         world: World = ALONE,
+        scaler: Scaler | None = None,
     ) -> None:
-        """`generator` (on the CPU) shuffles; all processes have the same. The policy's parameters move into one vector.
+        """Moves the policy's parameters into one vector: see `FlatGradients`.
 
-        `FlatGradients` says how.
+        Args:
+            policy: on its final device.
+            config: the settings.
+            device: where the policy is.
+            generator: shuffles; on the CPU, and alike in all processes.
+            stopwatch: where the time of an update is booked.
+            world: the processes that train together.
+            scaler: takes the optimiser's steps; None: one for the update's precision.
         """
         self._policy = policy
         self._config = config
@@ -63,7 +71,7 @@ class PPO:
         self._gradients = FlatGradients(policy, stopwatch)
         self._optimizer = Optimizer(policy, self._gradients, config, device)
         self._precision = update_precision(config)
-        self._scaler = Scaler(device, self._precision)
+        self._scaler = scaler or Scaler(device, self._precision)
         self._coefficients = Coefficients(
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )
@@ -97,10 +105,9 @@ class PPO:
             horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
-        eager = self._gradients.forward
         context = autocast(self._device, self._precision)
         try:
-            self._gradients.forward = torch.compile(eager, dynamic=True)
+            self._gradients.compile()
             for steps, count in sorted(self._shapes(segments, horizons)):
                 example = torch.zeros(steps, count, features, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
@@ -111,7 +118,7 @@ class PPO:
             self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
-            self._gradients.forward = eager
+            self._gradients.stay_eager()
         self._stopwatch.reset()
         return time.perf_counter() - began
 
@@ -152,11 +159,11 @@ class PPO:
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = self._ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
+        ratios = self.ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
         for epoch in range(config.update_epochs):
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
-                advantages, returns = self._advantages(batch, ratios)
+                advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
             last_epoch = epoch == config.update_epochs - 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
@@ -175,12 +182,15 @@ class PPO:
         return dict(zip(terms, figures, strict=False))
 
     @torch.no_grad()
-    def _ratios(self, batch: Batch, size: int) -> torch.Tensor:
-        """Returns each action's probability under the policy now by that under the one that took it, `T x N`."""
+    def ratios(self, batch: Batch, size: int) -> torch.Tensor:
+        """Returns each action's probability under the policy now by that under the one that took it, `T x N`.
+
+        Computes `size` segments at a time, no more than an update holds.
+        """
         self._stopwatch.switch("update_forward")
         ratios = torch.empty_like(batch.logprobs)
         policy, context = self._policy, autocast(self._device, self._precision)
-        for first in range(0, batch.segments, size):  # no more at a time than an update holds
+        for first in range(0, batch.segments, size):
             columns = slice(first, first + size)
             state = None if batch.state is None else batch.state[columns]
             observations, resets = (rows[:, columns].contiguous() for rows in (batch.observations, batch.resets))
@@ -189,26 +199,6 @@ class PPO:
             logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
             ratios[:, columns] = logp.view(batch.steps, -1)
         return ratios.sub_(batch.logprobs).exp_()
-
-    def _advantages(self, batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`."""
-        config = self._config
-        corrected = config.advantage == "vtrace" or config.overlap
-        advantages = compute_advantages(
-            batch.rewards,
-            batch.values,
-            batch.ends,
-            ratios if corrected else None,
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            rho_clip=config.rho_clip,
-            c_clip=config.c_clip,
-        )
-        returns = advantages + batch.values[:-1]
-        if config.normalize_advantages and len(batch) * self._world.size > 1:
-            deviation, mean = self._world.std_mean(advantages)
-            advantages = advantages.sub_(mean).div_(deviation + 1e-8)
-        return advantages, returns
 
     def _minibatches(
         self, advantages: torch.Tensor, size: int, progress: float
@@ -299,3 +289,32 @@ class PPO:
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision)
         self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
+
+
+def advantages_and_returns(
+    batch: Batch, ratios: torch.Tensor, config: TrainConfig, world: World = ALONE
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`.
+
+    Args:
+        batch: this process's.
+        ratios: `T x N`, which V-trace weighs errors with; otherwise they do not count.
+        config: the settings.
+        world: the processes whose advantages are normalised together.
+    """
+    corrected = config.advantage == "vtrace" or config.overlap
+    advantages = compute_advantages(
+        batch.rewards,
+        batch.values,
+        batch.ends,
+        ratios if corrected else None,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        rho_clip=config.rho_clip,
+        c_clip=config.c_clip,
+    )
+    returns = advantages + batch.values[:-1]
+    if config.normalize_advantages and len(batch) * world.size > 1:
+        deviation, mean = world.std_mean(advantages)
+        advantages = advantages.sub_(mean).div_(deviation + 1e-8)
+    return advantages, returns

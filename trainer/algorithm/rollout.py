@@ -307,11 +307,11 @@ class Rollout:
         if t:
             ended = self._now.terminals[t - 1, columns] | self._now.truncations[t - 1, columns]
             self._now.resets[t, columns].copy_(ended)
-        before = None if self._state is None else self._state[columns]
-        resets = self._now.resets[t : t + 1, columns]
-        result, after = self._policy(observations.unsqueeze(0), before, resets)
-        output.copy_(result)
-        if advance and self._state is not None:
+        if self._state is None:
+            self._policy.step(observations, None, None, output)
+            return
+        after = self._policy.step(observations, self._state[columns], self._now.resets[t, columns], output)
+        if advance and after is not None:
             self._state[columns].copy_(after)
 
     def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:

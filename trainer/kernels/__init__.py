@@ -10,7 +10,7 @@ from protein.trainer.kernels._native import get_threads, instruction_set, set_th
 from protein.trainer.kernels.advantage import advantages, advantages_by_torch
 from protein.trainer.kernels.categorical import ppo_gradient, sample, sample_by_torch
 from protein.trainer.kernels.linear import linear, linear_by_torch
-from protein.trainer.kernels.mlp import mlp, mlp_by_layers
+from protein.trainer.kernels.mlp import Backward, mlp, mlp_by_layers, mlp_vjp
 from protein.trainer.kernels.recurrent import (
     lstm_sequence,
     lstm_sequence_by_torch,
@@ -20,6 +20,7 @@ from protein.trainer.kernels.recurrent import (
 from protein.trainer.kernels.tensors import is_native
 
 __all__ = [
+    "Backward",
     "advantages",
     "advantages_by_torch",
     "get_threads",
@@ -33,6 +34,7 @@ __all__ = [
     "mingru_sequence_by_torch",
     "mlp",
     "mlp_by_layers",
+    "mlp_vjp",
     "ppo_gradient",
     "sample",
     "sample_by_torch",

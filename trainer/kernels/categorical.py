@@ -88,7 +88,7 @@ def ppo_gradient(
         weights,
         gradient,
         ratios,
-        count or output.shape[1],
+        count or len(logprobs),
         clip,
         clip_value,
         value_coef,

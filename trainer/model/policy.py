@@ -23,7 +23,7 @@ from torch import nn
 from protein.envs_c import EnvSpec
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError
-from protein.trainer.kernels import linear, mlp
+from protein.trainer.kernels import Backward, linear, mlp, mlp_vjp
 from protein.trainer.model.distribution import Gaussian, distribution_of
 from protein.trainer.model.recurrence import LSTM, MinGRU
 from protein.trainer.model.value import CategoricalValue, ScalarValue, ValueHead
@@ -126,9 +126,9 @@ class Policy(nn.Module):
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
         self._head_rows = head_rows
-        # Without memory the network is nothing but layers, one after the other: these, in the order of `kernels.mlp`.
+        # Where the network is nothing but layers, one after the other: their parameters, in the order of `kernels.mlp`.
         self._layers: tuple[torch.Tensor, ...] | None = None
-        if isinstance(self.encoder, MLP) and self.recurrence is None:
+        if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
 
     @property
@@ -157,20 +157,51 @@ class Policy(nn.Module):
         Returns:
             The output `rows x (T * M)`, and the new state `M x S` (None without memory).
         """
-        samples = observations.flatten(0, 1)
         if self._layers is not None:
-            output = mlp(samples, self._layers)
-        else:
-            hidden = self.encoder(samples)
-            if self.recurrence is not None:
-                hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
-                hidden = hidden.flatten(0, 1)
-            output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+            return mlp(observations.flatten(0, 1), self._layers), state
+        hidden = self.encoder(observations.flatten(0, 1))
+        if self.recurrence is not None:
+            hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+            hidden = hidden.flatten(0, 1)
+        output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
         if self.log_std is not None:
             mean, value = output[: self._head_rows], output[self._head_rows :]
             log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
             output = torch.cat([mean, log_std, value])
         return output, state
+
+    def vjp(
+        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Backward]:
+        """Returns the output as `forward` does, and a function that differentiates it.
+
+        Given the loss's derivative by the output, `rows x (T * M)`, that adds to every parameter's `grad`.
+        """
+        if self._layers is not None:
+            return mlp_vjp(observations.flatten(0, 1), self._layers)
+        output, _ = self.forward(observations, state, resets)
+        return output, lambda by_output: torch.autograd.backward(output, by_output)
+
+    def step(
+        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None, out: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Takes one step without gradients: `forward` for `T` = 1.
+
+        Args:
+            observations: `M x D`.
+            state: `M x S`, or None.
+            resets: `M`, or None.
+            out: `rows x M`, each row contiguous; the output is written here.
+
+        Returns:
+            The state after the step, or None without memory.
+        """
+        if self._layers is not None:
+            mlp(observations, self._layers, out)
+            return None
+        output, after = self.forward(observations.unsqueeze(0), state, None if resets is None else resets.unsqueeze(0))
+        out.copy_(output)
+        return after
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """Maps the output `rows x ...` to values `...`."""

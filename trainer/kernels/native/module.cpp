@@ -268,7 +268,7 @@ std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters,
     return keep ? std::move(network) : nullptr;
 }
 
-// Writes the gradients of each layer's weight and bias.
+// Adds to the gradients of each layer's weight and bias.
 void mlp_backward(Mlp &network, py::handle observations, py::handle by_output, py::handle gradients) {
     const auto wanted = layers_of(gradients, "gradient of weight", "gradient of bias");
     const size_t batch = network.batch();

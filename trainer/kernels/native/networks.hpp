@@ -112,7 +112,7 @@ class Mlp {
         });
     }
 
-    // Writes the gradients of each layer's weight and bias.
+    // Adds to the gradients of each layer's weight and bias.
     void backward(const float *observations, float *by_output, size_t stride, const std::vector<Layer> &gradients) {
         assert(kept_ && gradients.size() == layers_.size());
         const size_t batch = kept_;
@@ -132,9 +132,9 @@ class Mlp {
             const size_t row = l ? kernels->padded(inputs) : 1, column = l ? 1 : kernels->padded(outputs);
             float *by_weight = gradients[l].weight;
             for (size_t j = 0; j < outputs; ++j)
-                for (size_t k = 0; k < inputs; ++k) by_weight[j * inputs + k] = from[j * row + k * column];
+                for (size_t k = 0; k < inputs; ++k) by_weight[j * inputs + k] += from[j * row + k * column];
             from += l ? outputs * row : inputs * column;
-            std::copy_n(from, outputs, gradients[l].bias);
+            for (size_t j = 0; j < outputs; ++j) gradients[l].bias[j] += from[j];
         }
     }
 

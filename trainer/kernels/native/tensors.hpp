@@ -61,6 +61,7 @@ class Tensor {
     // The lengths of its N dimensions; ValueError where it has another number of them.
     template <size_t N>
     std::array<size_t, N> shape() const {
+        if (is_none()) throw py::value_error(name() + " must have " + std::to_string(N) + " dimensions, got None");
         const py::object found = attribute(names().shape);
         std::array<size_t, N> lengths{};
         if (!fits(found, N))
@@ -145,7 +146,7 @@ class Tensor {
         return PyLong_AsSize_t(PyTuple_GET_ITEM(lengths.ptr(), static_cast<Py_ssize_t>(dimension)));
     }
 
-    static std::string text(const py::object &value) { return py::str(py::tuple(value)).cast<std::string>(); }
+    static std::string text(const py::object &value) { return py::str(py::tuple(py::list(value))).cast<std::string>(); }
 
     template <typename T>
     bool dtype_is() const {
