@@ -193,8 +193,8 @@ void mingru_forward(py::handle gate_logits, py::handle candidates, py::handle h0
           [&](size_t b, size_t e, size_t) { kernels->mingru_forward(a, b, e); });
 }
 
-void mingru_backward(py::handle gate_logits, py::handle candidates, py::handle h0, py::handle resets,
-                     py::handle hidden, py::handle by_hidden, py::handle by_gates, py::handle by_candidates) {
+void mingru_backward(py::handle gate_logits, py::handle candidates, py::handle h0, py::handle resets, py::handle hidden,
+                     py::handle by_hidden, py::handle by_gates, py::handle by_candidates) {
     MinGruArguments a = mingru(gate_logits, candidates, h0, resets, hidden);
     const std::array<size_t, 3> of_states{a.steps, a.agents, a.units};
     a.by_hidden = Tensor(by_hidden, "by_hidden").contiguous<float>(of_states);

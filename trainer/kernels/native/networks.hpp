@@ -13,8 +13,8 @@
 namespace protein {
 
 // y (`batch x outputs`) = x W^T + b, cut off below 0 where `relu`.
-inline void linear_forward(const float *x, const float *weight, const float *bias, float *y, size_t batch, size_t inputs,
-                           size_t outputs, bool relu) {
+inline void linear_forward(const float *x, const float *weight, const float *bias, float *y, size_t batch,
+                           size_t inputs, size_t outputs, bool relu) {
     const size_t packed = kernels->packed_floats(inputs + 1, outputs),
                  scratch = kernels->linear_scratch_floats(inputs, outputs);
     const Floats memory(new float[packed + scratch * chunks]);
@@ -71,7 +71,9 @@ class Mlp {
 
     // Throws std::invalid_argument unless these are layers of the same sizes.
     void require_alike(const std::vector<Layer> &others) const {
-        const auto alike = [](const Layer &a, const Layer &b) { return a.inputs == b.inputs && a.outputs == b.outputs; };
+        const auto alike = [](const Layer &a, const Layer &b) {
+            return a.inputs == b.inputs && a.outputs == b.outputs;
+        };
         if (!std::equal(others.begin(), others.end(), parameters_.begin(), parameters_.end(), alike))
             throw std::invalid_argument("gradients must have the shapes of the parameters");
     }

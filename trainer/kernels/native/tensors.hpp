@@ -78,8 +78,8 @@ class Tensor {
         return address<T>();
     }
 
-    // Where the numbers of a contiguous float32 CPU tensor `... x columns` lie; null for None. `rows`: of all but the last
-    // dimension together; ValueError where there are others.
+    // Where the numbers of a contiguous float32 CPU tensor `... x columns` lie; null for None. `rows`: of all but the
+    // last dimension together; ValueError where there are others.
     float *flat(size_t columns, size_t rows) const {
         if (is_none()) return nullptr;
         if (!dtype_is<float>() || call(names().is_contiguous).ptr() != Py_True || num_rows(columns) != rows)
