@@ -19,7 +19,11 @@ import machine
 import torch
 
 from protein.trainer import kernels
+from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch
+from protein.trainer.config import PolicyConfig
+from protein.trainer.environments import spec
 from protein.trainer.machine.precision import Arithmetic, keep_freed_memory
+from protein.trainer.model.policy import Policy
 
 RUNS = 60
 STEPS, AGENTS, SEGMENTS, BATCH, UNITS, ACTIONS, FEATURES = 64, 1024, 128, 8192, 128, 3, 8
@@ -47,30 +51,35 @@ def sample() -> tuple[Work, Work]:
 
 
 def ppo_gradient() -> tuple[Work, Work]:
-    output, actions = torch.randn(ACTIONS + 1, BATCH), torch.randint(ACTIONS, (BATCH,), dtype=torch.int32)
-    columns = [-torch.rand(BATCH), *torch.randn(3, BATCH)]
-    known = {"clip": 0.2, "clip_value": 0.2, "value_coef": 0.5, "entropy_coef": 0.01}
-    gradient = torch.empty_like(output)
-    return (
-        lambda: kernels.ppo_gradient(output, actions, *columns, **known, gradient=gradient),
-        lambda: kernels.ppo_gradient_by_torch(
-            output, actions, *columns, **known, weights=None, count=None, gradient=gradient
-        ),
+    policy = Policy(spec("pong"), PolicyConfig(), generator=torch.Generator().manual_seed(0))
+    output = torch.randn(ACTIONS + 1, BATCH)
+    columns = ("values", "advantages", "returns")
+    batch = Minibatch(
+        actions=torch.randint(ACTIONS, (1, BATCH), dtype=torch.int32),
+        logprobs=-torch.rand(BATCH),
+        weights=None,
+        size=BATCH,
+        **{column: torch.randn(BATCH) for column in columns},
     )
+    c = Coefficients(clip=0.2, clip_value=0.2, value=0.5, entropy=0.01)
+    return lambda: loss_gradient(policy, output, batch, c), lambda: loss_gradient_by_torch(policy, output, batch, c)
 
 
 def mlp(batch: int, *, backward: bool, width: int) -> tuple[Work, Work]:
     """Two hidden layers and the output; the output alone, or the gradients by all weights as well."""
     sizes = (FEATURES, width, width, ACTIONS + 1)
     layers = [(torch.randn(b, a) / a**0.5, torch.zeros(b)) for a, b in itertools.pairwise(sizes)]
-    gradients = [(torch.empty_like(weight), torch.empty_like(bias)) for weight, bias in layers]
+    parameters = tuple(itertools.chain.from_iterable(layers))
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    gradients = [(weight.grad, bias.grad) for weight, bias in layers]
     observations, output, by_output = torch.randn(batch, FEATURES), *torch.randn(2, ACTIONS + 1, batch)
-    fused = kernels.FusedMLP(layers)
 
     def ours() -> None:
-        fused.forward(observations, output, keep=backward)
         if backward:
-            fused.backward(observations, by_output, gradients)
+            kernels.mlp_vjp(observations, parameters)[1](by_output)
+        else:
+            kernels.mlp(observations, parameters, output)
 
     def by_torch() -> None:
         hidden = [observations]

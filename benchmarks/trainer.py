@@ -118,7 +118,7 @@ def update_flops(row: Row) -> tuple[float, int]:
         section, _, name = key.removeprefix("--").replace("-", "_").partition(".")
         config[section][name] = type(config[section][name])(value)
     run = RunConfig.from_dict(config)
-    policy = Policy(spec("pong"), run.policy, vf_clip_coef=0.0, generator=torch.Generator())
+    policy = Policy(spec("pong"), run.policy, generator=torch.Generator())
     matrices = [parameter.numel() for parameter in policy.parameters() if parameter.ndim >= 2]
     flops = 2 * (3 * sum(matrices) - matrices[0]) * run.train.update_epochs
     return flops, sum(parameter.numel() for parameter in policy.parameters())

@@ -31,6 +31,7 @@
 #ifndef PROTEIN_BREAKOUT_H
 #define PROTEIN_BREAKOUT_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -148,9 +149,13 @@ static inline void breakout_frame(breakout_t *env, float paddle_vx) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void breakout_seed(breakout_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void breakout_seed(breakout_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void breakout_reset(breakout_t *env, float *observation) {
+    assert(env && observation);
     env->balls = BREAKOUT_BALLS;
     env->broken = 0;
     env->frames = 0;
@@ -162,6 +167,9 @@ static inline void breakout_reset(breakout_t *env, float *observation) {
 
 static inline void breakout_step(breakout_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 3);
+    assert(env->frames < BREAKOUT_MAX_FRAMES); /* an episode that has ended is followed by reset */
     static const float velocity[] = {0.0f, -BREAKOUT_PADDLE_SPEED, BREAKOUT_PADDLE_SPEED};
     const float paddle_vx = velocity[*action];
     const int32_t broken = env->broken;
@@ -181,6 +189,7 @@ static inline void breakout_step(breakout_t *env, const int32_t *action, int32_t
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void breakout_episode(const breakout_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)env->broken;
     *return_ = *score;
     *length = env->decisions;

@@ -26,6 +26,7 @@
 #ifndef PROTEIN_CARTPOLE_H
 #define PROTEIN_CARTPOLE_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -98,9 +99,13 @@ static inline int cartpole_fell(const cartpole_t *env) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void cartpole_seed(cartpole_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void cartpole_seed(cartpole_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void cartpole_reset(cartpole_t *env, float *observation) {
+    assert(env && observation);
     env->position = pcg32_symmetric(pcg32_next(&env->rng)) * CARTPOLE_START_MAX;
     env->velocity = pcg32_symmetric(pcg32_next(&env->rng)) * CARTPOLE_START_MAX;
     env->angle = pcg32_symmetric(pcg32_next(&env->rng)) * CARTPOLE_START_MAX;
@@ -112,6 +117,9 @@ static inline void cartpole_reset(cartpole_t *env, float *observation) {
 
 static inline void cartpole_step(cartpole_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 2);
+    assert(env->frames < CARTPOLE_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const float force = (float)(2 * *action - 1) * CARTPOLE_FORCE;
     const int32_t before = env->frames;
     int32_t left = CARTPOLE_MAX_FRAMES - env->frames;
@@ -130,6 +138,7 @@ static inline void cartpole_step(cartpole_t *env, const int32_t *action, int32_t
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void cartpole_episode(const cartpole_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)env->frames;
     *return_ = *score;
     *length = env->decisions;

@@ -50,6 +50,7 @@
 #ifndef PROTEIN_ENTITIES_H
 #define PROTEIN_ENTITIES_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -254,6 +255,7 @@ static inline void entities_frame(entities_t *env, const int32_t *actions) {
     static const float velocity[] = {0.0f, ENTITIES_AGENT_SPEED, -ENTITIES_AGENT_SPEED};
     for (int32_t agent = 0; agent < ENTITIES_AGENTS; ++agent) {
         const int32_t *action = actions + agent * ENTITIES_ACTION_COMPONENTS;
+        assert(action[0] >= 0 && action[0] < 3 && action[1] >= 0 && action[1] < 3 && action[2] >= 0 && action[2] < 6);
         if (env->wait[agent] > 0) env->wait[agent] -= 1;
         if (env->health[agent] == 0) continue;
         env->agent_x[agent] = entities_clamp(env->agent_x[agent] + velocity[action[0]], 1.0f);
@@ -289,9 +291,13 @@ static inline void entities_frame(entities_t *env, const int32_t *actions) {
 static inline float entities_reward(int32_t own, int32_t all) { return (float)own + 0.1f * (float)(all - own); }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void entities_seed(entities_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void entities_seed(entities_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void entities_reset(entities_t *env, float *observations) {
+    assert(env && observations);
     for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) {
         entities_place(env, &env->agent_x[i], &env->agent_y[i], 0.25f);
         env->health[i] = ENTITIES_HEALTH;
@@ -312,6 +318,8 @@ static inline void entities_reset(entities_t *env, float *observations) {
 
 static inline void entities_step(entities_t *env, const int32_t *actions, int32_t frame_skip, float *observations,
                                  float *rewards, uint8_t *terminals, uint8_t *truncations) {
+    assert(env && actions && observations && rewards && terminals && truncations && frame_skip >= 1);
+    assert(env->standing > 0 && env->frames < ENTITIES_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int32_t felled = env->felled;
     int32_t felled_by[ENTITIES_AGENTS];
     int32_t left = ENTITIES_MAX_FRAMES - env->frames;
@@ -329,6 +337,7 @@ static inline void entities_step(entities_t *env, const int32_t *actions, int32_
 
 /* Tells of the episode that the last step ended, for each agent: score, undiscounted return and length in steps. */
 static inline void entities_episode(const entities_t *env, float *scores, float *returns, int32_t *lengths) {
+    assert(env && scores && returns && lengths);
     for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) {
         scores[i] = (float)env->felled;
         returns[i] = entities_reward(env->felled_by[i], env->felled);

@@ -39,6 +39,7 @@
 #ifndef PROTEIN_G2048_H
 #define PROTEIN_G2048_H
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -179,9 +180,13 @@ static inline int g2048_move(uint32_t rows[4], int32_t action, int32_t *points) 
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void g2048_seed(g2048_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void g2048_seed(g2048_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void g2048_reset(g2048_t *env, float *observation) {
+    assert(env && observation);
     memset(env->rows, 0, sizeof env->rows);
     env->points = 0;
     env->frames = 0;
@@ -194,6 +199,9 @@ static inline void g2048_reset(g2048_t *env, float *observation) {
 
 static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                               float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 4);
+    assert(env->frames < G2048_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int32_t before = env->points;
     int32_t left = G2048_MAX_FRAMES - env->frames;
     int over = 0;
@@ -214,6 +222,7 @@ static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void g2048_episode(const g2048_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)env->points;
     *return_ = *score * G2048_REWARD_SCALE;
     *length = env->decisions;

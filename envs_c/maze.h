@@ -36,6 +36,7 @@
 #ifndef PROTEIN_MAZE_H
 #define PROTEIN_MAZE_H
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -135,9 +136,13 @@ static inline void maze_observe(const maze_t *env, float *observation) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void maze_seed(maze_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void maze_seed(maze_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void maze_reset(maze_t *env, float *observation) {
+    assert(env && observation);
     const int32_t rooms = MAZE_ROOMS * MAZE_ROOMS;
     const int32_t start = maze_draw(env, rooms), after = maze_draw(env, rooms - 1) + 1;
     env->at = maze_room(start);
@@ -154,6 +159,9 @@ static inline void maze_reset(maze_t *env, float *observation) {
 
 static inline void maze_step(maze_t *env, const int32_t *action, int32_t frame_skip, float *observation, float *reward,
                              uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 4);
+    assert(env->frames < MAZE_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int32_t rest = MAZE_MAX_FRAMES - env->frames;
     for (int32_t left = frame_skip < rest ? frame_skip : rest; left > 0 && !env->found; --left) {
         const int32_t to = env->at + maze_moves[*action];
@@ -173,6 +181,7 @@ static inline void maze_step(maze_t *env, const int32_t *action, int32_t frame_s
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void maze_episode(const maze_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)env->found;
     *return_ = *score;
     *length = env->decisions;

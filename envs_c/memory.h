@@ -36,6 +36,7 @@
 #ifndef PROTEIN_MEMORY_H
 #define PROTEIN_MEMORY_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -75,9 +76,13 @@ static inline void memory_observe(const memory_t *env, float *observation) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void memory_seed(memory_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void memory_seed(memory_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void memory_reset(memory_t *env, float *observation) {
+    assert(env && observation);
     const int32_t delays = MEMORY_DELAY_MAX - MEMORY_DELAY_MIN + 1;
     const int32_t draw = memory_draw(env, (uint32_t)(MEMORY_SYMBOLS * delays));
     env->cue = draw / delays;
@@ -91,6 +96,9 @@ static inline void memory_reset(memory_t *env, float *observation) {
 
 static inline void memory_step(memory_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 4);
+    assert(env->frames < MEMORY_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int over = env->frames_to_ask == 0;
     env->right = over && *action == env->cue;
     env->decisions += 1;
@@ -111,6 +119,7 @@ static inline void memory_step(memory_t *env, const int32_t *action, int32_t fra
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void memory_episode(const memory_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)env->right;
     *return_ = *score;
     *length = env->decisions;

@@ -27,6 +27,7 @@
 #ifndef PROTEIN_PENDULUM_H
 #define PROTEIN_PENDULUM_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -101,9 +102,13 @@ static inline float pendulum_frame(pendulum_t *env, float torque) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void pendulum_seed(pendulum_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void pendulum_seed(pendulum_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void pendulum_reset(pendulum_t *env, float *observation) {
+    assert(env && observation);
     env->angle = pcg32_symmetric(pcg32_next(&env->rng)) * PENDULUM_PI;
     env->spin = pcg32_symmetric(pcg32_next(&env->rng));
     env->return_ = 0.0f;
@@ -114,6 +119,9 @@ static inline void pendulum_reset(pendulum_t *env, float *observation) {
 
 static inline void pendulum_step(pendulum_t *env, const float *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action - *action == 0.0f);         /* finite */
+    assert(env->frames < PENDULUM_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const float torque = pendulum_clamp(*action, 1.0f) * PENDULUM_TORQUE_MAX;
     const int32_t rest = PENDULUM_MAX_FRAMES - env->frames;
     const int32_t frames = frame_skip < rest ? frame_skip : rest;
@@ -130,6 +138,7 @@ static inline void pendulum_step(pendulum_t *env, const float *action, int32_t f
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void pendulum_episode(const pendulum_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = env->return_;
     *return_ = env->return_;
     *length = env->decisions;

@@ -31,6 +31,7 @@
 #ifndef PROTEIN_PONG_H
 #define PROTEIN_PONG_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -131,9 +132,13 @@ static inline void pong_fly(pong_t *env, float player_vy, int32_t frames) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void pong_seed(pong_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void pong_seed(pong_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void pong_reset(pong_t *env, float *observation) {
+    assert(env && observation);
     env->player_points = 0;
     env->opponent_points = 0;
     env->frames = 0;
@@ -144,6 +149,9 @@ static inline void pong_reset(pong_t *env, float *observation) {
 
 static inline void pong_step(pong_t *env, const int32_t *action, int32_t frame_skip, float *observation, float *reward,
                              uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 3);
+    assert(env->frames < PONG_MAX_FRAMES); /* an episode that has ended is followed by reset */
     static const float velocity[] = {0.0f, PONG_PLAYER_SPEED, -PONG_PLAYER_SPEED};
     const float player_vy = velocity[*action];
     const int32_t lead = env->player_points - env->opponent_points;
@@ -169,6 +177,7 @@ static inline void pong_step(pong_t *env, const int32_t *action, int32_t frame_s
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void pong_episode(const pong_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)(env->player_points - env->opponent_points);
     *return_ = *score;
     *length = env->decisions;

@@ -28,6 +28,7 @@
 #ifndef PROTEIN_SNAKE_H
 #define PROTEIN_SNAKE_H
 
+#include <assert.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -165,9 +166,13 @@ static inline int32_t snake_move(snake_t *env, snake_body_t *body) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void snake_seed(snake_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void snake_seed(snake_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 static inline void snake_reset(snake_t *env, float *observations) {
+    assert(env && observations);
     memset(env->map, SNAKE_IS_BODY, sizeof env->map);
     for (int row = SNAKE_VISION; row < SNAKE_VISION + SNAKE_SIDE; ++row)
         memset(env->map + row * SNAKE_STRIDE + SNAKE_VISION, SNAKE_EMPTY, SNAKE_SIDE);
@@ -180,10 +185,13 @@ static inline void snake_reset(snake_t *env, float *observations) {
 
 static inline void snake_step(snake_t *env, const int32_t *actions, int32_t frame_skip, float *observations,
                               float *rewards, uint8_t *terminals, uint8_t *truncations) {
+    assert(env && actions && observations && rewards && terminals && truncations && frame_skip >= 1);
     static const uint16_t turn[] = {0, 3, 1}; /* by action, to the heading */
     int32_t alive = SNAKE_AGENTS_PER_ENV;
     for (int32_t agent = 0; agent < SNAKE_AGENTS_PER_ENV; ++agent) {
         snake_body_t *body = &env->bodies[agent];
+        assert(actions[agent] >= 0 && actions[agent] < 3);
+        assert(body->length > 0 && body->frames < SNAKE_MAX_FRAMES); /* who has ended was given a new episode */
         body->heading = (uint16_t)((body->heading + turn[actions[agent]]) & 3);
         body->decisions += 1;
         rewards[agent] = 0.0f;
@@ -208,6 +216,7 @@ static inline void snake_step(snake_t *env, const int32_t *actions, int32_t fram
 
 /* Tells of an agent's episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void snake_episode(const snake_t *env, int32_t agent, float *score, float *return_, int32_t *length) {
+    assert(env && agent >= 0 && agent < SNAKE_AGENTS_PER_ENV && score && return_ && length);
     const snake_body_t *body = &env->bodies[agent];
     *score = (float)body->eaten;
     *return_ = (float)(body->eaten - (body->length == 0));
@@ -216,6 +225,7 @@ static inline void snake_episode(const snake_t *env, int32_t agent, float *score
 
 /* Begins the next episode of an agent that has ended. */
 static inline void snake_respawn(snake_t *env, int32_t agent, float *observation) {
+    assert(env && agent >= 0 && agent < SNAKE_AGENTS_PER_ENV && observation);
     snake_body_t *body = &env->bodies[agent];
     snake_die(env, body);
     snake_spawn(env, body);

@@ -1,6 +1,8 @@
 """The headers as C and C++ see them: no warnings, no undefined behaviour, no stray access, no data race, one result."""
 
 import ctypes
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,27 @@ def test_pcg32_is_the_published_generator(tmp_path: Path) -> None:
     assert [pcg.symmetric(bits) for bits in (0, 2**31, 2**32 - 1)] == [-1.0, 0.0, 1 - 2**-23]
     starts = {pcg.seed(seed, index) for seed in range(100) for index in range(100)}
     assert len(starts) == 100 * 100
+
+
+@pytest.mark.parametrize(
+    ("action", "frame_skip", "code"), [(2, 1, 0), (3, 1, -signal.SIGABRT), (0, 0, -signal.SIGABRT)]
+)
+def test_a_broken_contract_stops_a_debug_build(action: int, frame_skip: int, code: int, tmp_path: Path) -> None:
+    source = tmp_path / "break.c"
+    source.write_text(
+        '#include "pong.h"\n'
+        "int main(void) {\n"
+        "    pong_t env;\n"
+        "    float observation[PONG_OBSERVATION_SIZE], reward;\n"
+        "    uint8_t terminal, truncation;\n"
+        f"    const int32_t action = {action};\n"
+        "    pong_seed(&env, 0, 0);\n"
+        "    pong_reset(&env, observation);\n"
+        f"    pong_step(&env, &action, {frame_skip}, observation, &reward, &terminal, &truncation);\n"
+        "    return 0;\n"
+        "}\n"
+    )
+    cc = compiler("CC", "cc", "gcc", "clang")
+    run([cc, *C11, *STRICT, f"-I{HEADERS}", source, "-o", tmp_path / "break"])
+    done = subprocess.run([tmp_path / "break"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == code

@@ -9,7 +9,7 @@ import torch
 
 from protein.trainer.algorithm.collector import Collector, Snapshot
 from protein.trainer.algorithm.gradients import flatten_
-from protein.trainer.algorithm.ppo import PPO
+from protein.trainer.algorithm.ppo import PPO, advantages_and_returns
 from protein.trainer.algorithm.rollout import Batch, Rollout
 from protein.trainer.config import PolicyConfig, RunConfig, TrainConfig
 from protein.trainer.environments import make
@@ -104,9 +104,7 @@ class Parts:
 
     def __init__(self, *, overlap: bool) -> None:
         envs = make("pong", 4, seed=1, frame_skip=8)
-        self.policy = Policy(
-            envs.spec, PolicyConfig(hidden_size=8), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(3)
-        )
+        self.policy = Policy(envs.spec, PolicyConfig(hidden_size=8), generator=torch.Generator().manual_seed(3))
         self.weights = flatten_(self.policy)
         self.snapshot = Snapshot(self.policy, CPU)
         self.rollout = Rollout(
@@ -184,14 +182,14 @@ def test_the_ratios_of_an_older_batch_are_those_of_the_weights_now() -> None:
     batch, _ = parts.collector.take(8)
     config = TrainConfig(horizon=8, minibatch_size=16, overlap=True, device="cpu")
     ppo = PPO(parts.policy, config, device=CPU, generator=torch.Generator().manual_seed(0), stopwatch=Stopwatch(CPU))
-    assert ppo._ratios(batch, 3).sub(1).abs().max() < 1e-5
+    assert ppo.ratios(batch, 3).sub(1).abs().max() < 1e-5
     with torch.no_grad():
         parts.policy.head.weight.mul_(50.0)
     output, _ = parts.policy(batch.observations)
     logp = torch.log_softmax(output[:3], dim=0).gather(0, batch.actions.flatten(1).long())[0]
     expected = (logp.view(8, 4) - batch.logprobs).exp()
     assert (expected - 1).abs().max() > 0.05
-    torch.testing.assert_close(ppo._ratios(batch, 3), expected, rtol=1e-4, atol=1e-5)
-    advantages, _ = ppo._advantages(batch, torch.full_like(batch.logprobs, 1e-6))
-    plain, _ = ppo._advantages(batch, torch.ones_like(batch.logprobs))
+    torch.testing.assert_close(ppo.ratios(batch, 3), expected, rtol=1e-4, atol=1e-5)
+    advantages, _ = advantages_and_returns(batch, torch.full_like(batch.logprobs, 1e-6), config)
+    plain, _ = advantages_and_returns(batch, torch.ones_like(batch.logprobs), config)
     assert not torch.allclose(advantages, plain)

@@ -20,7 +20,7 @@ PONG = envs_c.spec("pong")
 
 def make_policy(spec: EnvSpec = PONG, **config: Any) -> Policy:
     config = {"hidden_size": 8, "num_layers": 1} | config
-    return Policy(spec, PolicyConfig(**config), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(0))
+    return Policy(spec, PolicyConfig(**config), generator=torch.Generator().manual_seed(0))
 
 
 class UnevenEnvs:

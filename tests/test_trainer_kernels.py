@@ -36,7 +36,7 @@ def uniform(*shape: int, seed: int, low: float = -1.0, high: float = 1.0) -> tor
 
 def apply(function: int, x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
-    _native.elementwise(function, x.data_ptr(), y.data_ptr(), x.numel())
+    _native.elementwise(function, x, y)
     return y
 
 
@@ -208,8 +208,8 @@ def slow_loss(
 
 
 def sampled_columns(choices: int, batch: int, output: torch.Tensor) -> dict[str, torch.Tensor]:
-    actions = torch.randint(choices, (batch,), generator=torch.Generator().manual_seed(1))
-    logprobs = torch.log_softmax(output[:-1], 0).gather(0, actions.unsqueeze(0))[0]
+    actions = torch.randint(choices, (batch,), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
+    logprobs = torch.log_softmax(output[:-1], 0).gather(0, actions.long().unsqueeze(0))[0]
     return {
         "actions": actions,
         "logprobs": logprobs + uniform(batch, seed=5, low=-0.6, high=0.6),
@@ -234,33 +234,18 @@ def test_the_gradient_is_that_of_the_loss(choices: int, batch: int, clip_value: 
     exact = exact_output.grad.numpy()
     gradient, ratios = kernels.ppo_gradient(output, **columns, **LOSS, clip_value=clip_value, weights=weights)
     np.testing.assert_allclose(gradient.numpy(), exact, rtol=2e-5, atol=2e-6 / batch)
-    logp = torch.log_softmax(output.double()[:-1], 0).gather(0, columns["actions"].unsqueeze(0))[0]
+    logp = torch.log_softmax(output.double()[:-1], 0).gather(0, columns["actions"].long().unsqueeze(0))[0]
     np.testing.assert_allclose(ratios.numpy(), (logp - columns["logprobs"]).exp().numpy(), rtol=2e-6)
-    # Narrow actions, a gradient given, and the mean of a larger batch.
-    columns["actions"] = columns["actions"].to(torch.int32)
-    given = torch.full((choices + 2, batch), 7.0)[:-1]
-    kernels.ppo_gradient(
-        output, **columns, **LOSS, clip_value=clip_value, weights=weights, count=2 * batch, gradient=given
-    )
+    # The rows of a larger tensor, and the mean of a larger batch.
+    apart = torch.full((choices + 2, batch + 3), 7.0)[:-1, :batch].copy_(output)
+    given, _ = kernels.ppo_gradient(apart, **columns, **LOSS, clip_value=clip_value, weights=weights, count=2 * batch)
     np.testing.assert_allclose(given.numpy() * 2, gradient.numpy(), rtol=1e-6, atol=1e-9)
-    by_torch = torch.empty(choices + 1, batch, dtype=torch.float64)
-    ratio = kernels.ppo_gradient_by_torch(
-        output.double(),
-        **wide,
-        **LOSS,
-        clip_value=clip_value,
-        weights=None if weights is None else weights.double(),
-        count=None,
-        gradient=by_torch,
-    )
-    np.testing.assert_allclose(by_torch.numpy(), exact, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(ratio.numpy(), (logp - columns["logprobs"]).exp().numpy(), rtol=1e-9)
 
 
 def test_extreme_outputs_have_a_finite_gradient_and_nan_does_not_hide() -> None:
     output = torch.tensor([[1e4, -1e4, 50.0, 0.0], [-1e4, 1e4, -50.0, math.nan], [1e6, -1e6, 0.0, 0.0]])
     columns = {name: torch.zeros(4) for name in ("logprobs", "values", "returns")}
-    columns |= {"advantages": torch.ones(4), "actions": torch.zeros(4, dtype=torch.int64)}
+    columns |= {"advantages": torch.ones(4), "actions": torch.zeros(4, dtype=torch.int32)}
     gradient, ratios = kernels.ppo_gradient(output, **columns, **LOSS, clip_value=0.0)
     assert gradient[:, :3].isfinite().all() and gradient[:2, 3].isnan().all() and ratios[3].isnan()
     np.testing.assert_allclose(ratios[:3].numpy(), [1.0, 0.0, 1.0], atol=1e-30)
@@ -292,10 +277,24 @@ def test_unfit_tensors_are_refused_with_what_was_expected() -> None:
         kernels.advantages(rewards, values, ends.byte(), gamma=1, gae_lambda=1)
     with pytest.raises(ValueError, match="rewards must be a contiguous"):
         kernels.advantages(torch.zeros(4, 3).t(), values, ends, gamma=1, gae_lambda=1)
-    with pytest.raises(ValueError, match="actions must be int32 of shape"):
+    with pytest.raises(
+        ValueError, match=r"actions must be a strided torch.int32 CPU tensor of shape \(4,\), got torch.bool"
+    ):
         kernels.sample(rewards, values[0], ends[0], values[1])
     with pytest.raises(ValueError, match="logits must be a row-contiguous"):
         kernels.sample(torch.zeros(4, 3).t(), values[0], torch.zeros(4, dtype=torch.int32), values[1])
+    output, actions, column = torch.zeros(3, 4), torch.zeros(4, dtype=torch.int32), torch.zeros(4)
+    known = {"clip_value": 0.0, **LOSS}
+    with pytest.raises(ValueError, match=r"actions must be a contiguous torch.int32 .* got torch.int64"):
+        kernels.ppo_gradient(output, actions.long(), column, column, column, column, **known)
+    with pytest.raises(ValueError, match=r"returns must be a contiguous .* of shape \(4,\), got .* shape \(3,\)"):
+        kernels.ppo_gradient(output, actions, column, column, column, column[:3], **known)
+    with pytest.raises(ValueError, match=r"advantages must be .* strides \(2,\)"):
+        kernels.ppo_gradient(output, actions, column, column, torch.zeros(8)[::2], column, **known)
+    with pytest.raises(ValueError, match=r"output must have 2 dimensions, got shape \(4,\)"):
+        kernels.ppo_gradient(column, actions, column, column, column, column, **known)
+    with pytest.raises(ValueError, match="output must have at least 2 rows"):
+        kernels.ppo_gradient(output[:1], actions, column, column, column, column, **known)
     with pytest.raises(ValueError, match="threads must be at least 1"):
         kernels.set_threads(0)
     with pytest.raises(ValueError, match="no kernels for the instruction set 'abacus'"):

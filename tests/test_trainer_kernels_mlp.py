@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from protein.trainer import kernels
-from protein.trainer.kernels import FusedMLP, _native
+from protein.trainer.kernels import _native
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -33,15 +33,25 @@ def normal(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def flat(layers: Layers) -> tuple[torch.Tensor, ...]:
+    return tuple(itertools.chain.from_iterable(layers))
+
+
+def forward(layers: Layers, observations: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return kernels.mlp(observations, flat(layers))
+
+
 def run(layers: Layers, observations: torch.Tensor, by_output: torch.Tensor) -> tuple[torch.Tensor, Layers]:
-    fused = FusedMLP(layers)
-    output = torch.full_like(by_output, 7.0)
-    fused.forward(observations, output, keep=True)
-    gradients = [(torch.full_like(weight, 7.0), torch.full_like(bias, 7.0)) for weight, bias in layers]
-    fused.backward(observations, by_output, gradients)
-    without = torch.empty(by_output.shape[0], 2 * by_output.shape[1])[:, : by_output.shape[1]]  # rows apart
-    fused.forward(observations, without)
-    assert torch.equal(without, output)
+    for parameter in flat(layers):
+        parameter.grad = torch.full_like(parameter, 7.0)
+    output, backward = kernels.mlp_vjp(observations, flat(layers))
+    assert output.grad_fn is None, "these layers must take the fused network"
+    backward(by_output)
+    gradients = [(weight.grad - 7.0, bias.grad - 7.0) for weight, bias in layers]  # type: ignore[operator]
+    apart = torch.empty(by_output.shape[0], 2 * by_output.shape[1])[:, : by_output.shape[1]]  # rows apart
+    assert kernels.mlp(observations, flat(layers), apart) is apart
+    assert torch.equal(apart, output) and torch.equal(forward(layers, observations), output)
     return output, gradients
 
 
@@ -120,41 +130,67 @@ def test_threads_change_nothing() -> None:
         kernels.set_threads(before)
 
 
-def test_it_sees_an_update_and_other_batches() -> None:
+def test_two_passes_do_not_disturb_each_other_and_their_gradients_add_up() -> None:
     layers = network(8, 32, 4)
-    fused = FusedMLP(layers)
-    for batch in (10, 700, 20):
-        observations, output, fresh = normal(batch, 8, seed=batch), torch.empty(4, batch), torch.empty(4, batch)
-        layers[0][0].mul_(1.5)
-        fused.forward(observations, output, keep=True)
-        FusedMLP(layers).forward(observations, fresh)
-        assert torch.equal(output, fresh)
+    for parameter in flat(layers):
+        parameter.grad = torch.zeros_like(parameter)
+    given = [(normal(batch, 8, seed=batch), normal(4, batch, seed=1)) for batch in (10, 700)]
+    expected = [run(layers, *each)[1] for each in given]
+    for parameter in flat(layers):
+        parameter.grad = torch.zeros_like(parameter)
+    passes = [kernels.mlp_vjp(observations, flat(layers))[1] for observations, _ in given]
+    for backward, (_, by_output) in zip(passes, given, strict=True):
+        backward(by_output)
+    for index, pair in enumerate(layers):
+        for side, parameter in enumerate(pair):
+            total = expected[0][index][side] + expected[1][index][side]
+            torch.testing.assert_close(parameter.grad, total, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", ["double", "autocast", "large"])
+def test_what_the_fused_network_does_not_take_goes_layer_by_layer(way: str) -> None:
+    layers = network(8, 1024, 1024, 4) if way == "large" else network(8, 16, 4)
+    observations, by_output = normal(5, 8, seed=1), normal(4, 5, seed=2)
+    if way == "double":
+        layers, observations = [(a.double(), b.double()) for a, b in layers], observations.double()
+        by_output = by_output.double()
+    for parameter in flat(layers):
+        parameter.requires_grad_().grad = torch.zeros_like(parameter)
+    with torch.autocast("cpu", torch.bfloat16, enabled=way == "autocast"):
+        output, backward = kernels.mlp_vjp(observations, flat(layers))
+        into = kernels.mlp(observations, flat(layers), torch.zeros(4, 5, dtype=output.dtype))
+    assert output.grad_fn is not None
+    torch.testing.assert_close(into, output.detach(), rtol=1e-2 if way == "autocast" else 1e-5, atol=1e-4)
+    backward(by_output.to(output.dtype))
+    expected = torch.autograd.grad(kernels.mlp(observations, flat(layers)), flat(layers), by_output)
+    for parameter, gradient in zip(flat(layers), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=5e-2 if way == "autocast" else 1e-4, atol=5e-2)
 
 
 def test_nan_does_not_hide_behind_a_relu() -> None:
-    layers = network(8, 16, 2)
-    output = torch.empty(2, 3)
     observations = normal(3, 8, seed=1)
     observations[1, 4] = float("nan")
-    FusedMLP(layers).forward(observations, output)
+    output = forward(network(8, 16, 2), observations)
     assert output[:, 1].isnan().all() and output[:, [0, 2]].isfinite().all()
 
 
 def test_misuse_is_refused() -> None:
     layers = network(8, 16, 2)
-    with pytest.raises(ValueError, match="a hidden layer or more and the linear output, got 1"):
-        FusedMLP(layers[1:])
-    with pytest.raises(ValueError, match=r"weight 1 must be a contiguous torch.float32 CPU tensor of shape \(2, 16\)"):
-        FusedMLP([layers[0], (torch.zeros(2, 15), torch.zeros(2))])
-    fused = FusedMLP(layers)
     observations, output = normal(3, 8, seed=1), torch.empty(2, 3)
+    with pytest.raises(ValueError, match="tuple of each layer's weight and bias, and have two layers or more"):
+        forward(layers[1:], normal(3, 16, seed=1))
+    with pytest.raises(ValueError, match=r"weight 1 must be a contiguous torch.float32 CPU tensor of shape \(2, 16\)"):
+        forward([layers[0], (torch.zeros(2, 15), torch.zeros(2))], observations)
+    with pytest.raises(ValueError, match=r"bias 0 must be a contiguous torch.float32 CPU tensor of shape \(16,\)"):
+        forward([(layers[0][0], torch.zeros(15)), layers[1]], observations)
     with pytest.raises(ValueError, match="observations must be a contiguous"):
-        fused.forward(normal(3, 9, seed=1), output)
+        forward(layers, normal(3, 9, seed=1))
     with pytest.raises(ValueError, match="output must be a row-contiguous"):
-        fused.forward(observations, torch.empty(3, 2).t())
-    fused.forward(observations, output)
-    with pytest.raises(RuntimeError, match="backward needs a forward pass of the same batch"):
-        fused.backward(observations, output, layers)
-    fused.forward(observations, output, keep=True)
-    with pytest.raises(ValueError, match="gradient of weight 0 must be"):
-        fused.backward(observations, output, layers[::-1])
+        kernels.mlp(observations, flat(layers), torch.empty(3, 2).t())
+    _, backward = kernels.mlp_vjp(observations, flat(layers))
+    with pytest.raises(ValueError, match="gradient of weight 0 must have 2 dimensions, got None"):
+        backward(output)
+    for parameter in flat(layers):
+        parameter.grad = torch.zeros_like(parameter)
+    with pytest.raises(ValueError, match=r"by_output must be a row-contiguous .* shape \(2, 3\), got .* \(2, 4\)"):
+        backward(torch.empty(2, 4))

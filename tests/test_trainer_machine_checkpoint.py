@@ -21,7 +21,7 @@ PONG = envs_c.spec("pong")
 
 def make_policy(hidden_size: int = 8, seed: int = 0) -> Policy:
     generator = torch.Generator().manual_seed(seed)
-    return Policy(PONG, PolicyConfig(hidden_size=hidden_size), vf_clip_coef=0.0, generator=generator)
+    return Policy(PONG, PolicyConfig(hidden_size=hidden_size), generator=generator)
 
 
 def make_checkpoint(policy: Policy) -> Checkpoint:

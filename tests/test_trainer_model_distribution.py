@@ -9,17 +9,12 @@ from torch.distributions import Categorical, Normal
 from training import make_spec
 
 from protein.trainer.model.distribution import Discrete, Distribution, Gaussian, distribution_of
-from protein.trainer.model.value import CategoricalValue, ScalarValue, ValueHead
+from protein.trainer.model.value import CategoricalValue
 
 EACH: dict[str, Distribution] = {
     "one": Discrete((4,)),
     "several": Discrete((3, 2, 5)),
     "gaussian": Gaussian(3),
-}
-HEADS: dict[str, ValueHead] = {
-    "scalar": ScalarValue(0.0),
-    "clipped": ScalarValue(0.3),
-    "bins": CategoricalValue(9, 20.0),
 }
 
 
@@ -76,41 +71,13 @@ def test_an_environment_has_the_distribution_of_its_actions() -> None:
     assert isinstance(several, Discrete) and (several.rows, several.components) == (5, 2)
 
 
-@pytest.mark.parametrize("each", [False, True])
-@pytest.mark.parametrize("kind", HEADS)
-def test_the_value_losses_derivatives_are_those_of_autograd(kind: str, each: bool) -> None:
-    head, generator = HEADS[kind], torch.Generator().manual_seed(0)
-    output = torch.randn(head.rows, 300, generator=generator)
-    values = head.decode(output) + 0.5 * torch.randn(300, generator=generator)
-    targets = 3 * torch.randn(300, generator=generator)
-    scale = torch.rand(300, generator=generator) if each else 0.7
-    found = torch.full_like(output, math.nan)
-    head.gradient_(output, values, targets, scale, found)
-    output.requires_grad_()
-    (head.loss(output, values, targets) * scale).sum().backward()
-    torch.testing.assert_close(found, output.grad, rtol=1e-5, atol=1e-6)
-    if kind == "clipped":
-        assert 10 < (found == 0).sum() < 290, "the example must have both clipped and unclipped samples"
-
-
-def test_the_scalar_value_is_written_out() -> None:
-    head = ScalarValue(0.5)
-    output, old, target = torch.tensor([[1.0, 1.0, 3.0, 3.0]]), torch.tensor([1.2, 0.0, 2.0, 4.0]), torch.zeros(4)
-    assert head.decode(output).tolist() == [1.0, 1.0, 3.0, 3.0]
-    # 1.0 is in range; 0.5 is nearer, so the error without the clip counts; likewise 2.5; 3.5 is farther and counts.
-    assert head.loss(output, old, target).tolist() == [0.5, 0.5, 4.5, 0.5 * 3.5**2]
-
-
 @pytest.mark.parametrize(("bins", "limit"), [(2, 1.0), (7, 20.0), (41, 100.0), (255, 1e9)])
 def test_two_hot_targets_decode_to_themselves_within_the_grid_and_are_clamped_beyond(bins: int, limit: float) -> None:
-    """The loss is least where the softmax is the target, so its derivative at zero scale tells the target."""
     head = CategoricalValue(bins, limit)
     inside = torch.tensor([-1.0, -0.999, -0.3, -1e-3, 0.0, 1e-4, 0.02, 0.77, 1.0]) * limit
     targets = torch.cat([inside, torch.tensor([-2 * limit, 1.5 * limit])])
     wanted = torch.cat([inside, torch.tensor([-limit, limit])])
-    output, spread = torch.zeros(bins, len(targets)), torch.empty(bins, len(targets))
-    head.gradient_(output, targets, targets, -1.0, spread)
-    spread = spread + 1 / bins  # softmax of zeros less the gradient: the target itself
+    spread = head.two_hot(targets)
     torch.testing.assert_close(spread.sum(0), torch.ones(len(targets)), rtol=1e-5, atol=1e-6)
     assert ((spread > 1e-6).sum(0) <= 2).all() and (spread > -1e-6).all()
     decoded = head.decode(spread.clamp_min(0).log())

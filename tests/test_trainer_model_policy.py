@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from protein.trainer.algorithm.gradients import FlatGradients
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError
 from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy, fused
+from protein.trainer.model.policy import Policy
 
 FEATURES = math.prod(GRID)
 ACTIONS = {
@@ -42,17 +41,15 @@ def test_the_gradients_of_the_kernel_and_of_autograd_are_those_in_float64(num_la
     (reference(observations.double())[0].pow(3) * weight.double()).sum().backward()
     expected = torch.cat([p.grad.flatten() for p in reference.parameters() if p.grad is not None]).float()
     flat = FlatGradients(policy, Stopwatch(CPU))
-    assert flat.has_kernel
 
     def gradient_of(output: torch.Tensor) -> torch.Tensor:
         return 3 * output.square() * weight
 
     for _ in range(2):  # the second time over what the first has left
-        flat.by_kernel(observations.flatten(0, 1), gradient_of)
+        flat.compute(observations, None, None, gradient_of, contextlib.nullcontext())
     torch.testing.assert_close(flat.gradients, expected, rtol=1e-4, atol=1e-4)
-    flat.gradients.fill_(math.nan)
-    for _ in range(2):
-        flat.by_autograd(observations, None, None, gradient_of, contextlib.nullcontext())
+    flat.gradients.zero_()
+    (policy(observations)[0].pow(3) * weight).sum().backward()
     torch.testing.assert_close(flat.gradients, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -66,7 +63,7 @@ def test_flat_vectors_are_the_policys_own_memory(kind: str, actions: str) -> Non
     with torch.no_grad():
         flat.weights.add_(1)
     assert torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters()]), expected + 1)
-    flat.by_autograd(torch.randn(3, 5, FEATURES), None, None, torch.ones_like, contextlib.nullcontext())
+    flat.compute(torch.randn(3, 5, FEATURES), None, None, torch.ones_like, contextlib.nullcontext())
     own = torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
     assert torch.equal(own, flat.gradients)
     assert flat.weights.grad is flat.gradients
@@ -92,7 +89,7 @@ def test_outputs_are_feature_major_and_time_major(kind: str, actions: str) -> No
 
 def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> None:
     spec = make_spec((8,), (6,))
-    policy = Policy(spec, PolicyConfig(hidden_size=32), vf_clip_coef=0.0, generator=torch.Generator().manual_seed(0))
+    policy = Policy(spec, PolicyConfig(hidden_size=32), generator=torch.Generator().manual_seed(0))
     output, _ = policy(torch.randn(1, 100, 8))
     assert output.shape == (7, 100)
     p = torch.softmax(output[:6], 0)
@@ -103,37 +100,24 @@ def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> Non
     assert math.isclose(sum(p.detach().abs().sum().item() for n, p in policy.named_parameters() if "bias" in n), 0.0)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "bins"])
-def test_the_fused_network_computes_what_the_network_does_and_sees_its_updates(kind: str) -> None:
-    policy = make_policy(make_spec(action_sizes=(3, 2)), **POLICIES[kind])
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("kind", POLICIES)
+def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, actions: str) -> None:
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
     flat = FlatGradients(policy, Stopwatch(CPU))
-    mlp = fused(policy)
-    assert mlp is not None
-    observations, out = torch.randn(6, FEATURES), torch.empty(policy.rows, 6)
+    observations, resets = torch.randn(6, FEATURES), torch.arange(6) % 2 == 0
+    state = torch.randn(6, policy.state_size) if policy.state_size else None
+    out = torch.empty(policy.rows, 12)[:, 3:9]  # rows apart, as in a rollout's buffer
     for _ in range(2):
-        with torch.inference_mode():
-            mlp.forward(observations, out)
-            torch.testing.assert_close(out, policy(observations.unsqueeze(0))[0])
         with torch.no_grad():
+            after = policy.step(observations, state, resets, out)
+            expected, expected_after = policy(observations.unsqueeze(0), state, resets.unsqueeze(0))
+            torch.testing.assert_close(out, expected)
+            if after is None or expected_after is None:
+                assert after is expected_after
+            else:
+                torch.testing.assert_close(after, expected_after)
             flat.weights.mul_(1.5)
-
-
-@pytest.mark.parametrize(
-    ("config", "actions", "plain", "simple"),
-    [
-        ({}, {}, True, True),
-        ({"value_bins": 5}, {}, True, False),
-        ({}, {"action_sizes": (3, 2)}, True, False),
-        ({}, {"continuous_actions": 1}, False, False),
-        ({"recurrence": "lstm"}, {}, False, True),
-        ({"encoder": "cnn"}, {}, False, True),
-    ],
-)
-def test_which_policies_take_the_short_ways(
-    config: dict[str, Any], actions: dict[str, Any], plain: bool, simple: bool
-) -> None:
-    policy = make_policy(make_spec(**actions), **config)
-    assert (policy.is_plain, policy.is_simple) == (plain, simple)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 1, 1), (3, 36, 40), (4, 84, 84)])

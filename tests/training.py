@@ -97,12 +97,11 @@ def scripted(
     ]
 
 
-def make_policy(spec: EnvSpec, *, vf_clip_coef: float = 0.0, sharp: float = 20.0, **config: Any) -> Policy:
+def make_policy(spec: EnvSpec, *, sharp: float = 20.0, **config: Any) -> Policy:
     """Returns a small policy whose choices differ, where the initial one's are nearly uniform."""
     policy = Policy(
         spec,
         PolicyConfig(**({"hidden_size": 8} | config)),
-        vf_clip_coef=vf_clip_coef,
         generator=torch.Generator().manual_seed(1),
     )
     generator = torch.Generator().manual_seed(2)

@@ -73,7 +73,7 @@ def evaluate(
     envs = make(env, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=env_threads(num_envs, count))
     with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         checkpoints.require_env(saved, checkpoint_path, envs.spec)
-        policy = Policy(envs.spec, config.policy, vf_clip_coef=config.train.vf_clip_coef, generator=torch.Generator())
+        policy = Policy(envs.spec, config.policy, generator=torch.Generator())
         checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)
         return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)

@@ -44,10 +44,7 @@ class Player:
         try:
             spec = self._envs.spec
             checkpoints.require_env(saved, checkpoint_path, spec)
-            train = saved.config.train
-            self._policy = Policy(
-                spec, saved.config.policy, vf_clip_coef=train.vf_clip_coef, generator=torch.Generator()
-            )
+            self._policy = Policy(spec, saved.config.policy, generator=torch.Generator())
             checkpoints.load_weights_(self._policy, saved.group("policy"), checkpoint_path)
         except BaseException:
             self._envs.close()

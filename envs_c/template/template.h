@@ -24,6 +24,7 @@
 #ifndef PROTEIN_TEMPLATE_H
 #define PROTEIN_TEMPLATE_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "pcg32.h"
@@ -66,10 +67,14 @@ static inline void template_frame(template_t *env, int32_t move) {
 }
 
 /* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
-static inline void template_seed(template_t *env, uint64_t seed, uint64_t index) { env->rng = pcg32_seed(seed, index); }
+static inline void template_seed(template_t *env, uint64_t seed, uint64_t index) {
+    assert(env);
+    env->rng = pcg32_seed(seed, index);
+}
 
 /* Begins an episode. It starts from any state, so it sets every member but `rng`, which runs on. */
 static inline void template_reset(template_t *env, float *observation) {
+    assert(env && observation);
     /* An integer below n from 32 bits: multiply and take the upper half. */
     const uint32_t draw = (uint32_t)(((uint64_t)pcg32_next(&env->rng) * (TEMPLATE_CELLS - 1)) >> 32);
     env->player = TEMPLATE_MIDDLE;
@@ -83,6 +88,9 @@ static inline void template_reset(template_t *env, float *observation) {
  * The observation is the one that the episode ends with; if it ends, the binding keeps that and calls reset. */
 static inline void template_step(template_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
+    assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
+    assert(*action >= 0 && *action < 2);
+    assert(env->frames < TEMPLATE_MAX_FRAMES); /* an episode that has ended is followed by reset */
     const int32_t move = *action == 0 ? -1 : 1;
     const int32_t rest = TEMPLATE_MAX_FRAMES - env->frames;
     int over = 0;
@@ -100,6 +108,7 @@ static inline void template_step(template_t *env, const int32_t *action, int32_t
 
 /* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
 static inline void template_episode(const template_t *env, float *score, float *return_, int32_t *length) {
+    assert(env && score && return_ && length);
     *score = (float)(env->player == env->target);
     *return_ = *score;
     *length = env->decisions;

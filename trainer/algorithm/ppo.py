@@ -1,17 +1,7 @@
-"""Proximal policy optimisation: the clipped loss, its gradient in closed form, and the update.
+"""Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.algorithm.loss`.
 
-Notation, for a minibatch of `M` segments of `T` steps, `B = T * M` samples, everything feature-major (`rows x B`):
-    pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
-    g           advantage (normalised)                               H   entropy of the policy
-    V           the value head's loss (`protein.trainer.model.value`)              w   weight of the sample's
-    segment, else 1
-The loss, averaged over the minibatch, is
-    w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
-whose derivatives are short:
-    by log pi:  -w r g where the clip does not cut, else 0           by H:  -w c_H
-and the distribution and the value head turn them into derivatives by the network's output. Handing these to the
-network's backward pass takes half the kernels that differentiating the loss would, and on small networks kernels are
-what an update costs. `tests/test_trainer_ppo.py` holds them to automatic differentiation.
+Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r the probability of an
+action under the policy now by that under the one that took it.
 
 Of several processes each takes its share of every minibatch: of its own segments, drawn as all others draw theirs. Sums
 over processes make the gradient, the advantages' scale and the figures those of the whole.
@@ -21,11 +11,10 @@ are those of the policy as it is now. Of a batch that was collected during the l
 epoch's ratios are computed beforehand, by one more forward pass, and its advantages are V-trace's whatever
 `train.advantage` says; `gae` then only means that later epochs keep them.
 
-Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; Espeholt et al. 2018, "IMPALA",
-section 4.1, for V-trace; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
+section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
 """
 
-import dataclasses
 import logging
 import math
 import time
@@ -34,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 
 from protein.trainer.algorithm.gradients import FlatGradients
+from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
 from protein.trainer.algorithm.optimizer import Optimizer
 from protein.trainer.algorithm.rollout import Batch
 from protein.trainer.algorithm.scaler import Scaler
@@ -41,103 +31,10 @@ from protein.trainer.algorithm.segments import prioritized, shuffled
 from protein.trainer.config import TrainConfig
 from protein.trainer.errors import DivergedError
 from protein.trainer.kernels import advantages as compute_advantages
-from protein.trainer.kernels import ppo_gradient
 from protein.trainer.machine.distributed import ALONE, World
-from protein.trainer.machine.precision import FULL, autocast, update_precision
+from protein.trainer.machine.precision import autocast, update_precision
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
-from protein.trainer.model.value import ScalarValue
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Coefficients:
-    """The loss's weights and the range of the probability ratio."""
-
-    clip: float
-    value: float
-    entropy: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Minibatch:
-    """`B` samples. The loss is their mean, or their sum over `size` where they are a part of a larger minibatch: one of
-    several that are accumulated, or one process's.
-    """
-
-    actions: torch.Tensor  # `K x B`
-    logprobs: torch.Tensor
-    values: torch.Tensor
-    advantages: torch.Tensor
-    returns: torch.Tensor
-    weights: torch.Tensor | None
-    size: int
-
-
-def loss_gradient(
-    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
-    if policy.is_simple:
-        assert isinstance(policy.value_head, ScalarValue)
-        return ppo_gradient(
-            output,
-            batch.actions[0],
-            batch.logprobs,
-            batch.values,
-            batch.advantages,
-            batch.returns,
-            clip=c.clip,
-            clip_value=policy.value_head.clip,
-            value_coef=c.value,
-            entropy_coef=c.entropy,
-            weights=batch.weights,
-            count=batch.size,
-        )
-    rows, share = policy.action_rows, 1 / batch.size
-    terms = policy.distribution.terms(output[:rows], batch.actions)
-    ratio = (terms.logp - batch.logprobs).exp_()
-    by_logp = torch.mul(ratio, batch.advantages)
-    # Where the clipped surrogate is the smaller one it is a constant. At equality nothing is cut: r is in range.
-    uncut = by_logp <= ratio.clamp(1 - c.clip, 1 + c.clip).mul_(batch.advantages)
-    by_logp = torch.where(uncut, by_logp, 0.0).mul_(-share)  # not a product: where a ratio overflows, 0 * inf
-    by_entropy: torch.Tensor | float = -c.entropy * share
-    by_value: torch.Tensor | float = c.value * share
-    if batch.weights is not None:
-        by_logp.mul_(batch.weights)
-        by_entropy, by_value = by_entropy * batch.weights, by_value * batch.weights
-    gradient = torch.empty_like(output)
-    policy.distribution.gradient_(terms, by_logp, by_entropy, gradient[:rows])
-    policy.value_head.gradient_(output[rows:], batch.values, batch.returns, by_value, gradient[rows:])
-    return gradient, ratio
-
-
-def loss_terms(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
-    """Returns the loss and what is worth watching in it, as scalars on the device (differentiable, for the tests).
-
-    `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate) and `clip_fraction`.
-    All are sums over samples divided by the minibatch's `size`, so those of its parts add up to those of the whole.
-    """
-    rows = policy.action_rows
-    terms = policy.distribution.terms(output[:rows], batch.actions)
-    weights = torch.ones_like(batch.logprobs) if batch.weights is None else batch.weights
-
-    def mean(each: torch.Tensor) -> torch.Tensor:
-        return (weights * each).sum() / batch.size
-
-    log_ratio = terms.logp - batch.logprobs
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
-    policy_loss = mean(torch.max(-ratio * batch.advantages, -clipped * batch.advantages))
-    value_loss = mean(policy.value_head.loss(output[rows:], batch.values, batch.returns))
-    entropy = mean(terms.entropy)
-    return {
-        "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "approx_kl": ((ratio - 1) - log_ratio).sum() / batch.size,
-        "clip_fraction": ((ratio - 1).abs() > c.clip).sum() / batch.size,
-    }
 
 
 class PPO:
@@ -152,10 +49,18 @@ class PPO:
         generator: torch.Generator,
         stopwatch: Stopwatch,
         world: World = ALONE,
+        scaler: Scaler | None = None,
     ) -> None:
-        """`generator` (on the CPU) shuffles; all processes have the same. The policy's parameters move into one vector.
+        """Moves the policy's parameters into one vector: see `FlatGradients`.
 
-        `FlatGradients` says how.
+        Args:
+            policy: on its final device.
+            config: the settings.
+            device: where the policy is.
+            generator: shuffles; on the CPU, and alike in all processes.
+            stopwatch: where the time of an update is booked.
+            world: the processes that train together.
+            scaler: takes the optimiser's steps; None: one for the update's precision.
         """
         self._policy = policy
         self._config = config
@@ -166,8 +71,10 @@ class PPO:
         self._gradients = FlatGradients(policy, stopwatch)
         self._optimizer = Optimizer(policy, self._gradients, config, device)
         self._precision = update_precision(config)
-        self._scaler = Scaler(device, self._precision)
-        self._coefficients = Coefficients(clip=config.clip_coef, value=config.vf_coef, entropy=config.ent_coef)
+        self._scaler = scaler or Scaler(device, self._precision)
+        self._coefficients = Coefficients(
+            clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
+        )
         self.compiled = False
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -198,21 +105,20 @@ class PPO:
             horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
-        eager = self._gradients.forward
         context = autocast(self._device, self._precision)
         try:
-            self._gradients.forward = torch.compile(eager, dynamic=True)
+            self._gradients.compile()
             for steps, count in sorted(self._shapes(segments, horizons)):
                 example = torch.zeros(steps, count, features, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
                 resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
-                self._gradients.by_autograd(
+                self._gradients.compute(
                     example, state if self._policy.state_size else None, resets, torch.zeros_like, context
                 )
             self.compiled = True
         except Exception as error:  # torch.compile raises whatever its many parts do
             logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
-            self._gradients.forward = eager
+            self._gradients.stay_eager()
         self._stopwatch.reset()
         return time.perf_counter() - began
 
@@ -253,11 +159,11 @@ class PPO:
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = self._ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
+        ratios = self.ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
         for epoch in range(config.update_epochs):
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
-                advantages, returns = self._advantages(batch, ratios)
+                advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
             last_epoch = epoch == config.update_epochs - 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
@@ -275,17 +181,16 @@ class PPO:
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
 
-    @property
-    def _by_kernel(self) -> bool:
-        return self._gradients.has_kernel and self._precision in FULL and not self.compiled
-
     @torch.no_grad()
-    def _ratios(self, batch: Batch, size: int) -> torch.Tensor:
-        """Returns each action's probability under the policy now by that under the one that took it, `T x N`."""
+    def ratios(self, batch: Batch, size: int) -> torch.Tensor:
+        """Returns each action's probability under the policy now by that under the one that took it, `T x N`.
+
+        Computes `size` segments at a time, no more than an update holds.
+        """
         self._stopwatch.switch("update_forward")
         ratios = torch.empty_like(batch.logprobs)
-        policy, context = self._policy, None if self._by_kernel else autocast(self._device, self._precision)
-        for first in range(0, batch.segments, size):  # no more at a time than an update holds
+        policy, context = self._policy, autocast(self._device, self._precision)
+        for first in range(0, batch.segments, size):
             columns = slice(first, first + size)
             state = None if batch.state is None else batch.state[columns]
             observations, resets = (rows[:, columns].contiguous() for rows in (batch.observations, batch.resets))
@@ -294,26 +199,6 @@ class PPO:
             logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
             ratios[:, columns] = logp.view(batch.steps, -1)
         return ratios.sub_(batch.logprobs).exp_()
-
-    def _advantages(self, batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`."""
-        config = self._config
-        corrected = config.advantage == "vtrace" or config.overlap
-        advantages = compute_advantages(
-            batch.rewards,
-            batch.values,
-            batch.ends,
-            ratios if corrected else None,
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-            rho_clip=config.rho_clip,
-            c_clip=config.c_clip,
-        )
-        returns = advantages + batch.values[:-1]
-        if config.normalize_advantages and len(batch) * self._world.size > 1:
-            deviation, mean = self._world.std_mean(advantages)
-            advantages = advantages.sub_(mean).div_(deviation + 1e-8)
-        return advantages, returns
 
     def _minibatches(
         self, advantages: torch.Tensor, size: int, progress: float
@@ -391,7 +276,7 @@ class PPO:
 
         def gradient_of(output: torch.Tensor) -> torch.Tensor:
             if terms is not None:
-                for name, term in loss_terms(self._policy, output, minibatch, self._coefficients).items():
+                for name, term in ppo_loss(self._policy, output, minibatch, self._coefficients).items():
                     terms[name] = terms[name] + term if name in terms else term
             gradient, ratio = loss_gradient(self._policy, output, minibatch, self._coefficients)
             if self._config.advantage == "vtrace":
@@ -401,9 +286,35 @@ class PPO:
                     ratios.index_copy_(1, chosen, ratio.view(batch.steps, -1))
             return self._scaler.scale(gradient)
 
-        if self._by_kernel:
-            self._gradients.by_kernel(observations.flatten(0, 1), gradient_of)
-            return
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision)
-        self._gradients.by_autograd(observations, state, of(batch.resets), gradient_of, context)
+        self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
+
+
+def advantages_and_returns(
+    batch: Batch, ratios: torch.Tensor, config: TrainConfig, world: World = ALONE
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`.
+
+    Args:
+        batch: this process's.
+        ratios: `T x N`, which V-trace weighs errors with; otherwise they do not count.
+        config: the settings.
+        world: the processes whose advantages are normalised together.
+    """
+    corrected = config.advantage == "vtrace" or config.overlap
+    advantages = compute_advantages(
+        batch.rewards,
+        batch.values,
+        batch.ends,
+        ratios if corrected else None,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        rho_clip=config.rho_clip,
+        c_clip=config.c_clip,
+    )
+    returns = advantages + batch.values[:-1]
+    if config.normalize_advantages and len(batch) * world.size > 1:
+        deviation, mean = world.std_mean(advantages)
+        advantages = advantages.sub_(mean).div_(deviation + 1e-8)
+    return advantages, returns

@@ -31,9 +31,9 @@ import torch
 from protein.envs_c import EnvSpec, Episodes
 from protein.trainer.environments import VectorEnv, resume
 from protein.trainer.machine.distributed import ALONE, World
-from protein.trainer.machine.precision import FULL, autocast
+from protein.trainer.machine.precision import autocast
 from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy, fused
+from protein.trainer.model.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,6 @@ class Rollout:
         self._groups = [
             _Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
         ]
-        self._mlp = fused(policy) if precision in FULL else None
         self._horizon = self._start = horizon
 
     def close(self) -> None:
@@ -308,14 +307,11 @@ class Rollout:
         if t:
             ended = self._now.terminals[t - 1, columns] | self._now.truncations[t - 1, columns]
             self._now.resets[t, columns].copy_(ended)
-        if self._mlp is not None:
-            self._mlp.forward(observations, output)
+        if self._state is None:
+            self._policy.step(observations, None, None, output)
             return
-        before = None if self._state is None else self._state[columns]
-        resets = self._now.resets[t : t + 1, columns]
-        result, after = self._policy(observations.unsqueeze(0), before, resets)
-        output.copy_(result)
-        if advance and self._state is not None:
+        after = self._policy.step(observations, self._state[columns], self._now.resets[t, columns], output)
+        if advance and after is not None:
             self._state[columns].copy_(after)
 
     def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
@@ -323,12 +319,8 @@ class Rollout:
         for t, cut, rows in group.finals:
             agents = torch.from_numpy(cut).to(self.device) + group.columns.start
             observations = torch.from_numpy(rows).to(self.device)
-            if self._mlp is not None:
-                output = observations.new_empty(self._policy.rows, len(rows))
-                self._mlp.forward(observations, output)
-            else:
-                state = None if self._state is None else self._state[agents]
-                output, _ = self._policy(observations.unsqueeze(0), state)
+            state = None if self._state is None else self._state[agents]
+            output, _ = self._policy(observations.unsqueeze(0), state)
             finals.append((t, agents, output))
         group.finals.clear()
 

@@ -75,7 +75,6 @@ class Training:
         self._policy = Policy(
             self._spec,
             config.policy,
-            vf_clip_coef=train.vf_clip_coef,
             generator=torch.Generator().manual_seed(weights),
         ).to(device)
         host = torch.device("cpu")

@@ -12,7 +12,7 @@ Espeholt et al. 2018, "IMPALA", section 4.1 and remark 2 (lambda).
 import torch
 
 from protein.trainer.kernels import _native
-from protein.trainer.kernels.tensors import address, is_native
+from protein.trainer.kernels.tensors import is_native
 
 
 def advantages(
@@ -45,21 +45,8 @@ def advantages(
         return advantages_by_torch(
             rewards, values, ends, ratios, gamma=gamma, gae_lambda=gae_lambda, rho_clip=rho_clip, c_clip=c_clip
         )
-    steps, agents = rewards.shape
     out = torch.empty_like(rewards)
-    _native.advantages(
-        address("rewards", rewards, steps, agents),
-        address("values", values, steps + 1, agents),
-        address("ends", ends, steps, agents, dtype=torch.bool),
-        address("ratios", ratios, steps, agents),
-        out.data_ptr(),
-        steps,
-        agents,
-        gamma,
-        gae_lambda,
-        rho_clip,
-        c_clip,
-    )
+    _native.advantages(rewards, values, ends, ratios, out, gamma, gae_lambda, rho_clip, c_clip)
     return out
 
 

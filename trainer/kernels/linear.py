@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from protein.trainer.kernels import _native
-from protein.trainer.kernels.tensors import address, is_native
+from protein.trainer.kernels.tensors import is_native
 
 
 def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:
@@ -40,7 +40,7 @@ def linear_by_torch(
 def weight_gradient(by_output: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """Returns the sum over rows of by_output^T inputs, `outputs x inputs`, of contiguous float32 CPU tensors."""
     gradient = by_output.new_empty(by_output.shape[1], inputs.shape[1])
-    _backward(inputs, None, None, by_output, None, gradient, None)
+    _native.linear_backward(inputs, None, None, by_output, None, gradient, None)
     return gradient
 
 
@@ -57,45 +57,11 @@ class _Linear(torch.autograd.Function):
         by_output = by_outputs[0].contiguous()
         by_inputs = torch.empty_like(inputs) if ctx.needs_input_grad[0] else None
         by_weight, by_bias = torch.empty_like(weight), weight.new_empty(len(weight))
-        _backward(inputs, weight, output, by_output, by_inputs, by_weight, by_bias)
+        _native.linear_backward(inputs, weight, output, by_output, by_inputs, by_weight, by_bias)
         return by_inputs, by_weight, by_bias, None
 
 
 def _forward(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:
-    outputs, features = weight.shape
-    result = inputs.new_empty(*inputs.shape[:-1], outputs)
-    _native.linear_forward(
-        address("inputs", inputs, *inputs.shape[:-1], features),
-        address("weight", weight, outputs, features),
-        address("bias", bias, outputs),
-        result.data_ptr(),
-        result.numel() // outputs,
-        features,
-        outputs,
-        relu,
-    )
+    result = inputs.new_empty(*inputs.shape[:-1], len(weight))
+    _native.linear_forward(inputs, weight, bias, result, relu)
     return result
-
-
-def _backward(
-    inputs: torch.Tensor,
-    weight: torch.Tensor | None,
-    output: torch.Tensor | None,
-    by_output: torch.Tensor,
-    by_inputs: torch.Tensor | None,
-    by_weight: torch.Tensor,
-    by_bias: torch.Tensor | None,
-) -> None:
-    outputs, features = by_weight.shape
-    _native.linear_backward(
-        address("inputs", inputs, *inputs.shape),
-        address("weight", weight, outputs, features),
-        address("output", output, *by_output.shape),
-        address("by_output", by_output, *inputs.shape[:-1], outputs),
-        address("by_inputs", by_inputs, *inputs.shape),
-        address("by_weight", by_weight, outputs, features),
-        address("by_bias", by_bias, outputs),
-        by_output.numel() // outputs,
-        features,
-        outputs,
-    )

@@ -19,7 +19,7 @@ import torch
 
 from protein.trainer.kernels import _native
 from protein.trainer.kernels.linear import weight_gradient
-from protein.trainer.kernels.tensors import address, is_native, strided
+from protein.trainer.kernels.tensors import is_native
 
 State = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -122,20 +122,8 @@ class _LSTM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         w_hh, c0, resets, gates, cells, previous = ctx.saved_tensors
-        steps, agents, units = cells.shape
         by_hidden, by_gates = by_outputs[0].contiguous(), torch.empty_like(gates)
-        _native.lstm_backward(
-            address("w_hh", w_hh, 4 * units, units),
-            address("c0", c0, agents, units),
-            address("resets", resets, steps, agents, dtype=torch.bool),
-            gates.data_ptr(),
-            cells.data_ptr(),
-            address("by_hidden", by_hidden, steps, agents, units),
-            by_gates.data_ptr(),
-            steps,
-            agents,
-            units,
-        )
+        _native.lstm_backward(w_hh, c0, resets, gates, cells, by_hidden, by_gates)
         by_weight = None
         if ctx.needs_input_grad[1]:
             by_weight = weight_gradient(by_gates.flatten(0, 1), previous.flatten(0, 1))
@@ -154,24 +142,9 @@ class _MinGRU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gate_logits, candidates, h0, resets, hidden = ctx.saved_tensors
-        steps, agents, units = hidden.shape
         by_hidden = by_outputs[0].contiguous()
         by_gates, by_candidates = torch.empty_like(hidden), torch.empty_like(hidden)
-        start, stride = strided("gate_logits", gate_logits, steps, agents, units)
-        _native.mingru_backward(
-            start,
-            candidates.data_ptr(),
-            stride,
-            h0.data_ptr(),
-            resets.data_ptr(),
-            hidden.data_ptr(),
-            address("by_hidden", by_hidden, steps, agents, units),
-            by_gates.data_ptr(),
-            by_candidates.data_ptr(),
-            steps,
-            agents,
-            units,
-        )
+        _native.mingru_backward(gate_logits, candidates, h0, resets, hidden, by_hidden, by_gates, by_candidates)
         return by_gates, by_candidates, None, None
 
 
@@ -183,51 +156,17 @@ def _lstm_forward(
     resets: torch.Tensor,
     keep: State | None,
 ) -> State:
-    """`keep` are gates after their functions, cells, and h before each step, for the backward pass: written."""
+    """Runs the layer; `keep` is written for the backward pass: gates (after their functions), cells, previous h."""
     steps, agents, width = gates_x.shape
-    units = width // 4
-    gates, cells, previous = (0, 0, 0) if keep is None else (tensor.data_ptr() for tensor in keep)
-    hidden = gates_x.new_empty(steps, agents, units)
-    h, c = gates_x.new_empty(agents, units), gates_x.new_empty(agents, units)
-    _native.lstm_forward(
-        address("gates_x", gates_x, steps, agents, 4 * units),
-        address("w_hh", w_hh, 4 * units, units),
-        address("h0", h0, agents, units),
-        address("c0", c0, agents, units),
-        address("resets", resets, steps, agents, dtype=torch.bool),
-        hidden.data_ptr(),
-        h.data_ptr(),
-        c.data_ptr(),
-        gates,
-        cells,
-        previous,
-        steps,
-        agents,
-        units,
-    )
+    hidden = gates_x.new_empty(steps, agents, width // 4)
+    h, c = gates_x.new_empty(agents, width // 4), gates_x.new_empty(agents, width // 4)
+    _native.lstm_forward(gates_x, w_hh, h0, c0, resets, hidden, h, c, *(keep or (None, None, None)))
     return hidden, h, c
 
 
 def _mingru_forward(
     gate_logits: torch.Tensor, candidates: torch.Tensor, h0: torch.Tensor, resets: torch.Tensor
 ) -> torch.Tensor:
-    steps, agents, units = gate_logits.shape
-    hidden = gate_logits.new_empty(steps, agents, units)
-    start, stride = strided("gate_logits", gate_logits, steps, agents, units)
-    others, others_stride = strided("candidates", candidates, steps, agents, units)
-    if stride != others_stride:
-        raise ValueError(
-            f"gate_logits and candidates must be laid out alike, got rows {stride} and {others_stride} apart"
-        )
-    _native.mingru_forward(
-        start,
-        others,
-        stride,
-        address("h0", h0, agents, units),
-        address("resets", resets, steps, agents, dtype=torch.bool),
-        hidden.data_ptr(),
-        steps,
-        agents,
-        units,
-    )
+    hidden = gate_logits.new_empty(gate_logits.shape)
+    _native.mingru_forward(gate_logits, candidates, h0, resets, hidden)
     return hidden

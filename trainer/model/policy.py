@@ -23,12 +23,11 @@ from torch import nn
 from protein.envs_c import EnvSpec
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError
-from protein.trainer.kernels import FusedMLP, linear
+from protein.trainer.kernels import Backward, linear, mlp, mlp_vjp
 from protein.trainer.model.distribution import Gaussian, distribution_of
 from protein.trainer.model.recurrence import LSTM, MinGRU
 from protein.trainer.model.value import CategoricalValue, ScalarValue, ValueHead
 
-FUSED_WEIGHTS = 2**18  # weights of the largest layer up to which the fused kernel is faster than separate products
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
 
 
@@ -38,16 +37,17 @@ class MLP(nn.Module):
     def __init__(self, features: int, hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
         super().__init__()
         sizes = [features] + [hidden_size] * num_layers
-        self.linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
-        self.layers = nn.ModuleList(self.linears)
-        for layer in self.linears:
+        linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+        self.layers = nn.ModuleList(linears)
+        for layer in linears:
             initialise_(layer, math.sqrt(2), generator)
+        self.weights_and_biases = [parameter for layer in linears for parameter in (layer.weight, layer.bias)]
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Maps `B x D` to `B x hidden_size`."""
         hidden = observations
-        for layer in self.linears:
-            hidden = linear(hidden, layer.weight, layer.bias, relu=True)
+        for weight, bias in zip(self.weights_and_biases[::2], self.weights_and_biases[1::2], strict=True):
+            hidden = linear(hidden, weight, bias, relu=True)
         return hidden
 
 
@@ -92,13 +92,13 @@ class CNN(nn.Module):
 class Policy(nn.Module):
     """An actor-critic for an environment. `state_size` 0: it has no memory."""
 
-    def __init__(self, spec: EnvSpec, config: PolicyConfig, *, vf_clip_coef: float, generator: torch.Generator) -> None:
+    def __init__(self, spec: EnvSpec, config: PolicyConfig, *, generator: torch.Generator) -> None:
         """Draws its weights from `generator`. Raises ConfigError where the encoder cannot read the observations."""
         super().__init__()
         hidden = config.hidden_size
         self.distribution = distribution_of(spec)
         self.value_head: ValueHead = (
-            CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue(vf_clip_coef)
+            CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue()
         )
         self.action_rows = self.distribution.rows
         self.encoder: MLP | CNN = (
@@ -126,6 +126,10 @@ class Policy(nn.Module):
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
         self._head_rows = head_rows
+        # Where the network is nothing but layers, one after the other: their parameters, in the order of `kernels.mlp`.
+        self._layers: tuple[torch.Tensor, ...] | None = None
+        if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
+            self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
 
     @property
     def rows(self) -> int:
@@ -136,22 +140,6 @@ class Policy(nn.Module):
     def largest_layer(self) -> int:
         """Weights of the largest layer: what decides how a product is best done."""
         return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
-
-    @property
-    def linears(self) -> list[nn.Linear]:
-        """The layers of a plain policy, the output layer last."""
-        assert isinstance(self.encoder, MLP)
-        return [*self.encoder.linears, self.head]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is nothing but an MLP and a linear output."""
-        return isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether its output is the logits of one choice and one value: the case that has a kernel of its own."""
-        return self.distribution.components == 1 and self.log_std is None and isinstance(self.value_head, ScalarValue)
 
     def forward(
         self,
@@ -169,6 +157,8 @@ class Policy(nn.Module):
         Returns:
             The output `rows x (T * M)`, and the new state `M x S` (None without memory).
         """
+        if self._layers is not None:
+            return mlp(observations.flatten(0, 1), self._layers), state
         hidden = self.encoder(observations.flatten(0, 1))
         if self.recurrence is not None:
             hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
@@ -179,6 +169,39 @@ class Policy(nn.Module):
             log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
             output = torch.cat([mean, log_std, value])
         return output, state
+
+    def vjp(
+        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Backward]:
+        """Returns the output as `forward` does, and a function that differentiates it.
+
+        Given the loss's derivative by the output, `rows x (T * M)`, that adds to every parameter's `grad`.
+        """
+        if self._layers is not None:
+            return mlp_vjp(observations.flatten(0, 1), self._layers)
+        output, _ = self.forward(observations, state, resets)
+        return output, lambda by_output: torch.autograd.backward(output, by_output)
+
+    def step(
+        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None, out: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Takes one step without gradients: `forward` for `T` = 1.
+
+        Args:
+            observations: `M x D`.
+            state: `M x S`, or None.
+            resets: `M`, or None.
+            out: `rows x M`, each row contiguous; the output is written here.
+
+        Returns:
+            The state after the step, or None without memory.
+        """
+        if self._layers is not None:
+            mlp(observations, self._layers, out)
+            return None
+        output, after = self.forward(observations.unsqueeze(0), state, None if resets is None else resets.unsqueeze(0))
+        out.copy_(output)
+        return after
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """Maps the output `rows x ...` to values `...`."""
@@ -191,14 +214,3 @@ def initialise_(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Gene
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     assert layer.bias is not None
     layer.bias.zero_()
-
-
-def fused(policy: Policy) -> FusedMLP | None:
-    """Returns a policy's forward and backward pass as one kernel, where there is one for it.
-
-    It reads the parameters where they lie, so it sees every update; they must have their final place.
-    """
-    weight = policy.head.weight
-    if not policy.is_plain or weight.device.type != "cpu" or policy.largest_layer > FUSED_WEIGHTS:
-        return None
-    return FusedMLP([(layer.weight, layer.bias) for layer in policy.linears])

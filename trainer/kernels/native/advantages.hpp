@@ -1,11 +1,14 @@
 // Advantages over a rollout, backwards in time: GAE, and with ratios its V-trace correction.
 #pragma once
 
+#include <cassert>
+
 #include "kernels.hpp"
 
 namespace PROTEIN_ISA {
 
 static void advantages(const protein::AdvantagesArguments a, size_t begin, size_t end) {
+    assert(a.rewards && a.values && a.ends && a.advantages && begin <= end && end <= a.agents);
     const size_t n = a.agents;
     for (size_t t = a.steps; t-- > 0;) {
         const bool last = t + 1 == a.steps, corrected = a.ratios != nullptr;

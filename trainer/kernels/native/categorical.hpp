@@ -1,8 +1,11 @@
 // One categorical component: drawing from it, and the gradient of PPO's loss. Logits lie in rows, one for each choice,
 // so that all loops run over samples; a block of samples goes through all its passes while it lies in the first cache.
 //
-// Notation as in trainer/ppo.py: z logit, top the largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
+// The loss and its derivatives are in trainer/algorithm/loss.py; the notation is that file's, and z logit, top the
+// largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
 #pragma once
+
+#include <cassert>
 
 #include "kernels.hpp"
 #include "vector_math.hpp"
@@ -59,6 +62,7 @@ static void sample_block(const protein::SampleArguments a, size_t begin, size_t 
 }
 
 static void sample(const protein::SampleArguments a, size_t begin, size_t end) {
+    assert(a.logits && a.uniform && a.choices && a.logprobs && a.actions && begin <= end);
     for (size_t i = begin; i < end; i += block_samples)
         sample_block(a, i, end - i < block_samples ? end - i : block_samples);
 }
@@ -70,7 +74,8 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
     const float *output = a.output + begin;
     float *gradient = a.gradient + begin, *ratios = a.ratios + begin;
     for (size_t i = 0; i < size; ++i) {
-        choice[i] = a.wide_choices ? static_cast<std::int32_t>(a.wide_choices[begin + i]) : a.narrow_choices[begin + i];
+        choice[i] = a.choices[begin + i];
+        assert(choice[i] >= 0 && static_cast<size_t>(choice[i]) < a.actions);
         scale[i] = a.weights ? a.per_sample * a.weights[begin + i] : a.per_sample;
         sum[i] = spread[i] = taken[i] = 0.f;
     }
@@ -127,6 +132,8 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
 }
 
 static void ppo_gradient(const protein::PpoArguments a, size_t begin, size_t end) {
+    assert(a.output && a.choices && a.logprobs && a.values && a.advantages && a.returns && a.gradient && a.ratios);
+    assert(a.actions && a.clip >= 0.f && a.clip_value >= 0.f && begin <= end);
     for (size_t i = begin; i < end; i += block_samples)
         ppo_block(a, i, end - i < block_samples ? end - i : block_samples);
 }

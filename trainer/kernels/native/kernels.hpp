@@ -31,13 +31,11 @@ struct SampleArguments {
     float *logprobs;
 };
 
-// categorical.hpp; `output` and `gradient` are `(actions + 1) x batch`; of wide and narrow choices one is null, and
-// weights may be.
+// categorical.hpp; `output` and `gradient` are `(actions + 1) x batch`; weights may be null.
 struct PpoArguments {
     const float *output;
     size_t output_stride, actions;
-    const std::int64_t *wide_choices;
-    const std::int32_t *narrow_choices;
+    const std::int32_t *choices;
     const float *logprobs, *values, *advantages, *returns, *weights;
     float *gradient, *ratios;
     size_t gradient_stride;

@@ -1,6 +1,8 @@
 // One layer on its own, y = W x + b with or without a ReLU, and its gradients, a block of rows at a time.
 #pragma once
 
+#include <cassert>
+
 #include "dense.hpp"
 #include "kernels.hpp"
 
@@ -18,6 +20,7 @@ static void copy_rows(const float *from, size_t from_stride, size_t rows, size_t
 }
 
 static void linear_forward(const protein::LinearArguments a, size_t begin, size_t end, float *scratch) {
+    assert(a.x && a.y && a.weights && a.bias && a.inputs && a.outputs && scratch && begin <= end);
     const size_t width = padded(a.outputs);
     const bool direct = width == a.outputs;
     for (size_t i = begin; i < end; i += linear_rows) {
@@ -32,6 +35,7 @@ static void linear_forward(const protein::LinearArguments a, size_t begin, size_
 // Writes by_x, where it is wanted, and adds to `partial` these rows' by_W (`outputs x padded(inputs)`), by_b behind it.
 static void linear_backward(const protein::LinearArguments a, size_t begin, size_t end, float *scratch,
                             float *partial) {
+    assert(a.x && a.by_y && (!a.by_x || a.weights) && scratch && partial && begin <= end);
     const size_t width = padded(a.inputs);
     const bool direct = width == a.inputs;
     float *by_b = partial + a.outputs * width;

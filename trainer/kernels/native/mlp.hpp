@@ -5,6 +5,8 @@
 //     y = relu(W x + b)          by_W = sum over rows of by_y x^T,  by_b = sum of by_y,  by_x = W^T by_y where x > 0
 #pragma once
 
+#include <cassert>
+
 #include "dense.hpp"
 #include "kernels.hpp"
 
@@ -29,6 +31,7 @@ static void mlp_pack(const protein::MlpLayer layer, const float *weight, const f
 }
 
 static void mlp_forward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch) {
+    assert(a.layers && a.count >= 2 && a.observations && a.output && scratch && begin <= end);
     const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
     for (size_t i = begin; i < end; i += block_rows) {
         const size_t rows = end - i < block_rows ? end - i : block_rows;
@@ -62,6 +65,7 @@ static void through_relu(const float *x, size_t rows, size_t width, float *by_x,
 // Adds to `partial` what these rows contribute to each layer's by_W and, behind it, by_b (padded). by_W is `outputs x
 // padded(inputs)`; the first layer's, which has few inputs, is the other way round: `inputs x padded(outputs)`.
 static void mlp_backward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch, float *partial) {
+    assert(a.layers && a.count >= 2 && a.layers[0].hidden && a.observations && a.output && scratch && partial);
     const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
     const auto biases = [&](size_t l) {
         const protein::MlpLayer &layer = a.layers[l];

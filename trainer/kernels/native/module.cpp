@@ -1,70 +1,90 @@
-// The only file that knows Python. It trusts its callers: trainer/kernels/*.py check every tensor and hand
-// over addresses. The interpreter is released while a kernel works.
+// The only file that knows Python. Every tensor is checked here (tensors.hpp), sizes are read from the tensors, and the
+// interpreter is released while a kernel works.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cassert>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "kernels.hpp"
 #include "networks.hpp"
+#include "tensors.hpp"
 #include "threads.hpp"
-
-namespace py = pybind11;
 
 namespace protein {
 namespace {
 
-void advantages(Address rewards, Address values, Address ends, Address ratios, Address out, size_t steps, size_t agents,
-                float gamma, float gae_lambda, float rho_clip, float c_clip) {
-    const AdvantagesArguments a{at<float>(rewards),
-                                at<float>(values),
-                                at<std::uint8_t>(ends),
-                                at<float>(ratios),
-                                at<float>(out),
+using Released = py::gil_scoped_release;
+
+void advantages(py::handle rewards, py::handle values, py::handle ends, py::handle ratios, py::handle out, float gamma,
+                float gae_lambda, float rho_clip, float c_clip) {
+    const Tensor of_rewards(rewards, "rewards");
+    const auto shape = of_rewards.shape<2>();
+    const auto [steps, agents] = shape;
+    const AdvantagesArguments a{of_rewards.contiguous<float>(shape),
+                                Tensor(values, "values").contiguous<float>(std::array<size_t, 2>{steps + 1, agents}),
+                                Tensor(ends, "ends").contiguous<std::uint8_t>(shape),
+                                Tensor(ratios, "ratios").contiguous<float>(shape),
+                                Tensor(out, "out").contiguous<float>(shape),
                                 steps,
                                 agents,
                                 gamma,
                                 gae_lambda,
                                 rho_clip,
                                 c_clip};
-    split(agents, 262144 / std::max<size_t>(steps, 1),
+    const Released released;
+    split(a.agents, 262144 / std::max<size_t>(a.steps, 1),
           [&](size_t b, size_t e, size_t) { kernels->advantages(a, b, e); });
 }
 
-void sample(Address logits, size_t stride, size_t actions, size_t batch, Address uniform, Address choices,
-            size_t choice_stride, Address logprobs) {
-    const SampleArguments a{
-        at<float>(logits),  stride, actions, at<float>(uniform), at<std::int32_t>(choices), choice_stride,
-        at<float>(logprobs)};
-    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->sample(a, b, e); });
+void sample(py::handle logits, py::handle uniform, py::handle actions, py::handle logprobs) {
+    const Tensor of_logits(logits, "logits");
+    const auto shape = of_logits.shape<2>();
+    const std::array<size_t, 1> batch{shape[1]};
+    const Rows rows = of_logits.rows(shape);
+    const auto [choices, choice_stride] = Tensor(actions, "actions").strided<std::int32_t>(batch[0]);
+    const SampleArguments a{rows.at,
+                            rows.stride,
+                            shape[0],
+                            Tensor(uniform, "uniform").contiguous<float>(batch),
+                            choices,
+                            choice_stride,
+                            Tensor(logprobs, "logprobs").contiguous<float>(batch)};
+    const Released released;
+    split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->sample(a, b, e); });
 }
 
-void ppo_gradient(Address output, size_t output_stride, size_t actions, size_t batch, Address choices, bool wide,
-                  Address logprobs, Address values, Address advantages, Address returns, Address weights,
-                  Address gradient, size_t gradient_stride, Address ratios, float count, float clip, float clip_value,
-                  float value, float entropy) {
-    const PpoArguments a{at<float>(output),
-                         output_stride,
-                         actions,
-                         wide ? at<std::int64_t>(choices) : nullptr,
-                         wide ? nullptr : at<std::int32_t>(choices),
-                         at<float>(logprobs),
-                         at<float>(values),
-                         at<float>(advantages),
-                         at<float>(returns),
-                         at<float>(weights),
-                         at<float>(gradient),
-                         at<float>(ratios),
-                         gradient_stride,
+void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py::handle values, py::handle advantages,
+                  py::handle returns, py::handle weights, py::handle gradient, py::handle ratios, float count,
+                  float clip, float clip_value, float value, float entropy) {
+    const Tensor of_output(output, "output");
+    const auto shape = of_output.shape<2>();
+    const std::array<size_t, 1> batch{shape[1]};
+    if (shape[0] < 2) throw py::value_error("output must have at least 2 rows, a logit and the value");
+    const Rows rows = of_output.rows(shape), by_rows = Tensor(gradient, "gradient").rows(shape);
+    const PpoArguments a{rows.at,
+                         rows.stride,
+                         shape[0] - 1,
+                         Tensor(actions, "actions").contiguous<std::int32_t>(batch),
+                         Tensor(logprobs, "logprobs").contiguous<float>(batch),
+                         Tensor(values, "values").contiguous<float>(batch),
+                         Tensor(advantages, "advantages").contiguous<float>(batch),
+                         Tensor(returns, "returns").contiguous<float>(batch),
+                         Tensor(weights, "weights").contiguous<float>(batch),
+                         by_rows.at,
+                         Tensor(ratios, "ratios").contiguous<float>(batch),
+                         by_rows.stride,
                          1.f / count,
                          clip,
                          clip_value,
                          value,
                          entropy};
-    split(batch, 65536 / (actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
+    const Released released;
+    split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
 }
 
 Floats packed(const float *w_hh, size_t units, bool backward) {
@@ -76,97 +96,194 @@ Floats packed(const float *w_hh, size_t units, bool backward) {
 // Agents of a call from which threads are worth waking, given the multiply-adds of one.
 size_t recurrent_grain(size_t products) { return 16'000'000 / std::max<size_t>(products, 1) + 2; }
 
-void lstm_forward(Address gates_x, Address w_hh, Address h0, Address c0, Address resets, Address hidden, Address h,
-                  Address c, Address gates, Address cells, Address previous, size_t steps, size_t agents,
-                  size_t units) {
-    const Floats weights = packed(at<float>(w_hh), units, false);
-    const size_t floats = kernels->lstm_scratch_floats(units);
+// `gates`, `cells` and `previous` are for the backward pass, or None.
+void lstm_forward(py::handle gates_x, py::handle w_hh, py::handle h0, py::handle c0, py::handle resets,
+                  py::handle hidden, py::handle h, py::handle c, py::handle gates, py::handle cells,
+                  py::handle previous) {
+    const auto of_states = Tensor(hidden, "hidden").shape<3>();
+    const auto [steps, agents, units] = of_states;
+    const std::array<size_t, 3> of_gates{steps, agents, 4 * units};
+    const std::array<size_t, 2> of_state{agents, units};
+    const float *recurrent = Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units});
+    LstmArguments a{Tensor(gates_x, "gates_x").contiguous<float>(of_gates),
+                    nullptr,
+                    Tensor(h0, "h0").contiguous<float>(of_state),
+                    Tensor(c0, "c0").contiguous<float>(of_state),
+                    Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
+                    Tensor(hidden, "hidden").contiguous<float>(of_states),
+                    Tensor(h, "h").contiguous<float>(of_state),
+                    Tensor(c, "c").contiguous<float>(of_state),
+                    Tensor(gates, "gates").contiguous<float>(of_gates),
+                    Tensor(cells, "cells").contiguous<float>(of_states),
+                    Tensor(previous, "previous").contiguous<float>(of_states),
+                    nullptr,
+                    nullptr,
+                    steps,
+                    agents,
+                    units};
+    const Released released;
+    const Floats weights = packed(recurrent, a.units, false);
+    a.packed = weights.get();
+    const size_t floats = kernels->lstm_scratch_floats(a.units);
     const Floats scratch(new float[floats * chunks]);
-    const LstmArguments a{at<float>(gates_x),
-                          weights.get(),
-                          at<float>(h0),
-                          at<float>(c0),
-                          at<std::uint8_t>(resets),
-                          at<float>(hidden),
-                          at<float>(h),
-                          at<float>(c),
-                          at<float>(gates),
-                          at<float>(cells),
-                          at<float>(previous),
-                          nullptr,
-                          nullptr,
-                          steps,
-                          agents,
-                          units};
-    split(agents, recurrent_grain(4 * steps * units * units),
+    split(a.agents, recurrent_grain(4 * a.steps * a.units * a.units),
           [&](size_t b, size_t e, size_t chunk) { kernels->lstm_forward(a, b, e, scratch.get() + floats * chunk); });
 }
 
-void lstm_backward(Address w_hh, Address c0, Address resets, Address gates, Address cells, Address by_hidden,
-                   Address by_gates, size_t steps, size_t agents, size_t units) {
-    const Floats weights = packed(at<float>(w_hh), units, true);
-    const size_t floats = kernels->lstm_scratch_floats(units);
+void lstm_backward(py::handle w_hh, py::handle c0, py::handle resets, py::handle gates, py::handle cells,
+                   py::handle by_hidden, py::handle by_gates) {
+    const auto of_states = Tensor(cells, "cells").shape<3>();
+    const auto [steps, agents, units] = of_states;
+    const std::array<size_t, 3> of_gates{steps, agents, 4 * units};
+    const float *recurrent = Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units});
+    LstmArguments a{nullptr,
+                    nullptr,
+                    nullptr,
+                    Tensor(c0, "c0").contiguous<float>(std::array<size_t, 2>{agents, units}),
+                    Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
+                    nullptr,
+                    nullptr,
+                    nullptr,
+                    Tensor(gates, "gates").contiguous<float>(of_gates),
+                    Tensor(cells, "cells").contiguous<float>(of_states),
+                    nullptr,
+                    Tensor(by_hidden, "by_hidden").contiguous<float>(of_states),
+                    Tensor(by_gates, "by_gates").contiguous<float>(of_gates),
+                    steps,
+                    agents,
+                    units};
+    const Released released;
+    const Floats weights = packed(recurrent, a.units, true);
+    a.packed = weights.get();
+    const size_t floats = kernels->lstm_scratch_floats(a.units);
     const Floats scratch(new float[floats * chunks]);
-    const LstmArguments a{nullptr,
-                          weights.get(),
-                          nullptr,
-                          at<float>(c0),
-                          at<std::uint8_t>(resets),
-                          nullptr,
-                          nullptr,
-                          nullptr,
-                          at<float>(gates),
-                          at<float>(cells),
-                          nullptr,
-                          at<float>(by_hidden),
-                          at<float>(by_gates),
-                          steps,
-                          agents,
-                          units};
-    split(agents, recurrent_grain(4 * steps * units * units),
+    split(a.agents, recurrent_grain(4 * a.steps * a.units * a.units),
           [&](size_t b, size_t e, size_t chunk) { kernels->lstm_backward(a, b, e, scratch.get() + floats * chunk); });
 }
 
-void mingru_forward(Address gates, Address candidates, size_t stride, Address h0, Address resets, Address hidden,
-                    size_t steps, size_t agents, size_t units) {
-    const MinGruArguments a{at<float>(gates),
-                            at<float>(candidates),
-                            stride,
-                            at<float>(h0),
-                            at<std::uint8_t>(resets),
-                            at<float>(hidden),
-                            nullptr,
-                            nullptr,
-                            nullptr,
-                            steps,
-                            agents,
-                            units};
-    split(agents, recurrent_grain(32 * steps * units),
+// Gate logits and candidates may be parts of one product: their rows are contiguous and equally far apart.
+MinGruArguments mingru(py::handle gate_logits, py::handle candidates, py::handle h0, py::handle resets,
+                       py::handle hidden) {
+    const auto of_states = Tensor(hidden, "hidden").shape<3>();
+    const auto [steps, agents, units] = of_states;
+    const Rows gates = Tensor(gate_logits, "gate_logits").rows(of_states),
+               others = Tensor(candidates, "candidates").rows(of_states);
+    if (gates.stride != others.stride)
+        throw py::value_error("gate_logits and candidates must be laid out alike, got rows " +
+                              std::to_string(gates.stride) + " and " + std::to_string(others.stride) + " apart");
+    return {gates.at,
+            others.at,
+            gates.stride,
+            Tensor(h0, "h0").contiguous<float>(std::array<size_t, 2>{agents, units}),
+            Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
+            Tensor(hidden, "hidden").contiguous<float>(of_states),
+            nullptr,
+            nullptr,
+            nullptr,
+            steps,
+            agents,
+            units};
+}
+
+void mingru_forward(py::handle gate_logits, py::handle candidates, py::handle h0, py::handle resets,
+                    py::handle hidden) {
+    const MinGruArguments a = mingru(gate_logits, candidates, h0, resets, hidden);
+    const Released released;
+    split(a.agents, recurrent_grain(32 * a.steps * a.units),
           [&](size_t b, size_t e, size_t) { kernels->mingru_forward(a, b, e); });
 }
 
-void mingru_backward(Address gates, Address candidates, size_t stride, Address h0, Address resets, Address hidden,
-                     Address by_hidden, Address by_gates, Address by_candidates, size_t steps, size_t agents,
-                     size_t units) {
-    const Floats scratch(new float[units * chunks]);
-    const MinGruArguments a{at<float>(gates),
-                            at<float>(candidates),
-                            stride,
-                            at<float>(h0),
-                            at<std::uint8_t>(resets),
-                            at<float>(hidden),
-                            at<float>(by_hidden),
-                            at<float>(by_gates),
-                            at<float>(by_candidates),
-                            steps,
-                            agents,
-                            units};
-    split(agents, recurrent_grain(32 * steps * units),
-          [&](size_t b, size_t e, size_t chunk) { kernels->mingru_backward(a, b, e, scratch.get() + units * chunk); });
+void mingru_backward(py::handle gate_logits, py::handle candidates, py::handle h0, py::handle resets, py::handle hidden,
+                     py::handle by_hidden, py::handle by_gates, py::handle by_candidates) {
+    MinGruArguments a = mingru(gate_logits, candidates, h0, resets, hidden);
+    const std::array<size_t, 3> of_states{a.steps, a.agents, a.units};
+    a.by_hidden = Tensor(by_hidden, "by_hidden").contiguous<float>(of_states);
+    a.by_gates = Tensor(by_gates, "by_gates").contiguous<float>(of_states);
+    a.by_candidates = Tensor(by_candidates, "by_candidates").contiguous<float>(of_states);
+    const Released released;
+    const Floats scratch(new float[a.units * chunks]);
+    split(a.agents, recurrent_grain(32 * a.steps * a.units), [&](size_t b, size_t e, size_t chunk) {
+        kernels->mingru_backward(a, b, e, scratch.get() + a.units * chunk);
+    });
 }
 
-void elementwise(int function, Address x, Address y, size_t size) {
-    kernels->elementwise(function, at<float>(x), at<float>(y), 0, size);
+void linear_forward_(py::handle x, py::handle weight, py::handle bias, py::handle y, bool relu) {
+    const Tensor of_x(x, "inputs"), of_weight(weight, "weight");
+    const auto shape = of_weight.shape<2>();
+    const auto [outputs, inputs] = shape;
+    const size_t batch = of_x.num_rows(inputs);
+    const float *from = of_x.flat(inputs, batch), *weights = of_weight.contiguous<float>(shape),
+                *biases = Tensor(bias, "bias").contiguous<float>(std::array<size_t, 1>{outputs});
+    float *to = Tensor(y, "output").flat(outputs, batch);
+    const Released released;
+    linear_forward(from, weights, biases, to, batch, shape[1], shape[0], relu);
+}
+
+// `weight` and `by_x` are both given or both None; `y` is the output of a layer with ReLU, else None.
+void linear_backward_(py::handle x, py::handle weight, py::handle y, py::handle by_y, py::handle by_x,
+                      py::handle by_weight, py::handle by_bias) {
+    const Tensor of_x(x, "inputs"), of_by_weight(by_weight, "by_weight"), of_weight(weight, "weight"),
+        of_by_x(by_x, "by_inputs");
+    const auto shape = of_by_weight.shape<2>();
+    const auto [outputs, inputs] = shape;
+    const size_t batch = of_x.num_rows(inputs);
+    if (of_weight.is_none() && !of_by_x.is_none()) throw py::value_error("by_inputs needs weight, got None");
+    const float *from = of_x.flat(inputs, batch), *weights = of_weight.contiguous<float>(shape);
+    float *relu = Tensor(y, "output").flat(outputs, batch);
+    const float *by_output = Tensor(by_y, "by_output").flat(outputs, batch);
+    float *by_inputs = of_by_x.flat(inputs, batch), *by_weights = of_by_weight.contiguous<float>(shape),
+          *by_biases = Tensor(by_bias, "by_bias").contiguous<float>(std::array<size_t, 1>{outputs});
+    const Released released;
+    linear_backward(from, weights, relu, by_output, by_inputs, by_weights, by_biases, batch, shape[1], shape[0]);
+}
+
+// Where each layer's weight and bias lie, or their gradients, given as weight, bias, weight, bias, ...
+std::vector<Layer> layers_of(py::handle tensors, const char *weight_name, const char *bias_name) {
+    if (!PyTuple_Check(tensors.ptr()) || PyTuple_GET_SIZE(tensors.ptr()) < 4 || PyTuple_GET_SIZE(tensors.ptr()) % 2)
+        throw py::value_error("an MLP must be a tuple of each layer's weight and bias, and have two layers or more");
+    const auto count = static_cast<size_t>(PyTuple_GET_SIZE(tensors.ptr())) / 2;
+    std::vector<Layer> layers;
+    layers.reserve(count);
+    for (size_t l = 0; l < count; ++l) {
+        const auto at = static_cast<Py_ssize_t>(2 * l);
+        const Tensor weight(PyTuple_GET_ITEM(tensors.ptr(), at), weight_name, static_cast<int>(l)),
+            bias(PyTuple_GET_ITEM(tensors.ptr(), at + 1), bias_name, static_cast<int>(l));
+        auto shape = weight.shape<2>();
+        if (l) shape[1] = layers.back().outputs;  // what the layer before hands over
+        layers.push_back({weight.contiguous<float>(shape), bias.contiguous<float>(std::array<size_t, 1>{shape[0]}),
+                          shape[1], shape[0]});
+    }
+    return layers;
+}
+
+// Computes an MLP's output. Where a backward pass is to follow, returns what that needs; it borrows nothing.
+std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters, py::handle output, bool keep) {
+    auto network = std::make_unique<Mlp>(layers_of(parameters, "weight", "bias"));
+    const Tensor of_observations(observations, "observations");
+    const size_t batch = of_observations.shape<2>()[0];
+    const float *from = of_observations.contiguous<float>(std::array<size_t, 2>{batch, network->inputs()});
+    const Rows to = Tensor(output, "output").rows(std::array<size_t, 2>{network->outputs(), batch});
+    const Released released;
+    network->forward(from, batch, to.at, to.stride, keep);
+    return keep ? std::move(network) : nullptr;
+}
+
+// Adds to the gradients of each layer's weight and bias.
+void mlp_backward(Mlp &network, py::handle observations, py::handle by_output, py::handle gradients) {
+    const auto wanted = layers_of(gradients, "gradient of weight", "gradient of bias");
+    const size_t batch = network.batch();
+    const float *from =
+        Tensor(observations, "observations").contiguous<float>(std::array<size_t, 2>{batch, network.inputs()});
+    const Rows by = Tensor(by_output, "by_output").rows(std::array<size_t, 2>{network.outputs(), batch});
+    network.require_alike(wanted);
+    const Released released;
+    network.backward(from, by.at, by.stride, wanted);
+}
+
+void elementwise(int function, py::handle x, py::handle y) {
+    const auto shape = Tensor(x, "x").shape<1>();
+    const float *from = Tensor(x, "x").contiguous<float>(shape);
+    kernels->elementwise(function, from, Tensor(y, "y").contiguous<float>(shape), 0, shape[0]);
 }
 
 std::vector<std::string> instruction_sets() {
@@ -189,24 +306,21 @@ void use_instruction_set(const std::string &name) {
 
 PYBIND11_MODULE(_native, m) {
     using namespace protein;
-    using Released = py::call_guard<py::gil_scoped_release>;
-    m.def("set_threads", &set_threads, Released());
+    m.def("set_threads", &set_threads, py::call_guard<py::gil_scoped_release>());
     m.def("get_threads", [] { return num_threads; });
     m.def("instruction_sets", &instruction_sets);
     m.def("instruction_set", [] { return kernels->name; });
     m.def("use_instruction_set", &use_instruction_set);
-    m.def("elementwise", &elementwise, Released());
-    m.def("advantages", &advantages, Released());
-    m.def("sample", &sample, Released());
-    m.def("ppo_gradient", &ppo_gradient, Released());
-    m.def("lstm_forward", &lstm_forward, Released());
-    m.def("lstm_backward", &lstm_backward, Released());
-    m.def("mingru_forward", &mingru_forward, Released());
-    m.def("mingru_backward", &mingru_backward, Released());
-    m.def("linear_forward", &linear_forward, Released());
-    m.def("linear_backward", &linear_backward, Released());
-    py::class_<Mlp>(m, "Mlp")
-        .def(py::init<const std::vector<std::tuple<Address, Address, size_t, size_t>> &>())
-        .def("forward", &Mlp::forward, Released())
-        .def("backward", &Mlp::backward, Released());
+    m.def("elementwise", &elementwise);
+    m.def("advantages", &advantages);
+    m.def("sample", &sample);
+    m.def("ppo_gradient", &ppo_gradient);
+    m.def("lstm_forward", &lstm_forward);
+    m.def("lstm_backward", &lstm_backward);
+    m.def("mingru_forward", &mingru_forward);
+    m.def("mingru_backward", &mingru_backward);
+    m.def("linear_forward", &linear_forward_);
+    m.def("linear_backward", &linear_backward_);
+    m.def("mlp_forward", &mlp_forward);
+    py::class_<Mlp>(m, "Mlp").def("backward", &mlp_backward);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <stdexcept>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,64 +12,74 @@
 
 namespace protein {
 
-using Address = std::uintptr_t;
-
-template <typename T>
-T *at(Address address) {
-    return reinterpret_cast<T *>(address);
-}
-
 // y (`batch x outputs`) = x W^T + b, cut off below 0 where `relu`.
-inline void linear_forward(Address x, Address weight, Address bias, Address y, size_t batch, size_t inputs,
-                           size_t outputs, bool relu) {
+inline void linear_forward(const float *x, const float *weight, const float *bias, float *y, size_t batch,
+                           size_t inputs, size_t outputs, bool relu) {
     const size_t packed = kernels->packed_floats(inputs + 1, outputs),
                  scratch = kernels->linear_scratch_floats(inputs, outputs);
     const Floats memory(new float[packed + scratch * chunks]);
     float *weights = memory.get(), *biases = weights + kernels->packed_floats(inputs, outputs);
-    kernels->pack(at<float>(weight), 1, inputs, inputs, outputs, weights);
-    kernels->pack(at<float>(bias), 0, 1, 1, outputs, biases);
-    const LinearArguments a{at<float>(x), at<float>(y), nullptr, nullptr, weights, biases, inputs, outputs, relu};
+    kernels->pack(weight, 1, inputs, inputs, outputs, weights);
+    kernels->pack(bias, 0, 1, 1, outputs, biases);
+    const LinearArguments a{x, y, nullptr, nullptr, weights, biases, inputs, outputs, relu};
     parts(batch, worth_threads(batch * inputs * outputs), [&](size_t b, size_t e, size_t chunk) {
         kernels->linear_forward(a, b, e, weights + packed + scratch * chunk);
     });
 }
 
 // The gradients by x (unless null), weight and bias (unless null); `y` is the output of a layer with ReLU, else null.
-inline void linear_backward(Address x, Address weight, Address y, Address by_y, Address by_x, Address by_weight,
-                            Address by_bias, size_t batch, size_t inputs, size_t outputs) {
+inline void linear_backward(const float *x, const float *weight, float *y, const float *by_y, float *by_x,
+                            float *by_weight, float *by_bias, size_t batch, size_t inputs, size_t outputs) {
+    assert(!by_x || weight);
     const size_t width = kernels->padded(inputs), sums = outputs * width + kernels->padded(outputs);
     const size_t packed = by_x ? kernels->packed_floats(outputs, inputs) : 0;
     const size_t scratch = kernels->linear_scratch_floats(inputs, outputs);
     const Floats memory(new float[packed + (scratch + sums) * chunks]);
     float *weights = memory.get(), *partials = weights + packed, *scratches = partials + sums * chunks;
-    if (by_x) kernels->pack(at<float>(weight), inputs, 1, outputs, inputs, weights);
-    const LinearArguments a{at<float>(x), at<float>(y), at<float>(by_y), at<float>(by_x), weights, nullptr, inputs,
-                            outputs,      false};
+    if (by_x) kernels->pack(weight, inputs, 1, outputs, inputs, weights);
+    const LinearArguments a{x, y, by_y, by_x, weights, nullptr, inputs, outputs, false};
     const size_t used =
         parts(batch, worth_threads(2 * batch * inputs * outputs), [&](size_t b, size_t e, size_t chunk) {
             std::fill_n(partials + sums * chunk, sums, 0.f);
             kernels->linear_backward(a, b, e, scratches + scratch * chunk, partials + sums * chunk);
         });
     sum_parts(partials, used, sums);
-    for (size_t j = 0; j < outputs; ++j) std::copy_n(partials + j * width, inputs, at<float>(by_weight) + j * inputs);
-    if (by_bias) std::copy_n(partials + outputs * width, outputs, at<float>(by_bias));
+    for (size_t j = 0; j < outputs; ++j) std::copy_n(partials + j * width, inputs, by_weight + j * inputs);
+    if (by_bias) std::copy_n(partials + outputs * width, outputs, by_bias);
 }
 
-// The network of mlp.hpp: borrows its parameters, which the caller keeps alive and in place, and owns what passes
-// between forward and backward.
+// One layer of an MLP: its weight `outputs x inputs` and its bias, or their gradients.
+struct Layer {
+    float *weight, *bias;
+    size_t inputs, outputs;
+};
+
+// The network of mlp.hpp, for one forward pass and the backward pass that may follow. It owns what passes between the
+// two; its parameters are read by `forward` alone.
 class Mlp {
    public:
-    // Each layer: addresses of weight and bias, numbers of inputs and outputs.
-    explicit Mlp(const std::vector<std::tuple<Address, Address, size_t, size_t>> &layers) {
-        for (const auto &[weight, bias, inputs, outputs] : layers) {
-            products_ += inputs * outputs;
-            layers_.push_back({inputs, outputs, nullptr, nullptr, nullptr, 0});
-            parameters_.emplace_back(at<float>(weight), at<float>(bias));
+    explicit Mlp(std::vector<Layer> parameters) : parameters_(std::move(parameters)) {
+        for (const Layer &layer : parameters_) {
+            products_ += layer.inputs * layer.outputs;
+            layers_.push_back({layer.inputs, layer.outputs, nullptr, nullptr, nullptr, 0});
         }
     }
 
+    size_t inputs() const { return layers_.front().inputs; }
+    size_t outputs() const { return layers_.back().outputs; }
+    size_t batch() const { return kept_; }  // of the forward pass
+
+    // Throws std::invalid_argument unless these are layers of the same sizes.
+    void require_alike(const std::vector<Layer> &others) const {
+        const auto alike = [](const Layer &a, const Layer &b) {
+            return a.inputs == b.inputs && a.outputs == b.outputs;
+        };
+        if (!std::equal(others.begin(), others.end(), parameters_.begin(), parameters_.end(), alike))
+            throw std::invalid_argument("gradients must have the shapes of the parameters");
+    }
+
     // `keep`: a backward pass over the same observations will follow.
-    void forward(Address observations, size_t batch, Address output, size_t stride, bool keep) {
+    void forward(const float *observations, size_t batch, float *output, size_t stride, bool keep) {
         const auto padded = kernels->padded;
         size_t weights = 0, hidden = 0, partial = 0;
         for (auto &layer : layers_) {
@@ -89,7 +99,7 @@ class Mlp {
             layer.forward = w;
             w += (layer.inputs + 1) * padded(layer.outputs);
             layer.backward = w;
-            kernels->mlp_pack(layer, parameters_[l].first, parameters_[l].second, const_cast<float *>(layer.forward),
+            kernels->mlp_pack(layer, parameters_[l].weight, parameters_[l].bias, const_cast<float *>(layer.forward),
                               keep ? w : nullptr);
             w += layer.outputs * padded(layer.inputs);
             layer.hidden = keep && l + 1 < layers_.size() ? h : nullptr;
@@ -98,19 +108,19 @@ class Mlp {
         kept_ = keep ? batch : 0;
         const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
         reserve(scratch_, floats * chunks);
-        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(output), stride};
+        const MlpArguments a{layers_.data(), layers_.size(), observations, output, stride};
         parts(batch, worth_threads(batch * products_), [&](size_t b, size_t e, size_t chunk) {
             kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * chunk);
         });
     }
 
-    // Writes the gradients of each layer's weight and bias.
-    void backward(Address observations, size_t batch, Address by_output, size_t stride,
-                  const std::vector<std::pair<Address, Address>> &gradients) {
-        if (kept_ != batch || batch == 0) throw std::logic_error("backward needs a forward pass of the same batch");
+    // Adds to the gradients of each layer's weight and bias.
+    void backward(const float *observations, float *by_output, size_t stride, const std::vector<Layer> &gradients) {
+        assert(kept_ && gradients.size() == layers_.size());
+        const size_t batch = kept_;
         const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
         reserve(partials_, partial_ * chunks);
-        const MlpArguments a{layers_.data(), layers_.size(), at<float>(observations), at<float>(by_output), stride};
+        const MlpArguments a{layers_.data(), layers_.size(), observations, by_output, stride};
         float *sums = partials_.data.get();
         const size_t used = parts(batch, worth_threads(2 * batch * products_), [&](size_t b, size_t e, size_t chunk) {
             std::fill_n(sums + partial_ * chunk, partial_, 0.f);
@@ -122,11 +132,11 @@ class Mlp {
             const size_t inputs = layer.inputs, outputs = layer.outputs;
             const float *from = sums + layer.partial;
             const size_t row = l ? kernels->padded(inputs) : 1, column = l ? 1 : kernels->padded(outputs);
-            float *by_weight = at<float>(gradients[l].first);
+            float *by_weight = gradients[l].weight;
             for (size_t j = 0; j < outputs; ++j)
-                for (size_t k = 0; k < inputs; ++k) by_weight[j * inputs + k] = from[j * row + k * column];
+                for (size_t k = 0; k < inputs; ++k) by_weight[j * inputs + k] += from[j * row + k * column];
             from += l ? outputs * row : inputs * column;
-            std::copy_n(from, outputs, at<float>(gradients[l].second));
+            for (size_t j = 0; j < outputs; ++j) gradients[l].bias[j] += from[j];
         }
     }
 
@@ -143,7 +153,7 @@ class Mlp {
     }
 
     std::vector<MlpLayer> layers_;
-    std::vector<std::pair<const float *, const float *>> parameters_;
+    std::vector<Layer> parameters_;
     Memory weights_, hidden_, scratch_, partials_;
     size_t products_ = 0, partial_ = 0, kept_ = 0;  // multiply-adds a row; floats of a part's sums; rows
 };

@@ -6,6 +6,8 @@
 //     c = f c' + i g,  h = o tanh(c)            and for minGRU            h = h' + z (g(x) - h')
 #pragma once
 
+#include <cassert>
+
 #include "dense.hpp"
 #include "kernels.hpp"
 #include "vector_math.hpp"
@@ -28,6 +30,8 @@ static void lstm_pack(const float *w_hh, size_t units, bool backward, float *pac
 static size_t lstm_scratch_floats(size_t units) { return group_agents * (padded(4 * units) + 2 * padded(units)); }
 
 static void lstm_forward_group(const protein::LstmArguments a, size_t begin, size_t agents, float *scratch) {
+    assert(a.gates_x && a.packed && a.h0 && a.c0 && a.resets && a.hidden && a.h && a.c && begin + agents <= a.agents);
+    assert(!a.gates == !a.cells && !a.gates == !a.previous);  // all for the backward pass, or none
     const size_t units = a.units, width = padded(4 * units);
     float *products = scratch, *h = products + group_agents * width, *c = h + group_agents * units;
     for (size_t m = 0; m < agents; ++m)
@@ -78,6 +82,8 @@ static void lstm_forward(const protein::LstmArguments a, size_t begin, size_t en
 }
 
 static void lstm_backward_group(const protein::LstmArguments a, size_t begin, size_t agents, float *scratch) {
+    assert(a.packed && a.c0 && a.resets && a.gates && a.cells && a.by_hidden && a.by_gates);
+    assert(begin + agents <= a.agents);
     const size_t units = a.units, width = padded(units);
     float *by_h = scratch, *by_c = by_h + group_agents * width;  // what step t + 1 hands back to step t
     for (size_t i = 0; i < agents * width; ++i) by_h[i] = by_c[i] = 0.f;
@@ -121,6 +127,7 @@ static inline float positive(float x) {
 }
 
 static void mingru_forward(const protein::MinGruArguments a, size_t begin, size_t end) {
+    assert(a.gates && a.candidates && a.stride >= a.units && a.h0 && a.resets && a.hidden && end <= a.agents);
     const size_t units = a.units;
     for (size_t m = begin; m < end; ++m)
         for (size_t t = 0; t < a.steps; ++t) {
@@ -138,6 +145,7 @@ static void mingru_forward(const protein::MinGruArguments a, size_t begin, size_
 }
 
 static void mingru_backward(const protein::MinGruArguments a, size_t begin, size_t end, float *scratch) {
+    assert(a.gates && a.candidates && a.hidden && a.by_hidden && a.by_gates && a.by_candidates && end <= a.agents);
     const size_t units = a.units;
     for (size_t m = begin; m < end; ++m) {
         for (size_t j = 0; j < units; ++j) scratch[j] = 0.f;

@@ -1,0 +1,166 @@
+"""PPO's loss, and its gradient by the network's output.
+
+Notation, for `B` samples, everything feature-major (`rows x B`):
+    pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
+    g           advantage (normalised)                               H   entropy of the policy
+    v, v_old    value now and then                                   R   the value's target
+    w           weight of the sample's segment, else 1               c, d  ranges of the two clips
+
+The loss is the mean over the samples of
+    w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
+with the value loss
+    V = 1/2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2)
+or, of a distributional value head, the cross-entropy of its probabilities q to the target spread over its two
+neighbouring bins ("two-hot", t):  V = -sum_k t_k log q_k.
+
+`ppo_loss` is that, written with torch. Its derivatives are short, because a clipped term that counts is a constant:
+    by log pi   -w r g where the clip does not cut, else 0
+    by H        -w c_H
+    by v        w c_v (v - R) where the clip does not cut, else 0
+    by bin k    w c_v (q_k - t_k)
+The action's distribution turns the first two into derivatives by its rows (`protein.trainer.model.distribution`).
+`loss_gradient` hands these to the network's backward pass. That takes half the operations that differentiating
+`ppo_loss` would, and on small networks operations are what an update costs. For one categorical action and a scalar
+value in float32 on the CPU it is one compiled kernel (trainer/kernels/native/categorical.hpp). The tests hold both to
+automatic differentiation of `ppo_loss`.
+
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; the value clip: Huang et al. 2022,
+"The 37 implementation details of PPO"; categorical values: Bellemare et al. 2017, "A distributional perspective on
+reinforcement learning".
+"""
+
+import dataclasses
+
+import torch
+
+from protein.trainer import kernels
+from protein.trainer.model.distribution import Discrete
+from protein.trainer.model.policy import Policy
+from protein.trainer.model.value import CategoricalValue
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """The loss's weights and the ranges of its clips. `clip_value` 0: the value is not clipped."""
+
+    clip: float
+    clip_value: float = 0.0
+    value: float
+    entropy: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """`B` samples. The loss is their sum over `size`: `B`, or more where they are a part of a larger minibatch.
+
+    A part is one of several that are accumulated, or one process's.
+    """
+
+    actions: torch.Tensor  # `K x B`
+    logprobs: torch.Tensor
+    values: torch.Tensor
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    weights: torch.Tensor | None
+    size: int
+
+
+def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients) -> dict[str, torch.Tensor]:
+    """Returns the loss and what is worth watching in it, as scalars on the device, differentiable.
+
+    `loss`, `policy_loss`, `value_loss`, `entropy`, `approx_kl` (Schulman's low-variance estimate) and `clip_fraction`.
+    All are sums over samples divided by the minibatch's `size`, so those of its parts add up to those of the whole.
+    """
+    rows = policy.action_rows
+    terms = policy.distribution.terms(output[:rows], batch.actions)
+    weights = torch.ones_like(batch.logprobs) if batch.weights is None else batch.weights
+
+    def mean(each: torch.Tensor) -> torch.Tensor:
+        return (weights * each).sum() / batch.size
+
+    log_ratio = terms.logp - batch.logprobs
+    ratio = log_ratio.exp()
+    surrogate, clipped_surrogate = _surrogates(ratio, batch.advantages, c.clip)
+    policy_loss = mean(-torch.min(surrogate, clipped_surrogate))
+
+    if isinstance(policy.value_head, CategoricalValue):
+        two_hot = policy.value_head.two_hot(batch.returns)
+        value_loss = mean(-(two_hot * torch.log_softmax(output[rows:], dim=0)).sum(dim=0))
+    else:
+        error, clipped_error = _value_errors(output[rows], batch, c.clip_value)
+        value_loss = mean(0.5 * torch.max(error.square(), clipped_error.square()))
+
+    entropy = mean(terms.entropy)
+    return {
+        "loss": policy_loss + c.value * value_loss - c.entropy * entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "approx_kl": ((ratio - 1) - log_ratio).sum() / batch.size,
+        "clip_fraction": ((ratio - 1).abs() > c.clip).sum() / batch.size,
+    }
+
+
+def loss_gradient(
+    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
+    one_choice = isinstance(policy.distribution, Discrete) and policy.distribution.components == 1
+    if one_choice and policy.value_head.rows == 1 and kernels.is_native(output):
+        return kernels.ppo_gradient(
+            output,
+            batch.actions[0],
+            batch.logprobs,
+            batch.values,
+            batch.advantages,
+            batch.returns,
+            clip=c.clip,
+            clip_value=c.clip_value,
+            value_coef=c.value,
+            entropy_coef=c.entropy,
+            weights=batch.weights,
+            count=batch.size,
+        )
+    return loss_gradient_by_torch(policy, output, batch, c)
+
+
+def loss_gradient_by_torch(
+    policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Computes what `loss_gradient` does, for any policy, on any device and in any precision."""
+    distribution, head = policy.distribution, policy.value_head
+    rows, share = policy.action_rows, 1 / batch.size
+    weight: torch.Tensor | float = share if batch.weights is None else batch.weights * share
+    gradient = torch.empty_like(output)
+
+    terms = distribution.terms(output[:rows], batch.actions)
+    ratio = (terms.logp - batch.logprobs).exp_()
+    surrogate, clipped_surrogate = _surrogates(ratio, batch.advantages, c.clip)
+    # Where the clipped surrogate is the smaller one it counts, and it is a constant. At equality r is in range. It is
+    # selected, not multiplied by 0: an infinite ratio times 0 would be NaN.
+    by_logp = torch.where(clipped_surrogate < surrogate, 0.0, surrogate).neg_().mul_(weight)
+    distribution.gradient_(terms, by_logp, weight * -c.entropy, gradient[:rows])
+
+    if isinstance(head, CategoricalValue):
+        by_value = torch.softmax(output[rows:], dim=0).sub_(head.two_hot(batch.returns))
+    else:
+        by_value, clipped_error = _value_errors(output[rows], batch, c.clip_value)
+        if c.clip_value:
+            # Where the clip changes the value and the clipped error is the larger one, that counts: a constant.
+            outside = (output[rows] - batch.values).abs_() > c.clip_value
+            by_value.masked_fill_(outside & (clipped_error.square_() > by_value.square()), 0.0)
+    torch.mul(by_value, weight * c.value, out=gradient[rows:] if by_value.ndim == 2 else gradient[rows])
+    return gradient, ratio
+
+
+def _surrogates(ratio: torch.Tensor, advantages: torch.Tensor, clip: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns r g, and the same of the clipped ratio. The smaller one counts."""
+    return ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages
+
+
+def _value_errors(value: torch.Tensor, batch: Minibatch, clip: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns v - R, and the same of the clipped value. The larger one in absolute value counts."""
+    error = value - batch.returns
+    if not clip:
+        return error, error
+    return error, batch.values + (value - batch.values).clamp(-clip, clip) - batch.returns
