@@ -13,7 +13,7 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, TrialEnd, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd, TrialState
 
 SPACE = Space(
     [
