@@ -26,7 +26,7 @@ from engine.variants import variant
 
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Space
-from protein.types import Measurement, Observation, Params, TrialState
+from protein.types import Budget, Measurement, Observation, Params, TrialState
 
 SPACE = Space([Float("x", 0.0, 10.0)])
 SCALE = Reference(median=0.0, best=10.0, mean_cost=2.0, max_cost=math.e**3, ideal_volume=2.0)
@@ -65,7 +65,7 @@ class _Line:
 class _Fixed(Peer):
     """Asks for the same config again and again; stops each run at its second point."""
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         return {"x": 4.0}
 
     def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
@@ -179,7 +179,9 @@ class TestEveryPeer:
         rng = np.random.default_rng(0)
         history = [task.run(p, seed=0) for p in task.space.from_unit_many(task.space.sample(12, rng))]
         for name in ("logei", "qlognehvi"):
-            params = botorch_peers.BotorchPeer(name, task.space, task.start, 0).ask(history, 1.0, 9)
+            params = botorch_peers.BotorchPeer(name, task.space, task.start, 0).ask(
+                history, Budget(remaining_seconds=1.0, remaining_trials=9)
+            )
             assert params is not None
             task.space.validate(params)
             assert params not in [o.params for o in history]

@@ -13,7 +13,7 @@ from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, TrialEnd, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd, TrialState
 
 SPACE = Space(
     [
@@ -66,12 +66,13 @@ def play(num_trials: int, factor: float = 1.0, shift: float = 0.0) -> list[Obser
     return history
 
 
-def test_own_config_then_initial_design_then_models() -> None:
+def test_initial_config_then_initial_design_then_models() -> None:
     history: list[Observation] = []
-    origins = []
+    origins, kinds = [], []
     for number in range(12):
         suggestion = suggest(history, seed=number)
         origins.append(suggestion.origin)
+        kinds.append(suggestion.kind)
         has_model = number > 8
         assert (suggestion.predicted_score is not None) == has_model
         assert (suggestion.predicted_cost_seconds is not None) == has_model
@@ -79,9 +80,11 @@ def test_own_config_then_initial_design_then_models() -> None:
     assert origins[0] == "initial config"
     assert origins[1:9] == [f"initial design {i} of 8" for i in range(1, 9)]
     assert all(o.startswith(("improving the front", "extending the front", "cheap probe")) for o in origins[9:])
+    phases = [SuggestionKind.INITIAL_CONFIG] + 8 * [SuggestionKind.INITIAL_DESIGN] + 3 * [SuggestionKind.SEARCH]
+    assert kinds == phases
 
 
-def test_without_an_own_config_the_design_comes_first() -> None:
+def test_without_an_initial_config_the_design_comes_first() -> None:
     first = make_designer("protein", SPACE, None).suggest([], [], Budget(remaining_seconds=9.0), seed=0)
     assert first is not None
     assert first.origin == "initial design 1 of 8"
@@ -214,6 +217,7 @@ def test_a_design_point_that_would_overrun_is_made_cheaper() -> None:
     plain = suggest(history)
     limited = suggest(history, remaining=observe(plain.params).cost_seconds * 0.5)
     assert limited.origin == f"{plain.origin}, made cheaper to fit the budget"
+    assert limited.kind is plain.kind is SuggestionKind.INITIAL_DESIGN
     assert limited.params == {**plain.params, "steps": limited.params["steps"]}
     assert float(limited.params["steps"]) < float(plain.params["steps"])
 
@@ -227,6 +231,7 @@ def test_models_that_fail_fall_back_to_a_random_point_and_say_so(monkeypatch: py
     suggestion = suggest(history)
     SPACE.validate(suggestion.params)
     assert suggestion.origin == "random point, the models failed (LinAlgError: singular)"
+    assert suggestion.kind is SuggestionKind.FALLBACK
 
 
 def test_a_fit_that_failed_shows_in_the_origin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protein.engine.pareto import MIN_COST_SECONDS, best_under, front, front_indices, hypervolume, knee
+from protein.engine.pareto import MIN_COST_SECONDS, best_under, front, front_indices, hypervolume, knee_index
 from protein.types import Observation, TrialState
 
 points = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 8)), max_size=25)
@@ -16,6 +16,12 @@ points = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 8)), max_size=25)
 
 def done(score: float, cost: float, tag: int = 0) -> Observation:
     return Observation(params={"tag": tag}, state=TrialState.COMPLETE, score=score, cost_seconds=cost)
+
+
+def knee(records: list[Observation]) -> Observation | None:
+    done = [record for record in records if record.score is not None]
+    position = knee_index([record.score or 0.0 for record in done], [record.cost_seconds for record in done])
+    return None if position is None else done[position]
 
 
 def failed(cost: float) -> Observation:

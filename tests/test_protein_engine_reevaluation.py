@@ -11,7 +11,7 @@ from protein.engine.reevaluation import MAX_RUNS, expected_gain
 from protein.engine.settings import EngineSettings
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Observation, Params, Suggestion, TrialState
+from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 1000, 10_000, scale="log")], cost_parameter="steps")
 SPENT = 30 * 10.0
@@ -45,7 +45,9 @@ def repeats(trials: list[Observation], **arguments: object) -> bool:
     suggestion = suggest(trials, **arguments)  # type: ignore[arg-type]
     assert suggestion is not None
     again = suggestion.params in [trial.params for trial in trials]
-    assert again == suggestion.origin.startswith("re-evaluation of ")
+    assert (
+        again == (suggestion.kind is SuggestionKind.REEVALUATION) == suggestion.origin.startswith("re-evaluation of ")
+    )
     return again
 
 

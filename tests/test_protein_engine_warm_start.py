@@ -16,7 +16,7 @@ from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
 from protein.sweep.source import MAX_TRIALS, observations, snapshot
-from protein.types import Budget, Params, TrialEnd, TrialState
+from protein.types import Budget, Params, SuggestionKind, TrialEnd, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -75,6 +75,8 @@ def test_the_first_trials_come_from_the_source_sweeps_front_and_say_so() -> None
         suggestion = engine.suggest()
         assert suggestion is not None
         origins.append(suggestion.origin)
+        from_source = suggestion.origin.startswith("from the source sweep's front near ")
+        assert (suggestion.kind is SuggestionKind.WARM_START) == from_source
         o = trained(suggestion.params, factor=1.5)
         engine.observe(o.params, cost_seconds=o.cost_seconds, score=o.score, failed=o.reason)
     assert origins[0] == "initial config"

@@ -44,7 +44,7 @@ from protein.engine.candidates import neighbours
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import keys
 from protein.space import Categorical, Space
-from protein.types import Observation, Params
+from protein.types import Budget, Observation, Params
 
 _NUM_INITIAL = 8
 _NUM_RESTARTS = 4
@@ -66,7 +66,7 @@ class BotorchPeer(Peer):
         x = space.canonical(qmc.Sobol(space.num_dims, rng=np.random.default_rng([seed, 1])).random(256))
         self._design = space.from_unit_many(x[space.valid(x)])
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         if not history:
             return self._start
         scores = [o.score for o in history if o.score is not None]

@@ -33,7 +33,7 @@ from engine.reference import Reference, reference
 from engine.tasks import make_task
 from numpy.typing import NDArray
 
-from protein.types import Measurement, Observation, Params, TrialState
+from protein.types import Budget, Measurement, Observation, Params, TrialState
 
 Array = NDArray[np.float64]
 
@@ -85,7 +85,8 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
     run, spent = Run(), 0.0
     while len(run.history) < cap:
         began = time.perf_counter()
-        params = method.ask(run.history, total_seconds - spent, cap - len(run.history))
+        budget = Budget(remaining_seconds=total_seconds - spent, remaining_trials=cap - len(run.history))
+        params = method.ask(run.history, budget)
         thinking = time.perf_counter() - began
         if params is None:
             break

@@ -26,7 +26,7 @@ from protein.engine.initial_design import initial_points
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Observation, Params
+from protein.types import Budget, Observation, Params
 
 _NUM_INITIAL = 10
 _CHEAP_SHARE = 0.3
@@ -47,9 +47,10 @@ class Cooling(Peer):
         self._listed = all_points(space)
         self._total_seconds = 0.0
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
+        assert budget.remaining_seconds is not None
         if not history:
-            self._total_seconds = remaining_seconds
+            self._total_seconds = budget.remaining_seconds
             return self._start
         if len(history) <= len(self._design):
             return self._design[len(history) - 1]
@@ -58,7 +59,7 @@ class Cooling(Peer):
         if not scores:
             return self._space.from_unit(self._space.sample(1, rng)[0])
         initial_seconds = sum(o.cost_seconds for o in history[: len(self._design) + 1])
-        exponent = remaining_seconds / max(self._total_seconds - initial_seconds, 1e-9)
+        exponent = budget.remaining_seconds / max(self._total_seconds - initial_seconds, 1e-9)
         with single_thread(), np.errstate(all="ignore"):
             return self._space.from_unit(self._best(history, min(scores), exponent, rng))
 

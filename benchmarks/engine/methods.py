@@ -65,9 +65,8 @@ class Engine(Peer):
         self._seed = seed
         self._history: list[Observation] = []
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         self._history = history
-        budget = Budget(remaining_seconds=remaining_seconds, remaining_trials=remaining_trials)
         suggestion = self._designer.suggest(history, [], budget, self._trial_seed())
         return None if suggestion is None else suggestion.params
 
@@ -96,5 +95,5 @@ class _Listed(Peer):
             x = space.sample(512, rng)
         self._points = [start, *space.from_unit_many(x)]
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         return self._points[len(history)] if len(history) < len(self._points) else None

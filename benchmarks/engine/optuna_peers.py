@@ -26,7 +26,7 @@ import optuna
 from engine.protocol import Peer
 
 from protein.space import Categorical, Space
-from protein.types import Measurement, Observation, Params, ParamValue, TrialState
+from protein.types import Budget, Measurement, Observation, Params, ParamValue, TrialState
 
 _MAX_RESOURCE = 81
 _MAX_REFUSED = 20
@@ -60,7 +60,7 @@ class OptunaPeer(Peer):
         self._start: Params | None = start
         self._enqueue(start)
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for refused in range(_MAX_REFUSED + 1):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from protein.space import Space
-from protein.types import Measurement, Observation, Params, TrialState
+from protein.types import Budget, Measurement, Observation, Params, TrialState
 
 Watch = Callable[[tuple[Measurement, ...]], bool]  # the curve so far -> stop here
 
@@ -58,7 +58,7 @@ class Method(Protocol):
         """Whether it has a recommendation of its own; for the others it is the config that measured best."""
         ...
 
-    def ask(self, history: list[Observation], remaining_seconds: float, remaining_trials: int) -> Params | None:
+    def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         """Returns the next params; None ends the run."""
         ...
 

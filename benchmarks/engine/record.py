@@ -5,8 +5,9 @@
     python benchmarks/engine/record.py repeat --store pong.db --sweep rec-pong --name noise-pong
     python benchmarks/engine/record.py export --store pong.db --sweeps rec-pong near-pong noise-pong --table pong
 
-Random trials say what the space is like, trials near the front where optimisers will look, and the same configs with
-other seeds how much of a score is chance. The table (`recorded/NAME.npz`) holds, for n trials and d parameters,
+Random trials show what the space is like. Trials near the front show the region where optimisers look. The same configs
+with other seeds show how much of a score is chance. The table (`recorded/NAME.npz`) holds for n trials and d
+parameters:
 
     space      the sweeps' space as JSON
     params     `n x d` raw numeric values
@@ -19,7 +20,7 @@ other seeds how much of a score is chance. The table (`recorded/NAME.npz`) holds
     load       `n` log seconds that one step of the environments took: the same work in every trial, so it says how busy
                the machine was
 
-Interrupted trials are left out: they say nothing about their params.
+Interrupted trials are left out, because they say nothing about their params.
 """
 
 import argparse

@@ -92,7 +92,7 @@ class AffordableCost:
 
     @classmethod
     def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
-        """Fits the cost model, where a cost is known; it leans on a former sweep's costs, where there are some."""
+        """Fits the cost model, where a cost is known, with a source sweep's costs, where there are some."""
         model = CostModel.fit(space, data.x_scored, data.costs, source=source) if len(data.costs) else None
         if budget.remaining_seconds is None:
             return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)

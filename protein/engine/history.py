@@ -73,7 +73,7 @@ class History:
         cls, space: Space, history: Sequence[Observation], running: Sequence[Params], *, max_curve_points: int = 0
     ) -> "History":
         """Reads a sweep's finished and running trials, and at most `max_curve_points` points of their curves."""
-        finished = [o for o in history if o.end is not None and o.end.teaches]
+        finished = [o for o in history if teaches(o)]
         _, x_asked = readable(space, finished, [o.params for o in finished])
         finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
         _, x_running = readable(space, list(running), list(running))
@@ -83,9 +83,9 @@ class History:
         finished, x_tried = [finished[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
         # A trial that was stopped before it had a score is neither a success nor a failure.
-        teaches = np.array([_has_score(o) or o.state is not TrialState.PRUNED for o in finished], dtype=bool)
-        x_finished, x_tried = x_tried, x_tried[teaches]
-        ok = np.array([_has_score(o) for o in finished], dtype=bool)[teaches]
+        decided = np.array([_has_score(o) or o.state is not TrialState.PRUNED for o in finished], dtype=bool)
+        x_finished, x_tried = x_tried, x_tried[decided]
+        ok = np.array([_has_score(o) for o in finished], dtype=bool)[decided]
         scored = [o for o in finished if _has_score(o)]
         x_curve, curve_scores, curve_unfinished, curve_runs = _curve_points(
             space, scored, x_tried[ok], max_curve_points
@@ -114,6 +114,11 @@ class History:
             if key not in self.taken:
                 fresh.setdefault(key, i)
         return x_unit[list(fresh.values())]
+
+
+def teaches(observation: Observation) -> bool:
+    """Whether a trial has ended in a way that says something about its params (see `TrialEnd.teaches`)."""
+    return observation.end is not None and observation.end.teaches
 
 
 def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[list[int]], Array]:

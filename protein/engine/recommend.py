@@ -19,7 +19,7 @@ true score, and many tasks have a highest possible score that the model does not
 ranked by cost.
 
 Only final scores count, not the points of curves that the search learns from. What differs between runs of one config
-is in the whole curve of a run: a model that takes three points of a lucky run as three witnesses believes it.
+is in the whole curve of a run: to a model, three points of one lucky run would look like three independent results.
 
 Nothing here raises, whatever the observations are. Where the model cannot be fitted, contenders are compared by the
 plain mean of their own scores, and `basis` says so.

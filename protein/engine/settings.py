@@ -18,7 +18,7 @@ class EngineSettings:
         source_front_levels: with a source sweep, points of its front near these shares of its range of log cost take
             the place of space-filling points.
         num_beside_source: space-filling trials that remain beside them. They find out a source sweep that misleads.
-        num_source_best: so many of the source sweep's best points are among the centers of the search.
+        num_source_best: this many of the source sweep's best points are among the centers of the search.
         cautious_trials: until a sweep that uses a source sweep has this many trials of its own ...
         cautious_share: ... no trial may cost more than this share of the whole budget.
         source_front_margin: the source sweep's front is lowered by this many standard deviations before the search has

@@ -22,9 +22,9 @@ import numpy as np
 from protein.engine.gp import Array, GaussianProcess, Prior, Runs, fit, subset
 from protein.space import Space
 
-_MAX_SOURCE_POINTS = 60  # at most so many points of the source sweep are used ...
-_MIN_SOURCE_POINTS = 20  # ... and at least so many ...
-_FULL_POINTS = 120  # ... so that own and source points together are this many, where there is a choice
+_FULL_POINTS = 120  # own and source points together, as far as these limits on the source points allow:
+_MIN_SOURCE_POINTS = 20
+_MAX_SOURCE_POINTS = 60
 _MIN_LOG_EVIDENCE = math.log(20.0)  # by how much likelier the source points have to make this sweep's own
 _SOURCE_DISTANCE = 1 / 2.3  # between the sweeps, in prior lengthscales: a correlation of 0.87 to begin with
 
@@ -85,7 +85,7 @@ def fit_jointly(
         y_source: `k`, the source points' targets as the process sees them.
         runs: `n`, which run each own point is of; None: each is of its own.
     """
-    if len(own.y) < len(features):  # so many own points that the process saw only some: no help is needed
+    if len(own.y) < len(features):  # the process saw only some of many own points: no help is needed
         return own, False
     x, groups = stacked(space, features, groups, prior, x_source)
     if runs is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from protein.engine.cost_model import CostModel
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
-from protein.engine.history import History
+from protein.engine.history import History, teaches
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
@@ -91,7 +91,7 @@ def carried_over(space: Space, start: Params | None, trials: Sequence[Observatio
     """Returns the source trials that this space can hold, in its terms; see the head of this file."""
     found = []
     for observation in trials:
-        if observation.end is None or not observation.end.teaches:
+        if not teaches(observation):
             continue
         given = {**(start or {}), **observation.params}
         values = {p.name: _moved(p, given[p.name]) for p in space.parameters if p.name in given}

@@ -36,7 +36,7 @@ from optuna.trial import FrozenTrial, create_trial
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import History, reached, readable
+from protein.engine.history import History, reached, readable, teaches
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Categorical, Float, Parameter, Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
@@ -111,7 +111,7 @@ class OptunaDesigner:
         if self._sampler == "nsga2":
             directions.append(StudyDirection.MINIMIZE)
         study = optuna.create_study(sampler=sampler, directions=directions)
-        finished = [o for o in history if o.end is not None and o.end.teaches]
+        finished = [o for o in history if teaches(o)]
         finished, x_finished = readable(self._space, finished, [reached(self._space, o) for o in finished])
         _, x_running = readable(self._space, list(running), list(running))
         add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add
