@@ -13,9 +13,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
+SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that keeps Python from searching the working directory first
 
 
-def run(entry: str, arguments: list[str], output: Connection, log: Path) -> None:
+def run(entry: str, arguments: list[str], output: Connection, log: Path, safe_path: str | None) -> None:
     """Becomes the trial: its own session, stdout to the sweep, stderr to its log, and then `entry`.
 
     The fork server ends when the sweep does, however that ends, and the kernel then kills this process. Off Linux there
@@ -26,7 +27,9 @@ def run(entry: str, arguments: list[str], output: Connection, log: Path) -> None
         arguments: the command line.
         output: the writing end of the sweep's pipe.
         log: appended to.
+        safe_path: the value of `SAFE_PATH` for the trial, as the user has set it: the server has one of its own.
     """
+    restore(SAFE_PATH, safe_path)
     server = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -40,3 +43,11 @@ def run(entry: str, arguments: list[str], output: Connection, log: Path) -> None
     output.close()
     module, _, function = entry.partition(":")
     sys.exit(getattr(importlib.import_module(module), function)(arguments))
+
+
+def restore(name: str, value: str | None) -> None:
+    """Gives an environment variable the value that it had; None: it was not set."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value

@@ -15,6 +15,7 @@ import os
 import selectors
 import signal
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -80,9 +81,11 @@ class LocalBackend:
         log_file.write_bytes(b"")
         arguments = ["--config", str(config_file), "--directory", str(job.directory)]
         output, childs_end = self._context.Pipe(duplex=False)
-        worker = self._context.Process(target=child.run, args=(self._entry, arguments, childs_end, log_file))
+        safe_path = os.environ.get(child.SAFE_PATH)
+        worker = self._context.Process(target=child.run, args=(self._entry, arguments, childs_end, log_file, safe_path))
         try:
-            worker.start()
+            with _without_working_directory():
+                worker.start()  # starts the server, too, where none runs
         except BaseException:
             output.close()
             raise
@@ -332,6 +335,20 @@ class _Process:
         if isinstance(checkpoint, str) and Path(checkpoint).is_file():
             found.append(Artifact(kind="checkpoint", path=str(Path(checkpoint).resolve())))
         return tuple(found)
+
+
+@contextlib.contextmanager
+def _without_working_directory() -> Iterator[None]:
+    """Python processes that are started in here do not search the working directory for modules.
+
+    The server of trials begins as `python -c ...`, which would search it first: a `torch.py` there would be imported.
+    """
+    before = os.environ.get(child.SAFE_PATH)
+    os.environ[child.SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        child.restore(child.SAFE_PATH, before)
 
 
 def _resident_bytes(pid: int) -> int:
