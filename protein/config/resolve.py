@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import protein
-from protein.config.layers import Layers, display_path, read_toml
+from protein.config.layers import Layers, display_path, read_config_file
 from protein.errors import ConfigError, SpaceError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str
     """
     named: Any = None
     if config_file is not None:
-        section = read_toml(config_file).get("env")
+        section = read_config_file(config_file).get("env")
         named = section.get("name") if isinstance(section, dict) else None
     if env is None and not named:
         raise UsageError(f"no environment is named; give --env NAME; known: {', '.join(known)}")
@@ -52,16 +52,18 @@ def load(
     stored: Mapping[str, Any] | None = None,
     stored_source: str = "",
     flags: Mapping[str, Any] | None = None,
+    for_sweep: bool = False,
     directory: Path = CONFIG_DIRECTORY,
 ) -> Layers:
     """Returns all layers of an environment's configuration, laid over each other.
 
     Args:
         env: the environment.
-        config_file: a file of the user's own.
+        config_file: a file of the user's own, TOML or a run's `config.json`.
         stored: values of a stored trial by dotted name, which override files.
         stored_source: where `stored` comes from, for messages.
         flags: values of dotted flags, which override everything.
+        for_sweep: leave out what a `config.json` holds of one trial alone (see `Layers.with_file`).
         directory: holds `default.toml`, `python.toml` (for environments in Python, Gymnasium's too) and `<env>.toml`,
             named by `file_name`; any may be missing.
 
@@ -74,7 +76,7 @@ def load(
         if path.exists():
             layers = layers.with_file(path)
     if config_file is not None:
-        layers = layers.with_file(config_file)
+        layers = layers.with_file(config_file, for_sweep=for_sweep)
     if stored:
         layers = layers.with_values(stored, stored_source)
     layers = layers.with_values({"env.name": env}, "--env")
