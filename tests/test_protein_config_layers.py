@@ -344,11 +344,14 @@ def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> No
     assert (swept.run_config().train.seed, swept.run_config().train.max_seconds) == (0, 0.0)
 
 
-def test_a_value_of_a_runs_json_outside_the_range_names_both_files(folder: Path) -> None:
-    (folder / "config.json").write_text('{"train": {"learning_rate": 0.5}}')
+def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Path) -> None:
+    (folder / "config.json").write_text('{"train": {"learning_rate": 0.5, "minibatch_size": 256, "horizon": 16}}')
+    space = make_space(load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True))
+    assert space.parameter("train.learning_rate") == Float("train.learning_rate", 1e-4, 0.5, "log", 0.5)
+    assert space.parameter("train.minibatch_size") == Integer("train.minibatch_size", 256, 65536, "pow2", 256)
+    (folder / "config.json").write_text('{"train": {"minibatch_size": 300}}')
     with pytest.raises(ConfigError) as caught:
         make_space(load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True))
     assert str(caught.value) == (
-        "config.json: parameter 'train.learning_rate': value 0.5 is outside its range [0.0001, 0.1] (given in"
-        " default.toml); change the value or the range"
+        "config.json: parameter 'train.minibatch_size': bound 300 of a pow2 range is not a power of two"
     )

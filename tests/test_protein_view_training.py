@@ -17,7 +17,7 @@ from rich.console import Console
 from protein.view import tables, training
 from protein.view.lines import line_plot
 from protein.view.machine import Gpu, Machine, Usage, gpu_utilisation
-from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, render
+from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, training_view
 
 START = {"event": "start", "env": "pong", "device": "cpu", "threads": 4, "parameters": 4996, "startup_seconds": 1.5}
 USAGE = Usage(busy_cores=3.14, cores=4, memory_bytes=400 << 20, total_bytes=16 << 30, gpu=None)
@@ -61,7 +61,7 @@ def trained(count: int = 20, **settings: Any) -> TrainingState:
 
 def shown(state: TrainingState, width: int = 80, height: int = 24) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=500, color_system=None)
-    console.print(render(state, width, height))
+    console.print(training_view(state, width, height))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 

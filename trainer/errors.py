@@ -80,7 +80,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _likeness(name: str, known: str) -> float:
-    """Returns how alike two names are, in [0, 1]; enough where one is a part of the other, or letters changed places."""
+    """Returns how alike two names are, in [0, 1]: enough where one is part of the other, or letters changed places."""
     a, b = name.strip("-").lower(), known.strip("-").lower()
     section = a.rpartition(".")[0]
     if section and b.startswith(section + "."):

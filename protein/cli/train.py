@@ -1,6 +1,7 @@
 """`protein train`: one training run, from config files or from the best trial of a sweep."""
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,14 +13,13 @@ from rich.console import Console
 
 from protein import envs_c
 from protein.api import stores
-from protein.api.recommended import recommendation
+from protein.api.recommended import recommendation, stored_values
 from protein.cli import INTERRUPTED_CODE
-from protein.cli.arguments import Train
+from protein.cli.arguments import TrainArguments
 from protein.cli.devices import require_device
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
-from protein.config.layers import flatten
 from protein.config.resolve import file_name, find_env, load
 from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
@@ -27,16 +27,16 @@ from protein.trainer import environments
 from protein.trainer.config import RunConfig, check_batch, check_processes
 from protein.trainer.events import JsonLines
 from protein.trainer.launch import check_launch, launch
-from protein.types import SweepRecord, TrialRecord
-from protein.view import tables, text
+from protein.view import commands, tables, text
 from protein.view.training import TrainingState, make_watcher
 
 RUNS = Path("runs") / "train"
 MEASUREMENTS = "measurements.jsonl"
+CONFIG_FILE = "config.json"  # can be given back to --config
 
 
 def run(command: Command) -> int:
-    arguments: Train = command.arguments
+    arguments: TrainArguments = command.arguments
     console = tables.make_console()
     config = _config(arguments, command.values, console)
     watched = arguments.profile or arguments.trace is not None
@@ -46,10 +46,11 @@ def run(command: Command) -> int:
     require_device(config.train.device)
     copy = arguments.checkpoint
     for flag, path in (("--checkpoint", copy), ("--trace", arguments.trace)):
-        if path is not None:  # found out now, not after an hour of training
+        if path is not None:  # checked now, not after an hour of training
             require_file(flag, path)
     with writing(RUNS):
         directory = _new_directory(file_name(config.env.name))
+        (directory / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n")
     stop = threading.Event()
     console.print(
         f"training {config.env.name} for {config.train.total_timesteps:,} steps into {directory}", soft_wrap=True
@@ -69,7 +70,7 @@ def run(command: Command) -> int:
             result = launch(config, arguments.nproc, directory=directory, report=report, stop=stop)
         else:
             from protein.trainer.machine.precision import (
-                resolve_device,  # torch takes seconds to import: what is wrong is said before
+                resolve_device,  # torch takes seconds to import: mistakes are reported before
             )
             from protein.trainer.machine.profile import Profiler
             from protein.trainer.machine.stopwatch import Stopwatch
@@ -103,11 +104,11 @@ def run(command: Command) -> int:
     console.print(f"{trained}; checkpoint: {where}", soft_wrap=True)
     spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
     console.print(f"score {text.score(result.score)} (deviation {text.score(spread)}, {episodes:.0f} new episodes)")
-    console.print(f"play more episodes with\n  protein eval --checkpoint {where}", soft_wrap=True)
+    console.print(f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(where))}", soft_wrap=True)
     return 0
 
 
-def _config(arguments: Train, values: Mapping[str, Any], console: Console) -> RunConfig:
+def _config(arguments: TrainArguments, values: Mapping[str, Any], console: Console) -> RunConfig:
     known = envs_c.names()
     if arguments.from_ is None:
         if arguments.under is not None:
@@ -123,8 +124,8 @@ def _config(arguments: Train, values: Mapping[str, Any], console: Console) -> Ru
         sweep = stores.find(store, arguments.from_)
         if not runs_trainer(sweep.spec.config):
             raise UsageError(
-                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a function of somebody's own, which protein train"
-                f" does not know; see its params with protein best {sweep.spec.name}"
+                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a training function, which protein train cannot"
+                f" call; see its params with protein best {sweep.spec.name}"
             )
         choice = recommendation(sweep, store.trials(sweep.id), arguments.under).chosen
     if arguments.environment not in (None, sweep.spec.env):
@@ -138,12 +139,7 @@ def _config(arguments: Train, values: Mapping[str, Any], console: Console) -> Ru
         f"trial {trial.number} of sweep '{sweep.spec.name}', {choice.name}: expected {choice.phrase()}", soft_wrap=True
     )
     source = f"trial {trial.number} of sweep '{sweep.spec.name}'"
-    return load(env, stored=stored_values(sweep, trial), stored_source=source, flags=values).run_config()
-
-
-def stored_values(sweep: SweepRecord, trial: TrialRecord) -> dict[str, Any]:
-    """Returns the run config that a stored trial had, by dotted name; its seed is the trial's own."""
-    return {**flatten(sweep.spec.config), **trial.params, "train.seed": trial.seed}
+    return load(env, stored=stored_values(sweep.spec, trial), stored_source=source, flags=values).run_config()
 
 
 def _new_directory(env: str) -> Path:
@@ -160,9 +156,9 @@ def _new_directory(env: str) -> Path:
 
 
 class _Recorder:
-    """Hands a run's events on, and writes them down beside its checkpoint, one JSON object a line.
+    """Hands a run's events on, and writes them to a file beside its checkpoint, one JSON object a line.
 
-    What cannot be written any more, on a disk that has filled up, does not end the training: `error` says so then.
+    An event that cannot be written, as on a full disk, does not end the training: `error` holds what went wrong.
     """
 
     def __init__(self, path: Path, report: Callable[[dict[str, Any]], None]) -> None:

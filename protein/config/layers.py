@@ -9,8 +9,8 @@ keys, or a plain value, which is then fixed:
     optimizer = { value = "adam", choices = ["adam", "muon"] }
 
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
-range. Its values replace those of the layers below, and their ranges stay: a sweep of it begins from that config and
-searches what the environment's file searches.
+range. Its values replace those of the layers below, and the ranges below stay, widened to the value where it lies
+outside. So a sweep of such a file begins from that config and searches what the environment's file searches.
 
 The dataclass of a run, `trainer.config.RunConfig`, says which sections and keys there are.
 """
@@ -85,7 +85,8 @@ class Layers:
                     raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
                 if plain and for_sweep and name in OF_ONE_TRIAL:
                     continue
-                settings[name] = _override(name, settings[name], {"value": given} if plain else given, source)
+                below = settings[name]
+                settings[name] = _with_value(below, given, source) if plain else _override(name, below, given, source)
         return Layers(settings=_checked(settings, f"{source}: "), sweep=sweep, sweep_source=sweep_source)
 
     def with_values(self, values: Mapping[str, Any], source: str) -> "Layers":
@@ -171,6 +172,17 @@ def display_path(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _with_value(below: Setting, value: Any, source: str) -> Setting:
+    """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value."""
+    swept = dict(below.range)
+    if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:
+        swept["choices"] = [*swept["choices"], value]
+    if "choices" not in swept and swept and isinstance(value, int | float):
+        swept.update(min=min(swept["min"], value), max=max(swept["max"], value))
+    range_source = below.range_source if swept == below.range else source
+    return Setting(value=value, source=source, range=swept, range_source=range_source)
 
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:

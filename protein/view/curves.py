@@ -74,7 +74,7 @@ def write_curves(runs: Sequence[Run], thresholds: Mapping[str, float], path: Pat
     envs = list(dict.fromkeys(run.env for run in runs))
     if unknown := [env for env in thresholds if env not in envs]:
         raise UsageError(f"there is a threshold for '{unknown[0]}' but no run of it; runs are of {', '.join(envs)}")
-    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+    # Imported here because it takes 0.7 s. Without pyplot there is no global state and no search for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

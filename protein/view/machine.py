@@ -1,7 +1,6 @@
-"""What this process takes of the machine at the moment: cores, memory, and the GPU that it trains on."""
+"""What this process uses of the machine at the moment: cores, memory, and the GPU that it trains on."""
 
 import dataclasses
-import os
 import shutil
 import subprocess
 import sys
@@ -10,12 +9,14 @@ import time
 
 import psutil
 
+from protein.sweep.job import usable_cores
+
 GPU_SECONDS = 2.0  # between looks at the GPU's utilisation: asking takes a process of its own
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """Memory is what PyTorch holds; `utilisation` is the share of time in which something ran, None: not known."""
+    """Memory is what PyTorch holds. `utilisation` is the share of time in which something ran; None: not known."""
 
     memory_bytes: int
     total_bytes: int
@@ -39,7 +40,7 @@ class Machine:
     def __init__(self) -> None:
         self._process = psutil.Process()
         self._process.cpu_percent()  # begins the first span
-        self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._cores = usable_cores()
         self._total = psutil.virtual_memory().total
         self._utilisation: float | None = None
         self._asked = -GPU_SECONDS
@@ -60,12 +61,12 @@ class Machine:
         )
 
     def _gpu(self, device: str) -> Gpu:
-        torch = sys.modules["torch"]  # who trains on it has imported it
+        torch = sys.modules["torch"]  # imported already by the training that is watched
         properties = torch.cuda.get_device_properties(device)
         now = time.monotonic()
         if now - self._asked >= GPU_SECONDS and (self._asking is None or not self._asking.is_alive()):
             self._asked = now
-            # Beside the view, which must not stand still while the driver takes its time.
+            # In a thread: the driver may be slow, and the view must not wait for it.
             self._asking = threading.Thread(target=self._ask, args=(f"GPU-{properties.uuid}",), daemon=True)
             self._asking.start()
         return Gpu(
@@ -79,7 +80,7 @@ class Machine:
 
 
 def gpu_utilisation(uuid: str) -> float | None:
-    """Returns the share of the last moments, in [0, 1], in which the GPU was busy; None where nobody can say."""
+    """Returns the share of the last moments, in [0, 1], in which the GPU was busy; None where that is not known."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
