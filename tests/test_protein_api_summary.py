@@ -1,5 +1,7 @@
 """The sentence that says what a sweep has found."""
 
+import dataclasses
+
 import pytest
 from viewing import trial
 
@@ -24,7 +26,15 @@ def choice(number: int, score: float, cost_seconds: float) -> Choice:
 
 def found(best: Choice, initial: Choice | None, knee: Choice | None = None) -> Recommendation:
     return Recommendation(
-        best=best, under=None, knee=knee, best_measured=None, initial=initial, cut_short=None, sign=1.0, trains=True
+        best=best,
+        under=None,
+        knee=knee,
+        best_measured=None,
+        has_initial=initial is not None,
+        initial=initial,
+        cut_short=None,
+        sign=1.0,
+        trains=True,
     )
 
 
@@ -65,6 +75,14 @@ INITIAL = choice(0, 20.61, 26.0)
 )
 def test_what_was_found_is_one_sentence(best: Choice, initial: Choice | None, knee: Choice | None, said: str) -> None:
     assert summary(found(best, initial, knee)) == said
+
+
+def test_an_initial_config_without_a_final_score_is_named() -> None:
+    without = dataclasses.replace(found(choice(3, 5.0, 2.0), None), has_initial=True)
+    assert summary(without) == (
+        "best found: trial 3, expected score 5.00 (4.00 to 6.00) in 2.00s; your initial config was not trained to its"
+        " end"
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky
         under=None,
         knee=best,
         best_measured=choice(126, 20.79, 9.0),
+        has_initial=False,
         initial=None,
         cut_short=None,
         sign=1.0,

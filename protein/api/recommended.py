@@ -58,6 +58,7 @@ class Recommendation:
         under: the best expected under a limit of cost; None where no limit was asked for.
         knee: None where the front has none.
         best_measured: what measured better than the chosen one, under the same limit; None: nothing did.
+        has_initial: whether the sweep has an initial config.
         initial: the initial config; None: there is none, or it was not trained to its end.
         cut_short: the trial with the best score among those that a limit of cost has ended, if it is better than all
             measured scores of the chosen one.
@@ -69,6 +70,7 @@ class Recommendation:
     under: Choice | None
     knee: Choice | None
     best_measured: Choice | None
+    has_initial: bool
     initial: Choice | None
     cut_short: TrialRecord | None
     sign: float
@@ -185,6 +187,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         under=None if affordable is None else choice(f"best under {under}", affordable),
         knee=None if knee is None else choice(KNEE, knee),
         best_measured=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
+        has_initial=start is not None,
         initial=None if initial is None else choice("initial config", initial),
         cut_short=None if cut_short is None else signs.trial(cut_short, sign),
         sign=sign,

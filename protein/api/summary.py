@@ -17,7 +17,8 @@ def summary(found: Recommendation) -> str:
     """
     best, initial = found.best, found.initial
     if initial is None:
-        return f"best found: trial {best.trial.number}, expected {best.phrase()}"
+        unknown = "; your initial config was not trained to its end" if found.has_initial else ""
+        return f"best found: trial {best.trial.number}, expected {best.phrase()}{unknown}"
     new, old = text.score(best.contender.score.value), text.score(initial.contender.score.value)
     if best.trial.number == initial.trial.number:
         return f"nothing beat your initial config (expected {initial.phrase()}){_cheaper(found, initial)}"

@@ -39,7 +39,8 @@ def run(command: Command) -> int:
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
     console.print(tables.front(shown, console.width, found.marks()))
     said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"
-    console.print(f"\n{said}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
+    best = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
+    console.print(f"\n{said}\n{best}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0

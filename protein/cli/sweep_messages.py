@@ -25,6 +25,7 @@ from protein.view.scatter import LEGEND, scatter
 PLOT_HEIGHT = 16
 MAX_PLOT_WIDTH = 110
 _MIN_WALL_SECONDS = 1.0  # the engine's share of less is noise
+_MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 
 
 def announce(
@@ -107,7 +108,10 @@ def print_resume(console: Console, command: Command) -> None:
 
 def print_larger_budget(console: Console, budget: float, spent_seconds: float, command: Command) -> None:
     """Prints how to resume a sweep that had nothing left to spend."""
-    words = [*_without_max_cost(command.words), "--max-cost", format_duration(2 * budget)]
+    larger = 2 * budget
+    while larger < _MIN_GROWTH * spent_seconds:
+        larger *= 2
+    words = [*_without_max_cost(command.words), "--max-cost", format_duration(larger)]
     console.print(
         f"\nthe budget of {text.seconds(budget)} is spent ({text.seconds(spent_seconds)}); resume with a larger one:\n"
         f"  {commands.command(*words)}",

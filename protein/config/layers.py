@@ -29,7 +29,7 @@ from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:
-    from protein.space.parameters import Parameter  # loads numpy, which the help has no use for
+    from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
@@ -167,7 +167,7 @@ def flag(name: str) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Returns a path as short as it can be said from here."""
+    """Returns a path, relative to the working directory where it lies in it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -238,7 +238,7 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
             parameter = Float(name, low, high, given.get("scale", "linear"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
-    for value in listed:  # whatever a trial may get must be something that the trainer takes
+    for value in listed:  # the trainer must take every value that a trial may get
         _read({**values, name: value}, f"{source}: ")
     try:
         parameter.check(setting.value, "value ")

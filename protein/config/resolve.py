@@ -1,4 +1,4 @@
-"""From an environment's name, files, stored results and flags to what a run or a sweep needs."""
+"""From an environment's name, files, stored results and flags to the configuration of a run or a sweep."""
 
 import re
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from protein.config.layers import Layers, display_path, read_config_file
 from protein.errors import ConfigError, SpaceError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from protein.space import Space  # loads numpy, which the help has no use for
+    from protein.space import Space  # loads numpy, which the help does not need
 
 CONFIG_DIRECTORY = Path(protein.__file__).parent / "configs"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str:
-    """Returns the environment that is meant: the one of `--env`, or the one that a config file names.
+    """Returns the name of the environment: that of `--env`, or the one in a config file.
 
-    Whether there is one behind `gym:...` or `python:...`, only making it can tell: `trainer.environments.spec`.
+    For `gym:...` and `python:...` this does not check that the environment exists (see `trainer.environments.spec`).
 
     Raises:
-        UsageError: none is named, it is unknown, or the flag and the file name two.
+        UsageError: none is named, it is unknown, or the flag and the file name different ones.
     """
     named: Any = None
     if config_file is not None:
@@ -55,7 +55,7 @@ def load(
     for_sweep: bool = False,
     directory: Path = CONFIG_DIRECTORY,
 ) -> Layers:
-    """Returns all layers of an environment's configuration, laid over each other.
+    """Returns all layers of an environment's configuration.
 
     Args:
         env: the environment.
@@ -88,7 +88,7 @@ def make_space(layers: Layers) -> "Space":
 
     Raises:
         ConfigError: a range, a constraint or the cost parameter is unusable.
-        SpaceError: the values themselves, where the sweep starts, violate a constraint.
+        SpaceError: the configured values, which are the initial config, violate a constraint.
     """
     from protein.space import Space
 
@@ -110,5 +110,5 @@ def make_space(layers: Layers) -> "Space":
 
 
 def start_params(layers: Layers) -> dict[str, Any]:
-    """Returns the swept values as they are configured: where a sweep starts."""
+    """Returns the swept values as they are configured: the initial config."""
     return {name: setting.value for name, setting in layers.settings.items() if setting.range}

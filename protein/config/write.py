@@ -1,4 +1,4 @@
-"""Writes a run config as TOML in the form that `layers` reads: ranges beside the values, a line of origin on top."""
+"""Writes a run config as TOML in the form that `layers` reads: its origin on top, ranges beside the values."""
 
 from collections.abc import Mapping
 from typing import Any
