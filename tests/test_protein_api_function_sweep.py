@@ -20,7 +20,7 @@ from protein.sweep.backends.function import Train
 from protein.types import INTERRUPTED, TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
-START = {"lr": 0.3, "epochs": 4}
+START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
 
 
 def loss(lr: float, epochs: int) -> float:
@@ -50,7 +50,7 @@ def outline(result: SweepResult) -> list[Any]:
     return [(t.number, dict(t.params), t.state, t.score, t.cost_seconds, t.reason) for t in result.trials]
 
 
-def test_a_function_is_swept_and_the_sweep_goes_on_where_it_stopped(store: str, tmp_path: Path) -> None:
+def test_a_function_is_swept_and_the_same_call_resumes_the_sweep(store: str, tmp_path: Path) -> None:
     whole = sweep(store, "1m").run(train)
     assert whole.best is not None and whole.best.score is not None
     assert whole.trials[0].params == START and whole.trials[0].score == loss(**START)
@@ -150,7 +150,8 @@ def test_a_metric_that_is_not_finite_is_left_out(store: str) -> None:
 
 
 def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
-    for wrong in (lambda: 1.0, lambda params: 1.0, lambda params, report, more: 1.0):
+    wrongs: list[Any] = [lambda: 1.0, lambda params: 1.0, lambda params, report, more: 1.0]
+    for wrong in wrongs:
         with pytest.raises(UsageError, match=r"train must take two arguments, as in train\(params, report\): "):
             sweep(store).run(wrong)
     assert not Path(store).exists()
@@ -193,7 +194,7 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         Sweep([], budget=1.0)  # type: ignore[arg-type]
 
 
-def test_a_cancellation_passes_through_and_the_sweep_goes_on_in_the_same_process(store: str) -> None:
+def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_process(store: str) -> None:
     """Some frameworks cancel by what is no `Exception`; a notebook's process lives on and runs its cell again."""
 
     def cancelled(params: dict[str, Any], report: Report) -> float:
@@ -262,16 +263,14 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
 def test_a_trial_that_is_cut_off_says_by_which_limit(store: str) -> None:
     def greedy(params: dict[str, Any], report: Report) -> float:
         for epoch in range(1, 1000):
-            report(epoch, 1.0, cost_seconds=epoch / 4.0)  # whatever it was given: the cost is a surprise each time
+            report(epoch, 1.0, cost_seconds=epoch / 4.0)  # costs the same whatever its params are
         return 1.0
 
     space = Space([Float("x", 0.0, 1.0)])
     names = {}
-    for name, limits in {"cap": {"max_trial_cost": 4.0}, "budget": {"max_trial_cost": 99.0}, "both": {}}.items():
-        trials = (
-            Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", **limits).run(greedy).trials
-        )
-        names[name] = [(t.reason, t.cost_seconds) for t in trials]
+    for name, cap in {"cap": 4.0, "budget": 99.0, "both": None}.items():
+        limited = Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", max_trial_cost=cap)
+        names[name] = [(t.reason, t.cost_seconds) for t in limited.run(greedy).trials]
     assert names["cap"][0] == ("stopped at its cost cap", 4.0)
     assert names["budget"] == [("stopped at the end of the sweep's budget", 10.0)]
     assert names["both"][0] == ("stopped at its cost cap", 2.5)
@@ -297,7 +296,7 @@ def test_the_cap_is_said_first_and_a_better_trial_that_reached_it_at_the_end(
     def slow(params: dict[str, Any], report: Report) -> float:
         for second in range(1, 9 if params["x"] > 0.5 else 3):
             report(second, params["x"] * second, cost_seconds=float(second))
-        return params["x"]
+        return float(params["x"])
 
     space = Space([Float("x", 0.0, 1.0)])
     result = Sweep(space, budget=20.0, start={"x": 0.9}, store=store, method="random").run(slow)
@@ -333,7 +332,8 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
 ) -> None:
     result = sweep(store, 100.0, start={"lr": 0.2, "epochs": 1}).run(train)
     lowest = min(t.score for t in result.trials if t.score is not None and t.state is TrialState.COMPLETE)
-    assert result.best is not None and 0.0 < lowest < result.trials[0].curve[0].score
+    first = result.trials[0].curve[0].score
+    assert result.best is not None and first is not None and 0.0 < lowest < first
 
     def read(*words: str) -> Any:
         assert main([*words, "mine", "--store", store, "--json"]) == 0

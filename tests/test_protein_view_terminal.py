@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -202,7 +203,12 @@ def test_the_picture_is_a_png(tmp_path: Path, num_trials: int) -> None:
 def test_names_in_the_picture_stand_within_its_axes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Figure] = []
     save = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **kw: (drawn.append(self), save(self, *args, **kw)))
+
+    def keep(figure: Figure, *args: Any, **settings: Any) -> None:
+        drawn.append(figure)
+        save(figure, *args, **settings)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
     records = [trial(0, 1.0, 19.0), trial(1, 4.0, 19.2), trial(2, 20.0, 20.0)]
     plots.write_pareto(records, "pong", tmp_path / "none.png")
     plots.write_pareto(records, "pong", tmp_path / "pareto.png", knee=0)
