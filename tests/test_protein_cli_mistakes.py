@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import Run, sweep_command
 
-from protein.cli.train import _Recorder
+from protein.api.training import Recorder
 
 
 def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> No
 
 def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
     seen: list[dict[str, Any]] = []
-    with _Recorder(Path("/dev/full"), seen.append) as recorder:
+    with Recorder(Path("/dev/full"), seen.append) as recorder:
         for steps in range(3):
             recorder({"event": "measurement", "steps": steps})
     assert [event["steps"] for event in seen] == [0, 1, 2]

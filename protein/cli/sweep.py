@@ -12,9 +12,9 @@ from protein import envs_c
 from protein.api import stores, trainer_sweep, warm_start
 from protein.api.definition import create_or_resume
 from protein.api.recommended import score_range
+from protein.api.training import require_device
 from protein.cli import INTERRUPTED_CODE, sweep_messages
 from protein.cli.arguments import SweepArguments
-from protein.cli.devices import require_device
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.layers import Layers
