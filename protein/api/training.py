@@ -27,7 +27,7 @@ CONFIG_FILE = "config.json"  # can be given back to --config
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A finished training run. There is no stopwatch where several processes trained, and a profile only if asked for."""
+    """A finished training run. Without a stopwatch where several processes trained, with a profile if asked for."""
 
     result: RunResult
     profile: "Profile | None"

@@ -17,6 +17,7 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.resolve import find_env, load
 from protein.errors import UsageError
+from protein.sweep.job import runs_trainer
 from protein.trainer import environments
 from protein.trainer.config import RunConfig, check_batch, check_processes
 from protein.trainer.launch import check_launch
@@ -109,19 +110,18 @@ def _recommended_config(
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, sweep_name)
-        found = recommendation(sweep, store.trials(sweep.id), arguments.under)
-    if not found.trains:
-        raise UsageError(
-            f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a training function, which protein train cannot call;"
-            f" see its params with protein best {sweep.spec.name}"
-        )
+        if not runs_trainer(sweep.spec.config):
+            raise UsageError(
+                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a training function, which protein train cannot call;"
+                f" see its params with protein best {sweep.spec.name}"
+            )
+        choice = recommendation(sweep, store.trials(sweep.id), arguments.under).chosen
     if arguments.environment not in (None, sweep.spec.env):
         raise UsageError(
             f"--env {arguments.environment} contradicts --from {sweep.spec.name}, a sweep of '{sweep.spec.env}';"
             " drop --env or name another sweep"
         )
     env = find_env(sweep.spec.env, None, envs_c.names())
-    choice = found.chosen
     source = f"trial {choice.trial.number} of sweep '{sweep.spec.name}'"
     console.print(f"{source}, {choice.name}: expected {choice.phrase()}", soft_wrap=True)
     stored = stored_values(sweep.spec, choice.trial)
