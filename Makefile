@@ -1,12 +1,14 @@
-# One local command equals CI: `make check test`. Everything lives in .venv; nothing is installed outside it.
+# One local command equals CI: `make check test`. Everything is installed into .venv and nothing outside it. `make sweep`
+# installs what a user needs; the targets for developers (test, check, format, bench) add their tools.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV_READY := $(VENV)/.ready-dev
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt
 NATIVE := CMakeLists.txt $(wildcard envs_c/*.h envs_c/binding/* trainer/kernels/native/*)
 C_SOURCES = $(filter %.h %.hpp %.cpp,$(NATIVE)) $(wildcard envs_c/template/*.h)
-PACKAGES := protein storage trainer envs_c
 MAX_COST ?= 5m
 
 .PHONY: help build sweep test test-slow check format bench clean
@@ -20,36 +22,49 @@ help:
 
 build: $(READY)
 
+# What is missing is found before anything is downloaded: torch is large.
 $(READY): pyproject.toml constraints.txt $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(f"error: Python {sys.version.split()[0]} is too old: 3.11 or newer is needed; run make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	@for compiler in $${CXX:-c++ g++ clang++}; do \
+	  if printf '#include <vector>\nint main() { return 0; }\n' | $$compiler -x c++ -fsyntax-only - 2>/dev/null; then exit 0; fi; \
+	done; \
+	echo "error: no working C++ compiler was found, and the environments are built with one; install it, then run make again (Debian, Ubuntu: sudo apt install g++; Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install)" >&2; \
+	exit 1
+	@echo "step 1 of 3: making the virtual environment $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing the pinned dependencies into $(VENV) (about a minute, torch is large)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt scikit-build-core pybind11 cmake ninja
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@echo "step 2 of 3: installing the build tools"
+	@$(PIP) --quiet scikit-build-core pybind11 cmake ninja
+	@echo "step 3 of 3: downloading the pinned dependencies (torch is large) and building the C++ code: some minutes"
+	@$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(DEV_READY): $(READY)
+	@echo "installing the developers' tools"
+	@$(PIP) --quiet --no-build-isolation -e '.[dev]'
 	@touch $@
 
 sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
-test: $(READY)
+test: $(DEV_READY)
 	@$(BIN)/python -m pytest -n auto -m "not slow"
 
-test-slow: $(READY)
+test-slow: $(DEV_READY)
 	@$(BIN)/python -m pytest -m slow
 
-check: $(READY)
+check: $(DEV_READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
 
-format: $(READY)
+format: $(DEV_READY)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/clang-format -i $(C_SOURCES)
 
-bench: $(READY)
+bench: $(DEV_READY)
 	@for name in cli envs kernels trainer storage; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	@$(BIN)/python benchmarks/engine/latency.py
 

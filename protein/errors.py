@@ -1,11 +1,11 @@
 """Every error that a user can meet, as one line: the value, the limit and the remedy.
 
 The command line prints the message of a `ProteinError` after `error: ` and exits with its `exit_code`;
-anything else is a defect and shows its traceback.
+anything else is a defect and shows its traceback. `nearest` ends a message about an unknown name; the trainer, which
+runs without `protein`, holds it.
 """
 
-import difflib
-from collections.abc import Iterable
+from protein.trainer.errors import nearest as nearest
 
 
 class ProteinError(Exception):
@@ -42,10 +42,3 @@ class TrialFailed(ProteinError):
     """The work itself failed (as opposed to bad usage): training diverged, a process died."""
 
     exit_code = 1
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'x'?` for the closest known name, or the list of known names, to end a message with."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(names)}"

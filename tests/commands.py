@@ -1,8 +1,10 @@
 """For tests of the commands: a working directory, one with a filled store, and what runs a command in this process."""
 
 import json
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, with the default store in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # as if activated
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""Sweeps over somebody's own function: kept, resumed, interrupted, and read by the command line."""
+"""Sweeps over a function: kept, resumed, interrupted, and read by the command line."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import function_sweep as own
+from protein.api import function_sweep
 from protein.cli import main
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
@@ -20,7 +20,7 @@ from protein.sweep.backends.function import Train
 from protein.types import TrialState
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
-START = {"lr": 0.3, "epochs": 4}
+START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
 
 
 def loss(lr: float, epochs: int) -> float:
@@ -50,7 +50,7 @@ def outline(result: SweepResult) -> list[Any]:
     return [(t.number, dict(t.params), t.state, t.score, t.cost_seconds, t.reason) for t in result.trials]
 
 
-def test_a_function_is_swept_and_the_sweep_goes_on_where_it_stopped(store: str, tmp_path: Path) -> None:
+def test_a_function_is_swept_and_the_same_call_resumes_the_sweep(store: str, tmp_path: Path) -> None:
     whole = sweep(store, "1m").run(train)
     assert whole.best is not None and whole.best.score is not None
     assert whole.trials[0].params == START and whole.trials[0].score == loss(**START)
@@ -150,26 +150,31 @@ def test_a_metric_that_is_not_finite_is_left_out(store: str) -> None:
 
 
 def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
-    for wrong in (lambda: 1.0, lambda params: 1.0, lambda params, report, more: 1.0):
+    wrongs: list[Any] = [lambda: 1.0, lambda params: 1.0, lambda params, report, more: 1.0]
+    for wrong in wrongs:
         with pytest.raises(UsageError, match=r"train must take two arguments, as in train\(params, report\): "):
             sweep(store).run(wrong)
     assert not Path(store).exists()
     sweep(store, name="seed", budget=5.0).run(train)
-    with pytest.raises(UsageError, match=r"exists with another seed: 0 .now 1."):
+    with pytest.raises(UsageError, match=r"exists with seed = 0 .now 1.;"):
         sweep(store, name="seed", budget=5.0, seed=1).run(train)
-    with pytest.raises(UsageError, match=r"exists with another direction: 'minimize' .now 'maximize'."):
+    with pytest.raises(UsageError, match=r"exists with direction = minimize .now maximize.;"):
         sweep(store, name="seed", budget=5.0, direction="maximize").run(train)
     for space, said in (
-        (Space([SPACE.parameters[0], Integer("epochs", 1, 30, scale="log")], cost_parameter="epochs"), "high=20"),
-        (Space(SPACE.parameters), "cost parameter: 'epochs' .now None."),
+        (
+            Space([SPACE.parameters[0], Integer("epochs", 1, 30, scale="log")], cost_parameter="epochs"),
+            r"epochs = swept from 1 to 20 .log. .now swept from 1 to 30 .log.",
+        ),
+        (Space(SPACE.parameters), "cost_parameter = epochs .now none."),
         (
             Space([*SPACE.parameters, Float("momentum", 0.0, 1.0)], cost_parameter="epochs"),
-            "'momentum': None .now Float",
+            "momentum = none .now swept from 0.0 to 1.0 .linear.",
         ),
-        (Space(SPACE.parameters[::-1], cost_parameter="epochs"), r"order of parameters: .'lr', 'epochs'. .now"),
+        (Space(SPACE.parameters[::-1], cost_parameter="epochs"), r"order of parameters = lr, epochs .now epochs, lr."),
     ):
-        with pytest.raises(UsageError, match=f"sweep 'seed' exists with another .*{said}"):
-            Sweep(space, budget=5.0, name="seed", store=store, direction="minimize", quiet=True).run(train)
+        with pytest.raises(UsageError, match=f"sweep 'seed' exists with .*{said}"):
+            start = START if set(space.names) == set(START) else None
+            Sweep(space, name="seed", store=store, direction="minimize", start=start, quiet=True).run(train)
     with pytest.raises(TrialFailed, match="10 trials in a row failed"):
         sweep(store, name="broken").run(lambda params, report: 1 / 0)
     for budget in ("soon", 0.0, -1.0, math.nan):
@@ -189,7 +194,7 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         Sweep([], budget=1.0)  # type: ignore[arg-type]
 
 
-def test_a_cancellation_passes_through_and_the_sweep_goes_on_in_the_same_process(store: str) -> None:
+def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_process(store: str) -> None:
     """Some frameworks cancel by what is no `Exception`; a notebook's process lives on and runs its cell again."""
 
     def cancelled(params: dict[str, Any], report: Report) -> float:
@@ -258,16 +263,14 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
 def test_a_trial_that_is_cut_off_says_by_which_limit(store: str) -> None:
     def greedy(params: dict[str, Any], report: Report) -> float:
         for epoch in range(1, 1000):
-            report(epoch, 1.0, cost_seconds=epoch / 4.0)  # whatever it was given: the cost is a surprise each time
+            report(epoch, 1.0, cost_seconds=epoch / 4.0)  # costs the same whatever its params are
         return 1.0
 
     space = Space([Float("x", 0.0, 1.0)])
     names = {}
-    for name, limits in {"cap": {"max_trial_cost": 4.0}, "budget": {"max_trial_cost": 99.0}, "both": {}}.items():
-        trials = (
-            Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", **limits).run(greedy).trials
-        )
-        names[name] = [(t.reason, t.cost_seconds) for t in trials]
+    for name, cap in {"cap": 4.0, "budget": 99.0, "both": None}.items():
+        limited = Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", max_trial_cost=cap)
+        names[name] = [(t.reason, t.cost_seconds) for t in limited.run(greedy).trials]
     assert names["cap"][0] == ("stopped at its cost cap", 4.0)
     assert names["budget"] == [("stopped at the end of the sweep's budget", 10.0)]
     assert names["both"][0] == ("stopped at its cost cap", 2.5)
@@ -278,6 +281,40 @@ def test_numbers_of_numpy_and_paths_are_taken(store: str) -> None:
     limits = {"seed": np.int64(1), "max_trials": np.int64(1), "max_trial_cost": np.float32(9.0)}
     result = sweep(Path(store), np.float32(60.0), start=start, **limits).run(train)
     assert result.trials[0].params == {"lr": 0.25, "epochs": 4} and result.ended == "the limit of 1 trial is reached"
+
+
+def test_a_number_of_trials_is_enough_of_a_limit(store: str) -> None:
+    result = Sweep(SPACE, max_trials=2, store=store, direction="minimize", quiet=True).run(train)
+    assert (len(result.trials), result.ended) == (2, "the limit of 2 trials is reached")
+
+
+def test_the_cap_is_said_first_and_a_better_trial_that_reached_it_at_the_end(
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
+
+    def slow(params: dict[str, Any], report: Report) -> float:
+        for second in range(1, 9 if params["x"] > 0.5 else 3):
+            report(second, params["x"] * second, cost_seconds=float(second))
+        return float(params["x"])
+
+    space = Space([Float("x", 0.0, 1.0)])
+    result = Sweep(space, budget=20.0, start={"x": 0.9}, store=store, method="random").run(slow)
+    out = capsys.readouterr().out
+    assert re.match(r"\d\d:\d\d:\d\d sweep 'sweep': at most 5.00s for one trial; max_trial_cost changes it\n", out)
+    best = max((t for t in result.trials if t.state is TrialState.PRUNED), key=lambda t: t.score or 0.0)
+    note = f"trial {best.number} had score {best.score:.2f} when it was stopped at the cap on one trial's cost"
+    assert note in result.summary and result.summary.endswith("allow more with max_trial_cost")
+    assert note in out.splitlines()[-1]
+
+
+def test_the_old_name_of_a_warm_start_works_and_says_its_new_name(store: str) -> None:
+    sweep(store, 60.0).run(train)
+    with pytest.warns(FutureWarning, match=r"^prior= is now called warm_start=$"):
+        renamed = sweep(store, None, max_trials=1, name="warm", prior="mine")
+    assert renamed.run(train).trials[0].params == START
+    with pytest.raises(UsageError, match=r"exists with a warm start from 'mine' .now 'other'."):
+        sweep(store, None, name="warm", warm_start="other").run(train)
 
 
 def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) -> None:
@@ -295,7 +332,8 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
 ) -> None:
     result = sweep(store, 100.0, start={"lr": 0.2, "epochs": 1}).run(train)
     lowest = min(t.score for t in result.trials if t.score is not None and t.state is TrialState.COMPLETE)
-    assert result.best is not None and 0.0 < lowest < result.trials[0].curve[0].score
+    first = result.trials[0].curve[0].score
+    assert result.best is not None and first is not None and 0.0 < lowest < first
 
     def read(*words: str) -> Any:
         assert main([*words, "mine", "--store", store, "--json"]) == 0
@@ -328,7 +366,7 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
 def test_its_last_line_says_why_it_ended(
     store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
     small = Space([Integer("epochs", 1, 3)])
 
     def costly(params: dict[str, Any], report: Report) -> float:
@@ -349,7 +387,7 @@ def test_its_last_line_says_why_it_ended(
             result = Sweep(small, name=name, store=store, **limits).run(costly)
             assert result.ended == ended and not result.interrupted
             last = capsys.readouterr().out.splitlines()[-1]
-            assert f"sweep '{name}': {ended}; {len(result.trials)} trials, " in last
+            assert f"sweep '{name}': {ended}; {len(result.trials)} trials; " in last
     assert main(["status", "all", "--store", store]) == 0
 
 
@@ -365,13 +403,13 @@ def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     assert main(["best", "mine", "--store", store, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["command"] is None
     assert main(["train", "--from", "mine", "--store", store]) == 2
-    assert "train(), a function of somebody's own" in capsys.readouterr().err
+    assert "train(), a training function" in capsys.readouterr().err
     assert main(["sweep", "--env", "pong", "--name", "mine", "--store", store]) == 2
-    assert "choose another --name" in capsys.readouterr().err
+    assert "choose another name" in capsys.readouterr().err
 
-    warm = sweep(store, 40.0, name="warm", prior="mine").run(train)
+    warm = sweep(store, 40.0, name="warm", warm_start="mine").run(train)
     assert any(t.origin.startswith("from the source sweep's front near") for t in warm.trials)
     again = sweep(store, 60.0, name="warm").run(train)  # the stored snapshot counts, named or not
     assert outline(again)[: len(warm.trials)] == outline(warm)
-    with pytest.raises(UsageError, match=r"exists with the prior mine .now warm."):
-        sweep(store, 60.0, name="warm", prior="warm").run(train)
+    with pytest.raises(UsageError, match=r"exists with a warm start from 'mine' .now 'warm'."):
+        sweep(store, 60.0, name="warm", warm_start="warm").run(train)

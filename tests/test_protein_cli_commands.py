@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from viewing import STORED, add_run, fill_store, store_url, stored_layers, trial
 
 from protein import storage
 from protein.api import stores
-from protein.api.recommended import Choice, Recommendation
-from protein.cli import main, sweep
+from protein.api.recommended import Choice, Recommendation, score_range
+from protein.cli import doctor, main, sweep
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
+from protein.engine import recommend
 from protein.engine.recommend import MODEL, Contender
 from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
@@ -24,7 +26,7 @@ def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled:
     # Trials 1 and 4 both measured 18.00; beside 1 stands a 5.00, beside 4 a 15.00 and a 19.00 that was stopped early.
     best = run.json("best --json")
     assert (best["answer"], best["number"], best["score"], best["expected_cost_seconds"]) == (
-        "best at all",
+        "best expected",
         4,
         18.0,
         60,
@@ -34,10 +36,10 @@ def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled:
     expected = best["expected_score"]
     assert 15.0 < expected["value"] < 18.0 and expected["low"] < expected["value"] < expected["high"]
     assert (best["trials"], best["measured"], best["basis"]) == ([4], [18.0], "score model")
-    assert [answer["answer"] for answer in best["answers"]] == ["best at all", "knee"]
+    assert [answer["answer"] for answer in best["answers"]] == ["best expected", "knee"]
 
 
-def test_a_dearer_trial_of_which_no_more_is_expected_was_not_merely_lucky() -> None:
+def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky() -> None:
     def choice(number: int, measured: float, cost_seconds: float) -> Choice:
         one = trial(number, cost_seconds, measured)
         contender = Contender(
@@ -48,22 +50,74 @@ def test_a_dearer_trial_of_which_no_more_is_expected_was_not_merely_lucky() -> N
             measured=(measured,),
             basis=MODEL,
         )
-        return Choice(name="best at all", contender=contender, trials=(one,))
+        return Choice(name="best expected", contender=contender, trials=(one,))
 
     best = choice(134, 20.62, 5.0)
-    found = Recommendation(best=best, under=None, knee=best, lucky=choice(126, 20.79, 9.0), sign=1.0)
-    said = "trial 126 measured higher (20.79), but no more is expected of it than of trial 134, which costs less"
-    assert found.luck() == said
+    found = Recommendation(
+        best=best,
+        under=None,
+        knee=best,
+        best_measured=choice(126, 20.79, 9.0),
+        has_initial=False,
+        initial=None,
+        cut_short=None,
+        sign=1.0,
+        trains=True,
+    )
+    assert found.notes() == [
+        "trial 126 measured higher (20.79), but its expected score is the same as that of trial 134, which costs less"
+    ]
+
+
+def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lifts_the_cap(
+    filled: Path, run: Run
+) -> None:
+    note = (
+        "trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; only trials that"
+        " reach their end are recommended: allow more with --max-trial-cost"
+    )
+    assert f"\n{note}\n" in run("best")
+    assert run.json("best --json")["notes"] == [note]
+    assert f"\n{note}\n" in run(sweep_command(filled, "--max-cost 3m"))
+    assert note not in run("best --under 40s")  # it cost more than that
+
+
+def test_pareto_and_best_name_the_same_knee(filled: Path, run: Run) -> None:
+    knee = run.json("best --json")["answers"][-1]
+    assert knee["answer"] == "knee"
+    assert run.json("pareto --json")["knee"] == knee["trials"][0]
+    assert re.search(rf"^knee: trial {knee['trials'][0]}, expected score 1\d\.\d\d ", run("pareto"), re.MULTILINE)
+
+
+def test_a_front_without_a_knee_says_so(filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recommend, "knee", lambda contenders: None)
+    assert [answer["answer"] for answer in run.json("best --json")["answers"]] == ["best expected"]
+    assert run.json("pareto --json")["knee"] is None
+    for command in ("best", "pareto"):
+        text = run(command)
+        assert "\nno knee: no config between the cheapest and the best of the front lies above the line" in text
+        assert not re.search(r"^knee", text, re.MULTILINE)
+
+
+def test_intervals_keep_to_the_scores_that_an_environment_allows(filled: Path, run: Run) -> None:
+    assert score_range("pong") == (-21.0, 21.0)
+    assert score_range("train()") is None and score_range("gym:CartPole-v1") is None
+    add_run("sqlite:///runs/protein.db", of=0, score=20.9, cost_seconds=45.0)  # 5.00 before: much noise
+    found = run.json("best --json")
+    assert all(answer["expected_score"]["high"] <= 21.0 for answer in found["answers"])
+    shown = run("best")
+    highs = [float(high) for high in re.findall(r" to (\d+\.\d\d) ", shown)]
+    assert highs and max(highs) <= 21.0
 
 
 def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled: Path, run: Run) -> None:
     text = run("best --under 40s")
     assert text.startswith("trial 3 of sweep 'pong', best under 40s: expected score 1")
-    assert re.search(r"^best at all +1\d\.\d\d +1\d\.\d\d to 2\d\.\d\d +1m00s +1 +4 +18.00$", text, re.MULTILINE)
+    assert re.search(r"^best expected +1\d\.\d\d +1\d\.\d\d to 2\d\.\d\d +1m00s +1 +4 +18.00$", text, re.MULTILINE)
     assert re.search(r"^best under 40s .* 25.0s +1 +3 +15.00$", text, re.MULTILINE)
     assert re.search(r"^knee ", text, re.MULTILINE)
     assert re.search(
-        r"^trial 1 measured higher \(18.00\), which looks like luck: 1\d.\d\d is expected of it$", text, re.M
+        r"^trial 1 measured higher \(18.00\), which looks like luck: its expected score is 1\d.\d\d$", text, re.M
     )
     assert text.endswith("best under 40s, train it with\n  protein train --env pong --from pong --under 40s\n")
 
@@ -140,8 +194,8 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     add_run("sqlite:///runs/protein.db", of=0, owner=current_owner())
     add_run("sqlite:///runs/protein.db", of=0, owner=f"{host}:{2**22 + 1}:0.00")  # no process has this id
     text = run("status pong")
-    assert "trial 8 of 'pong' was cut off: its process is gone; resume the sweep\n" in text
-    assert re.search(r"^running\n.*\n +7  running .*\n\ncut off\n.*\n +8  running ", text, re.MULTILINE)
+    assert "trial 8 of 'pong' was interrupted: its process is gone; resume the sweep\n" in text
+    assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)
 
 
 def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
@@ -155,7 +209,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
-    assert "measured scores hold luck; the config to use: protein best pong\n" in text
+    assert "measured scores hold luck; the recommended config is shown by: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -168,7 +222,7 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
     assert (one["sweep"], one["number"], one["seed"], len(one["curve"])) == ("pong", 3, 1003, 20)
     text = " ".join(run("show --trial 3").split())
     assert "score 15.00 predicted 10.00 (8.00 to 11.50) off by +5.00 (4.3 sd)" in text
-    assert "predicted 30.0s (25.0s to 40.0s) off by -17% (1.3 sd)" in text
+    assert "predicted 30.0s (25.0s to 40.0s) off by -17 % (1.3 sd)" in text
     assert "█" in text
     assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"
 
@@ -178,7 +232,7 @@ def test_show_calibration_sets_predictions_against_what_was_measured(filled: Pat
     assert [forecast["measured"] for forecast in found["score"]["forecasts"]] == [18.0, 15.0, 18.0]
     assert (found["score"]["above"], found["cost"]["inside"], found["cost"]["coverage"]) == (3, 2, 2 / 3)
     text = run("show --calibration")
-    assert re.search(r"^score +3 +0 +0 +3 +0% ", text, re.MULTILINE)
+    assert re.search(r"^score +3 +0 +0 +3 +0 % ", text, re.MULTILINE)
     assert "3 predicted scores: too few to judge (10 are needed)" in text
     assert text.endswith("plot: runs/pong/calibration.png\n")
     assert (filled / "runs" / "pong" / "calibration.png").read_bytes().startswith(b"\x89PNG")
@@ -194,7 +248,7 @@ def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
 
 def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folder: Path) -> None:
     command = parse(shlex.split("sweep --env gym:CartPole-v1"))
-    spec, _ = sweep._define(command.arguments, command.values)
+    spec, _ = sweep.define(command)
     assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
 
 
@@ -235,7 +289,7 @@ def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path
         text,
     )
     assert text.endswith(
-        "the budget of 3m00s is spent (3m50s); go on with a larger one:\n"
+        "the budget of 3m00s is spent (3m50s); resume with a larger one:\n"
         "  protein sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 --max-cost 6m\n"
     )
     assert (filled / "runs" / "pong" / "pareto.png").exists()
@@ -249,7 +303,8 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     text = run(sweep_command(filled, "--max-cost 3m"))
     assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
     assert re.search(
-        r"^trial 7 measured higher \(19.00\), which looks like luck: 1\d.\d\d is expected of it\n"
+        r"^trial 7 measured higher \(19.00\), which looks like luck: its expected score is 1\d.\d\d\n"
+        r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
         r"train the best config \(trial 4, ",
         text,
         re.MULTILINE,
@@ -278,6 +333,27 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
     } == set(checks)
     assert "broken" not in checks.values()
     assert list(folder.iterdir()) == []  # what it tried, it took away
+
+
+def test_doctor_and_the_package_ask_for_the_same_versions() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    [torch] = (line for line in project["dependencies"] if line.startswith("torch"))
+    [gymnasium] = project["optional-dependencies"]["gymnasium"]
+    assert torch == f"torch>={doctor.least_version('torch')}"
+    assert gymnasium == f"gymnasium>={doctor.least_version('gymnasium')}"
+    assert project["requires-python"] == f">={doctor.least_version('python')}"
+    assert doctor.least_version("no-such-package") == ""
+
+
+def test_doctor_finds_a_torch_that_is_too_old(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.__version__", "2.1.0+cpu")
+    assert main(["doctor"]) == 1
+    least = doctor.least_version("torch")
+    assert re.search(
+        rf"^broken torch +2\.1\.0\+cpu; {least} or newer is needed$", capsys.readouterr().out, re.MULTILINE
+    )
 
 
 def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

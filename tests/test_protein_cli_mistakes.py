@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import Run, sweep_command
 
-from protein.cli.train import _Recorder
+from protein.api.training import Recorder
 
 
 def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
@@ -49,7 +49,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(filled: Path, run:
 
 
 def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
-    line = "/dev/full cannot be written (No space left on device); give another path or make room for it"
+    line = "/dev/full cannot be written (No space left on device); give another path or free some space"
     assert run.error("best --toml /dev/full") == line
     assert run.error("pareto --png /dev/full") == line
 
@@ -57,7 +57,7 @@ def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
 def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> None:
     (filled / "taken").mkdir()
     assert run.error("best --toml taken") == (
-        "taken cannot be written (Is a directory); give another path or make room for it"
+        "taken cannot be written (Is a directory); give another path or free some space"
     )
     assert run.error("pareto --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
     assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> No
 
 def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
     seen: list[dict[str, Any]] = []
-    with _Recorder(Path("/dev/full"), seen.append) as recorder:
+    with Recorder(Path("/dev/full"), seen.append) as recorder:
         for steps in range(3):
             recorder({"event": "measurement", "steps": steps})
     assert [event["steps"] for event in seen] == [0, 1, 2]
@@ -98,7 +98,7 @@ SWEEP_MISTAKES = [
     ("train --env pong --train.device cuda:99", "train.device 'cuda:99' is not available on this machine: use 'auto'"),
     ("train --env pong --trace .", "--trace . is a folder; give the path of a file"),
     ("sweep --env pong --method bayes", "unknown method 'bayes'; known: "),
-    ("sweep --env pong --prior old", "there is no store runs/protein.db yet; run protein sweep first"),
+    ("sweep --env pong --warm-start old", "there is no store runs/protein.db yet; run protein sweep first"),
     ("sweep --env pong --workers 0", "--workers = 0 is below the limit of 1; use 1 or more"),
     ("sweep --env pong --seed -1", "--seed = -1 is below the limit of 0; use 0 or more"),
     (
@@ -145,8 +145,10 @@ def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled
     message = run.error(sweep_command(filled, "--max-cost 5m --method random --seed 4 --train.adam-eps 0.5"))
     assert message == (
         "sweep 'pong' exists with method = protein (now random), seed = 0 (now 4), train.adam_eps = 1e-05 (now 0.5);"
-        " choose another --name, or leave those as they were"
+        " choose another name, or leave those as they were"
     )
     message = run.error(sweep_command(filled, "--max-cost 5m --train.learning-rate 0.003"))
-    assert re.match(r"sweep 'pong' exists with train.learning_rate = \S+ swept over .* log \(now 0.003\);", message)
+    assert re.match(
+        r"sweep 'pong' exists with train.learning_rate = \S+, swept from 0.0005 to 0.05 \(log\) \(now 0.003\);", message
+    )
     assert run.json("status pong --json")["max_cost_seconds"] == 240.0

@@ -56,6 +56,16 @@ def test_a_sweep_gives_its_trials_their_seeds() -> None:
         parse(["sweep", "--train.seed", "3"])
 
 
+def test_a_renamed_flag_works_and_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--prior", "old"], ["--prior=old"]):
+        command = parse(["sweep", "--env", "pong", *words])
+        assert command.arguments.warm_start == "old"
+        assert not any(word.startswith("--prior") for word in command.words)  # the resume hint has the new name
+        assert capsys.readouterr().err == "--prior is now called --warm-start\n"
+    with pytest.raises(UsageError, match=r"^unknown flag '--prior'"):
+        parse(["train", "--prior", "old"])
+
+
 MISTAKES = [
     ("swep --env pong", "unknown command 'swep'; did you mean 'sweep'?"),
     ("--halp", "unknown flag '--halp'; did you mean '--help'?"),

@@ -46,6 +46,7 @@ num_envs = 8
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # as if activated
     (tmp_path / "small.toml").write_text(SMALL)
     return tmp_path
 
@@ -86,7 +87,7 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
         assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 2 * 200 * 50
     line = "eval --checkpoint swing/best.safetensors --render"
     assert main(shlex.split(line)) == 2
-    assert "--render draws in a terminal, and here is none; give --gif FILE" in capsys.readouterr().err
+    assert "--render draws in a terminal, and stdout is none; give --gif FILE" in capsys.readouterr().err
     assert main(shlex.split("eval --checkpoint swing/best.safetensors --gif new")) == 2
     assert "--gif new is a folder; give the path of a file" in capsys.readouterr().err
 
@@ -186,9 +187,12 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
                 break
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 130, process.stderr.read()
-    assert seen[0] == "sweep 'pong': values swept: 1, budget 20.0s\n"
+    assert seen[0] == (
+        "sweep 'pong': values swept: 1, budget 20.0s, at most 5.00s for one trial (a quarter of the budget;"
+        " --max-trial-cost changes it)\n"
+    )
     assert re.match(r"\d\d:\d\d:\d\d trial 0 started: initial config\n", seen[1])
-    assert rest.endswith(f"interrupted; go on with\n  protein {sweep}\n")
+    assert rest.endswith(f"interrupted; resume with\n  protein {sweep}\n")
     assert (folder / "runs" / "pong" / "pareto.png").exists()
 
     best = json.loads(run("best --json").stdout)
@@ -196,12 +200,12 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     score = re.search(r"^score (\S+) ", trained, re.MULTILINE)
     assert score is not None
     assert float(score[1]) == pytest.approx(best["score"], abs=0.006)
-    assert f"trial {best['number']} of sweep 'pong', best at all: expected score" in trained
+    assert f"trial {best['number']} of sweep 'pong', best expected: expected score" in trained
 
     with start(sweep) as again:
         assert again.stdout is not None and again.stderr is not None
         first = again.stdout.readline()
-        assert re.match(r"sweep 'pong' goes on, trials so far: \d+, \S+ spent, budget 20.0s\n", first)
+        assert re.match(r"sweep 'pong' is resumed, trials so far: \d+, \S+ spent, budget 20.0s, at most 5.00s ", first)
         again.send_signal(signal.SIGTERM)
         assert again.wait(timeout=60) == 130, again.stderr.read()
 
@@ -216,6 +220,49 @@ def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Pat
         r" use --max-cost \d+s or more\n",
         done.stderr,
     )
+
+
+def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
+    line = "sweep --env pong --config small.toml --max-trials 2"
+    run(line)
+    trial = json.loads((folder / "runs" / "pong" / "0001" / "config.json").read_text())
+    trained = run("train --config runs/pong/0001/config.json")
+    assert f"training pong for {trial['train']['total_timesteps']:,} steps" in trained.stdout
+    [own] = folder.glob("runs/train/pong-*/config.json")
+    assert json.loads(own.read_text()) == trial
+    played = [json.loads(run(f"show --trial {n} --json").stdout)["score"] for n in (1,)]
+    assert f"score {played[0]:.2f} (" in trained.stdout  # the same run, so the same score
+
+    ranges = "--train.threads 1 --max-trials 1"
+    for number, file in enumerate((own.relative_to(folder), "best.toml")):
+        if file == "best.toml":
+            run("best pong --toml best.toml")
+        again = run(f"sweep --config {file} --name again-{number} {ranges}")
+        assert re.match(rf"sweep 'again-{number}': values swept: 1\d, no budget set\n", again.stdout)
+        first = json.loads(run(f"show again-{number} --trial 0 --json").stdout)
+        wanted = trial if number == 0 else tomllib.loads((folder / "best.toml").read_text())
+        for name, value in first["params"].items():
+            section, key = name.split(".")
+            given = wanted[section][key]
+            assert value == (given["value"] if isinstance(given, dict) else given), name
+
+
+def test_the_resume_hint_works_where_no_environment_is_active(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = str(Path(sys.executable).parent)
+    folders = [name for name in os.environ["PATH"].split(os.pathsep) if name != directory]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    with start("sweep --env pong --config small.toml --max-cost 20s") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if " trial 0: score " in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stdout.read()
+        assert process.wait(timeout=60) == 130
+    hint = rest.splitlines()[-1].strip()
+    assert hint == f"{directory}/protein sweep --env pong --config small.toml --max-cost 20s"
+    done = subprocess.run(f"{hint} --max-trials 1", shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "sweep 'pong' is resumed" in done.stdout, done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:

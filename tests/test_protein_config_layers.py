@@ -1,14 +1,15 @@
 """Layers of configuration: which wins, what leaves the space, and what each mistake in a file is answered with."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protein.config.layers import Layers, flatten, value_types
+from protein.config.layers import Layers, flatten, unflatten, value_types
 from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
-from protein.config.write import merge_params, to_toml
+from protein.config.write import to_toml
 from protein.errors import ConfigError, SpaceError, UsageError
 from protein.space.parameters import Categorical, Float, Integer
 from protein.trainer.config import RunConfig
@@ -151,15 +152,15 @@ MISTAKES = [
     ),
     (
         "[train]\nlearning_rate = { min = 0.1 }",
-        "own.toml: parameter 'train.learning_rate': low 0.1 is not below high 0.1; widen the range or fix the value",
+        "own.toml: parameter 'train.learning_rate': min 0.1 is not below max 0.1; widen the range or fix the value",
     ),
     (
         "[train]\nlearning_rate = { min = 0.5 }",
-        "own.toml: parameter 'train.learning_rate': low 0.5 is not below high 0.1; widen the range or fix the value",
+        "own.toml: parameter 'train.learning_rate': min 0.5 is not below max 0.1; widen the range or fix the value",
     ),
     (
         "[train]\nlearning_rate = { min = 0 }",
-        "own.toml: parameter 'train.learning_rate': low 0.0 of a log range must be above 0; raise it or use linear",
+        "own.toml: parameter 'train.learning_rate': min 0 of a log range must be above 0; raise it or use linear",
     ),
     (
         "[train]\ngamma = { max = 1 }",
@@ -191,7 +192,7 @@ MISTAKES = [
     ),
     (
         "[train]\nlr_schedule = { choices = ['linear', 'constant'] }",
-        "built-in default: parameter 'train.lr_schedule': default 'cosine' is not one of its choices 'linear',"
+        "built-in default: parameter 'train.lr_schedule': value 'cosine' is not one of its choices 'linear',"
         " 'constant' (given in own.toml); change the value or the range",
     ),
     (
@@ -200,7 +201,7 @@ MISTAKES = [
     ),
     (
         "[train]\nlearning_rate = { value = 0.5 }",
-        "own.toml: parameter 'train.learning_rate': default 0.5 is outside its range [0.0001, 0.1]"
+        "own.toml: parameter 'train.learning_rate': value 0.5 is outside its range [0.0001, 0.1]"
         " (given in default.toml); change the value or the range",
     ),
     ("[sweep]\nworker = 2", "own.toml: unknown key 'sweep.worker'; did you mean 'workers'?"),
@@ -230,7 +231,11 @@ def test_a_mistake_in_a_file_is_one_line_with_file_and_key(folder: Path, text: s
 
 def test_unreadable_files_are_named(folder: Path) -> None:
     (folder / "latin.toml").write_bytes(b"[train]\nx = '\xff'\n")
+    (folder / "cut.json").write_text('{"train": ')
+    (folder / "list.json").write_text("[1]")
     for name, words in {
+        "cut.json": "cut.json: not valid JSON: Expecting value",
+        "list.json": "list.json: holds a list; a config file holds sections of values",
         "none.toml": "none.toml: no such config file; check the path",
         ".": ".: cannot be read (Is a directory); check the path and its permissions",
         "latin.toml": "latin.toml: not valid TOML: 'utf-8' codec can't decode byte 0xff",
@@ -314,7 +319,7 @@ def test_a_written_config_reads_back_to_the_same_values_and_the_same_space(folde
     )
     space = make_space(layers)
     params = {**space.default(), "train.learning_rate": 0.0123456, "train.precision": "bf16"}
-    config = merge_params(layers.run_config().to_dict(), params)
+    config = unflatten({**layers.values(), **params})
     (folder / "best.toml").write_text(to_toml(config, space, "trial 3:\nscore 5"))
     read = load("pong", config_file=folder / "best.toml", directory=folder / "nowhere")
     assert read.run_config().to_dict() == config
@@ -323,3 +328,30 @@ def test_a_written_config_reads_back_to_the_same_values_and_the_same_space(folde
     assert start_params(read) == {name: flatten(config)[name] for name in space.names}
     assert again.constraints == space.constraints
     assert (folder / "best.toml").read_text().startswith("# trial 3: score 5\n")
+
+
+def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> None:
+    config = RunConfig.from_dict({"train": {"learning_rate": 0.01, "beta1": 0.8, "seed": 7, "max_seconds": 2.5}})
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    trained = load("pong", config_file=folder / "config.json", directory=folder)
+    assert trained.run_config() == config
+    swept = load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True)
+    assert make_space(swept).parameter("train.learning_rate") == Float("train.learning_rate", 1e-4, 0.1, "log", 0.01)
+    assert make_space(swept).names == make_space(load("pong", directory=folder)).names
+    assert start_params(swept)["train.learning_rate"] == 0.01
+    assert swept.run_config().train.beta1 == 0.8
+    # What the trial alone had: a sweep gives each trial its own seed, threads and cap.
+    assert (swept.run_config().train.seed, swept.run_config().train.max_seconds) == (0, 0.0)
+
+
+def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Path) -> None:
+    (folder / "config.json").write_text('{"train": {"learning_rate": 0.5, "minibatch_size": 256, "horizon": 16}}')
+    space = make_space(load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True))
+    assert space.parameter("train.learning_rate") == Float("train.learning_rate", 1e-4, 0.5, "log", 0.5)
+    assert space.parameter("train.minibatch_size") == Integer("train.minibatch_size", 256, 65536, "pow2", 256)
+    (folder / "config.json").write_text('{"train": {"minibatch_size": 300}}')
+    with pytest.raises(ConfigError) as caught:
+        make_space(load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True))
+    assert str(caught.value) == (
+        "config.json: parameter 'train.minibatch_size': bound 300 of a pow2 range is not a power of two"
+    )

@@ -41,7 +41,7 @@ def test_the_score_scale_is_monotone_and_invertible(values: list[float]) -> None
 @settings(deadline=None)
 def test_units_of_the_score_do_not_matter(values: list[float], factor: float, shift: float) -> None:
     original = np.round(np.array(values), 3)
-    assume(1e-3 * factor > 1e-8 * abs(shift))  # the least difference is no rounding error of the shift: the scale sees it
+    assume(1e-3 * factor > 1e-8 * abs(shift))  # else differences are lost in the shift's rounding
     z = ScoreScale.of(original).to_z(original)
     moved = original * factor + shift
     assert ScoreScale.of(moved).to_z(moved) == pytest.approx(z, abs=1e-3)

@@ -83,7 +83,7 @@ def test_the_picture_has_a_row_for_each_environment(tmp_path: Path) -> None:
         assert picture.startswith(PNG)
         heights.append(int.from_bytes(picture[20:24], "big"))
     assert heights == [432, 792]
-    with pytest.raises(UsageError, match="there is a threshold for 'snake' but no run of it; runs are of pong"):
+    with pytest.raises(UsageError, match="there is a threshold for 'snake' but no run; there are runs of pong"):
         write_curves(runs[:1], {"snake": 1.0}, tmp_path / "no.png")
 
 

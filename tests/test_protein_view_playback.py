@@ -33,7 +33,8 @@ def test_a_picture_fits_its_terminal_and_keeps_its_shape() -> None:
     for width, height in ((80, 24), (20, 60), (7, 3), (500, 200)):
         console = Console(file=io.StringIO(), width=width, height=height, color_system="truecolor", force_terminal=True)
         console.print(
-            playback.render(pixels, width, height, title="t", episode=1, episodes=2, step=3, return_so_far=4.0), end=""
+            playback.playback_view(pixels, width, height, title="t", episode=1, episodes=2, step=3, return_so_far=4.0),
+            end="",
         )
         assert isinstance(console.file, io.StringIO)
         plain = [part for part in _plain(console.file.getvalue()).split("\n") if part]

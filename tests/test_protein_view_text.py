@@ -1,5 +1,6 @@
 """Numbers, curves and the text plot: short, never broken by an odd input."""
 
+import dataclasses
 import math
 
 import pytest
@@ -35,6 +36,18 @@ def test_seconds_are_shown_in_two_units_at_most(value: float | None, shown: str)
 def test_an_interval_without_width_promises_nothing() -> None:
     assert text.estimate(Estimate(value=20.61, low=20.0, high=21.0)) == "20.61 (20.00 to 21.00)"
     assert text.estimate(Estimate(value=20.61, low=20.61, high=20.61)) == "20.61 (no spread seen)"
+
+
+def test_an_interval_keeps_to_the_scores_that_are_possible() -> None:
+    wide = Estimate(value=15.76, low=-54.8, high=26.9)
+    assert text.estimate(wide, (-21.0, 21.0)) == "15.76 (-21.00 to 21.00)"
+    assert text.estimate(wide) == "15.76 (-54.80 to 26.90)"
+    assert text.within(Estimate(value=22.0, low=20.0, high=30.0), (-21.0, 21.0)) == Estimate(
+        value=21.0, low=20.0, high=21.0
+    )
+    guessed = dataclasses.replace(trial(3, 31.5, 9.5, predicted=True), predicted_score=wide)
+    line = text.outcome_line(guessed, (-21.0, 21.0))
+    assert "predicted 15.76 (-21.00 to 21.00), off by -6.26 (0.1 sd)" in line  # by the whole interval
 
 
 def test_numbers_are_short() -> None:
@@ -100,13 +113,13 @@ def test_a_flat_curve_is_drawn_low() -> None:
 def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
     assert text.outcome_line(trial(3, 31.5, 9.5, predicted=True)) == (
         "trial 3: score 9.50, predicted 10.00 (8.00 to 11.50), off by -0.50 (0.3 sd), in 31.5s, predicted 30.0s, off by"
-        " +5% (0.2 sd); improving the front near 30 s"
+        " +5 % (0.2 sd); improving the front near 30 s"
     )
     assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; initial config"
     stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
-    hopeless = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
-    assert "in 1m00s, stopped early: last of 20;" in text.outcome_line(hopeless)
+    early = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
+    assert "in 1m00s, stopped early: last of 20;" in text.outcome_line(early)
     assert text.outcome_line(failed(5, 2.0, "diverged:\n  nan")).startswith(
         "trial 5: failed after 2.00s: diverged: nan;"
     )

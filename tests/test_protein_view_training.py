@@ -1,5 +1,6 @@
 """The dashboard of a training run: from recorded events to lines that fit the terminal, and the thread that draws."""
 
+import dataclasses
 import io
 import math
 import os
@@ -14,10 +15,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from protein.view import tables, training
+from protein.view import tables
 from protein.view.lines import line_plot
 from protein.view.machine import Gpu, Machine, Usage, gpu_utilisation
-from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, render
+from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, training_view
 
 START = {"event": "start", "env": "pong", "device": "cpu", "threads": 4, "parameters": 4996, "startup_seconds": 1.5}
 USAGE = Usage(busy_cores=3.14, cores=4, memory_bytes=400 << 20, total_bytes=16 << 30, gpu=None)
@@ -61,7 +62,7 @@ def trained(count: int = 20, **settings: Any) -> TrainingState:
 
 def shown(state: TrainingState, width: int = 80, height: int = 24) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=500, color_system=None)
-    console.print(render(state, width, height))
+    console.print(training_view(state, width, height))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -106,10 +107,10 @@ def test_speed_and_time_left_follow_the_measurements_and_the_clock() -> None:
     assert state.steps_per_second == 200_000
     assert state.left_seconds == pytest.approx(700_000 / 150_000)
     assert state.fraction == pytest.approx(0.3)
-    later = training.dataclasses.replace(state, silent_seconds=700_000 / 150_000 / 2)
+    later = dataclasses.replace(state, silent_seconds=700_000 / 150_000 / 2)
     assert later.left_seconds == pytest.approx(700_000 / 150_000 / 2)
     assert later.fraction == pytest.approx(0.65)
-    late = training.dataclasses.replace(state, silent_seconds=60.0)  # the next measurement is overdue
+    late = dataclasses.replace(state, silent_seconds=60.0)  # the next measurement is overdue
     assert (late.left_seconds, late.fraction) == (0.0, 1.0)
     assert not late.trained
     short = begun(max_seconds=4.0).after(measurement(100_000, 1.0, None))
@@ -150,10 +151,10 @@ def test_a_gpu_is_shown_where_there_is_one() -> None:
         )[-1].count("gpu")
         == 0
     )
-    state = training.dataclasses.replace(trained(5), usage=usage)
+    state = dataclasses.replace(trained(5), usage=usage)
     assert shown(state)[-1] == "cpu 1.0 of 8 cores   memory 1 GiB of 64 GiB   gpu 43%, 3 GiB of 80 GiB"
-    unknown = training.dataclasses.replace(gpu, utilisation=None)
-    state = training.dataclasses.replace(state, usage=training.dataclasses.replace(usage, gpu=unknown))
+    unknown = dataclasses.replace(gpu, utilisation=None)
+    state = dataclasses.replace(state, usage=dataclasses.replace(usage, gpu=unknown))
     assert shown(state)[-1].endswith("gpu 3 GiB of 80 GiB")
 
 

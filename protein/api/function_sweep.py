@@ -10,32 +10,32 @@
     result = protein.Sweep(space, budget="10m", name="mine").run(train)
     print(result.best.score, result.best.params)
 
-The same call again goes on where the last one stopped: Ctrl-C, `kill -9` and a larger budget included. `protein
-status`, `show`, `best` and `pareto` read it. The loop is that of `protein sweep`, in a thread of its own; the function
-runs in the caller's thread, one trial after the other, where an interrupt, a debugger and a framework's own threads
-find what they expect. Cost is the wall clock of the function, or what it reports. A trial can be stopped only while it
-reports.
+The same call again resumes the sweep: after Ctrl-C, after `kill -9`, and with a larger budget. `protein status`,
+`show`, `best` and `pareto` read it. The loop is that of `protein sweep` and runs in its own thread. The function runs
+in the caller's thread, one trial after the other, where interrupts, debuggers and frameworks expect it. Cost is the
+wall clock of the function, or what it reports. A trial can be stopped only when it reports.
 """
 
 import dataclasses
 import inspect
 import os
-import re
 import threading
 import time
-from typing import Any, Literal
+import warnings
+from typing import Literal
 
 from protein import direction as signs
 from protein import validate
-from protein.api import source as priors
 from protein.api import stores
-from protein.api.recommended import recommendation
+from protein.api import warm_start as warm_starts
+from protein.api.definition import check_name, create_or_resume
+from protein.api.recommended import best_cut_short, cut_short_note, recommendation
+from protein.api.summary import summary
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import provenance
-from protein.sweep import source as prior
+from protein.sweep import provenance, source
 from protein.sweep.backends.function import FunctionBackend, Train
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
@@ -48,23 +48,23 @@ from protein.types import (
     TrialState,
 )
 from protein.units import parse_duration
-from protein.view import text
+from protein.view import commands, text
 from protein.view.progress import progress
 
-_QUIET_SECONDS = 2.0  # nothing is printed before, and at most one line in so many afterwards
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_QUIET_SECONDS = 2.0  # nothing is printed before, and then at most one line in this time
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResult:
-    """What came of a sweep so far; scores as the training function returned them.
+    """The results of a sweep so far. Scores are as the training function returned them.
 
     Attributes:
         name: the sweep's, to ask `protein best NAME` and the like.
         trials: all, by number.
-        best: what `protein best` recommends, the complete trial of the best expected score: noise may have flattered
-            the one that measured best. None where no trial is complete.
-        front: the Pareto front, cheapest first: each trial beats all that cost less.
+        best: what `protein best` recommends, the complete trial with the best expected score. It need not be the one
+            that measured best, whose score noise may have raised. None where no trial is complete.
+        front: the Pareto front, cheapest first: each trial measured better than all that cost less.
+        summary: what was found, in a sentence, and what to know before using it; "" where no trial is complete.
         ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
             tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C.
         interrupted: whether Ctrl-C ended it.
@@ -76,16 +76,17 @@ class SweepResult:
     front: tuple[TrialRecord, ...]
     ended: str
     interrupted: bool
+    summary: str
 
 
 class Sweep:
-    """A cost-aware search over a training function of your own. See the head of this file."""
+    """A cost-aware search over your own training function. See the head of this file."""
 
     def __init__(
         self,
         space: Space,
         *,
-        budget: str | float | None,
+        budget: str | float | None = None,
         name: str = "sweep",
         store: str | os.PathLike[str] | None = None,
         seed: int = 0,
@@ -93,27 +94,31 @@ class Sweep:
         start: Params | None = None,
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
-        prior: str | None = None,
+        warm_start: str | None = None,
         method: str = "protein",
         quiet: bool = False,
+        prior: str | None = None,
     ) -> None:
-        """Says what to search; nothing is run or stored yet.
+        """Defines the sweep; nothing is run or stored yet.
 
         Args:
-            space: what to search. Its `cost_parameter` says what makes a trial dear; without it the engine finds out.
-            budget: what all trials together may cost: seconds, or text such as "90s", "10m" or "1h30m"; None: no limit,
-                it runs until Ctrl-C.
-            name: of the sweep in its store; the same name goes on with the same sweep.
-            store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, where the command line looks, too.
+            space: what to search. Its `cost_parameter` is the parameter that makes a trial expensive; without one, the
+                engine learns what does.
+            budget: what all trials together may cost: seconds, or text such as "90s", "10m" or "1h30m"; None: no limit.
+                Without `budget` and `max_trials` the sweep runs until Ctrl-C.
+            name: of the sweep in its store; the same name resumes the same sweep.
+            store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, as for the command line.
             seed: the source of randomness.
             direction: whether a higher score is better, or a lower one.
-            start: the config that you have, tried first; None: none.
-            max_trial_cost: what one trial may cost, as `budget`; None: a quarter of it.
-            max_trials: how many trials there may be, failed ones included; None: no limit. A function that costs next
-                to nothing would never use up its budget without it.
-            prior: name of another sweep of the store to begin from; it counts until this sweep's trials say otherwise.
+            start: the initial config, tried first; None: none.
+            max_trial_cost: what one trial may cost, as `budget`; None: a quarter of the budget. A trial that reaches it
+                is stopped and is not recommended.
+            max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
+                costs next to nothing, which would never use up a budget.
+            warm_start: name of another sweep of the store to learn from, until this sweep's trials say otherwise.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
             quiet: print nothing.
+            prior: the old name of `warm_start`.
 
         Raises:
             UsageError: a value that cannot be used, with its limit.
@@ -121,10 +126,10 @@ class Sweep:
         """
         if not isinstance(space, Space):
             raise UsageError(f"space must be a Space, got {validate.shown(space)}; write Space([...])")
-        if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise UsageError(
-                f"name {name!r} must be 1 to 64 letters, digits, dots, dashes or underscores; choose another"
-            )
+        check_name(name, "name")
+        if prior is not None:
+            warnings.warn("prior= is now called warm_start=", FutureWarning, stacklevel=2)
+            warm_start = prior if warm_start is None else warm_start
         if not isinstance(store, str | os.PathLike | None):
             raise UsageError(f"store must be a path or a URL, or None for the usual one, got {validate.shown(store)}")
         if start is not None:
@@ -133,21 +138,22 @@ class Sweep:
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
         self._max_trials = validate.most_trials(max_trials)
-        self._name, self._prior, self._quiet = name, prior, quiet
+        self._name, self._warm_start, self._quiet = name, warm_start, quiet
         self._store = None if store is None else os.fspath(store)
         self._direction, self._sign = direction, validate.sign(direction)
 
     def run(self, train: Train) -> SweepResult:
-        """Runs trials until the budget is spent or Ctrl-C, and returns what all trials of the sweep came to.
+        """Runs trials until the budget is spent or Ctrl-C, and returns the results of all trials of the sweep.
 
         Args:
-            train: called as `train(params, report)`; returns the score. What it raises ends that trial alone, as
-                failed, with the reason and what it cost; the traceback is in the trial's log.
+            train: called as `train(params, report)`; returns the score. An exception in it ends only that trial, which
+                counts as failed; its reason and cost are stored, and the traceback is in the trial's log.
 
         Raises:
-            UsageError: a sweep of this name is another one (space, direction, seed, method or start differ), or another
-                process is running it; or a mistake in how `train` is written: its arguments, a returned or reported
-                value that is no number. That ends the sweep at once; mended, it goes on, with the same config.
+            UsageError: the stored sweep of this name differs (in space, direction, seed, method or start), or another
+                process is running it. Or a mistake in how `train` is written: its arguments, or a returned or reported
+                value that is no number. That ends the sweep at once; the corrected function resumes it with the same
+                config.
             TrialFailed: ten trials in a row failed.
             StoreError: the store cannot be used.
         """
@@ -155,18 +161,18 @@ class Sweep:
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
-                self._method, self._space, self._start, seed=self._seed, warm_start=prior.observations(spec.warm_start)
+                self._method, self._space, self._start, seed=self._seed, warm_start=source.observations(spec.warm_start)
             )
-            sweep = self._create_or_resume(store, spec)
+            sweep, _ = create_or_resume(store, spec, self._budget_seconds)
             backend = FunctionBackend(train, self._sign)
-            watcher = _Lines(self._sign, quiet=self._quiet)
-            stop = threading.Event()
             settings = LoopSettings(
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
             )
+            watcher = _Lines(self._name, settings.max_trial_seconds, self._sign, quiet=self._quiet)
+            stop = threading.Event()
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []
 
@@ -211,38 +217,16 @@ class Sweep:
             direction=Direction(self._direction),
             space=self._space.to_dict(),
             config=config,
-            warm_start=priors.of_sweep(store, self._name, self._prior, self._space),
+            warm_start=warm_starts.snapshot(store, self._name, self._warm_start, self._space),
             provenance=provenance.collect(config),
         )
 
-    def _create_or_resume(self, store: Store, spec: SweepSpec) -> SweepRecord:
-        found = store.find_sweep(spec.name)
-        if found is None:
-            return store.create_sweep(spec, self._budget_seconds)
-        configs = (found.spec.config, spec.config)
-        stored = Space.from_dict(found.spec.space)
-        old, new = _parts(stored), _parts(self._space)
-        for what, before, now in (
-            *((what, old.get(what), new.get(what)) for what in {**old, **new}),
-            ("order of parameters", stored.names, self._space.names),  # where that is all that differs
-            ("direction", str(found.spec.direction), str(spec.direction)),
-            ("start", *(config.get("own", {}).get("start") for config in configs)),
-            ("method", found.spec.method, spec.method),
-            ("seed", found.spec.seed, spec.seed),
-        ):
-            if before != now:
-                raise UsageError(
-                    f"sweep '{spec.name}' exists with another {what}: {before!r:.200} (now {now!r:.200}); choose"
-                    " another name, or leave it as it was"
-                )
-        return found
-
 
 class _Lines:
-    """A listener (see `protein.ports.Listener`): a line now and then, once the sweep takes longer than a moment."""
+    """A listener (see `protein.ports.Listener`): now and then a line, in sweeps that take longer than a moment."""
 
-    def __init__(self, sign: float, *, quiet: bool) -> None:
-        self._sign, self._quiet = sign, quiet
+    def __init__(self, name: str, cap_seconds: float | None, sign: float, *, quiet: bool) -> None:
+        self._name, self._cap_seconds, self._sign, self._quiet = name, cap_seconds, sign, quiet
         self._began = self._printed = time.monotonic()
         self._spent_before: float | None = None
 
@@ -262,24 +246,31 @@ class _Lines:
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
 
     def log(self, line: str) -> None:
+        if self._cap_seconds is not None:  # once, before the first line
+            cap, self._cap_seconds = text.seconds(self._cap_seconds), None
+            self.log(f"sweep '{self._name}': at most {cap} for one trial; max_trial_cost changes it")
         self._printed = time.monotonic()
         if not self._quiet:
             print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
 
     def conclude(self, result: SweepResult, store: str | None) -> None:
-        """Says what came of it, in one line."""
+        """Prints the results in one line."""
         if not result.interrupted and time.monotonic() - self._began < _QUIET_SECONDS:
             return
-        best = result.best
-        said = "no complete trial" if best is None else f"best {text.score(best.score)} (trial {best.number})"
-        ended = "interrupted, run it again to go on" if result.interrupted else result.ended
-        words = " ".join(["protein best", result.name, *stores.store_words(store)])
-        self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials, {said}; see: {words}")
+        ended = "interrupted, run it again to resume" if result.interrupted else result.ended
+        line = commands.command("best", result.name, *stores.store_words(store))
+        found = result.summary or "no complete trial"
+        self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials; {found}; see: {line}")
 
 
 def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: SweepStatus) -> SweepResult:
-    complete = any(trial.state is TrialState.COMPLETE for trial in trials)
-    best = recommendation(sweep, trials).best.trial if complete else None  # as it is shown
+    best, found = None, ""
+    if any(trial.state is TrialState.COMPLETE for trial in trials):
+        recommended = recommendation(sweep, trials)
+        best = recommended.best.trial  # its score is as the function returned it
+        found = "; ".join([summary(recommended), *recommended.notes()])
+    elif (cut_short := best_cut_short(trials)) is not None:
+        found = f"no complete trial; {cut_short_note(signs.trial(cut_short, sign), trains=False)}"
     return SweepResult(
         name=sweep.spec.name,
         trials=tuple(signs.trial(trial, sign) for trial in trials),
@@ -287,27 +278,17 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended
         front=tuple(signs.trial(trial, sign) for trial in pareto.front(trials)),
         ended=ended.ended,
         interrupted=ended.stopping,
+        summary=found,
     )
 
 
-def _parts(space: Space) -> dict[str, Any]:
-    """Returns all that makes two spaces differ, but for an order, by how a message calls it."""
-    parameters = {f"parameter '{parameter.name}'": parameter for parameter in space.parameters}
-    return {
-        **parameters,
-        "cost parameter": space.cost_parameter,
-        "constraints": space.constraints,
-        "fixed values": space.fixed,
-    }
-
-
 def _check_callable(train: Train) -> None:
-    """Raises `UsageError` for what cannot be called as the sweep will call it, before anything is stored."""
+    """Raises `UsageError`, before anything is stored, for what cannot be called as the sweep will call it."""
     if not callable(train):
         raise UsageError(f"train must be a function, called as train(params, report), got {train!r:.80}")
     try:
         signature = inspect.signature(train)
-    except (TypeError, ValueError):  # a few written in C have none; their first trial will tell
+    except (TypeError, ValueError):  # a few written in C have none; their first trial shows it
         return
     try:
         signature.bind({}, None)

@@ -1,22 +1,38 @@
-"""What a sweep recommends: the trials behind `protein best`, `protein train --from` and a sweep's last words."""
+"""What a sweep recommends: behind `protein best`, `protein pareto`, `protein train --from` and a sweep's summary.
+
+    best measured   the highest measured score among trials that were trained to their end; noise may have raised it
+    best expected   the highest expected true score: what is recommended
+    best under X    the same among configs that are expected to cost at most X
+    knee            the best balance of expected score and cost; not every front has one
+
+Every command that names one of these takes it from here, so that all name the same.
+"""
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from protein import direction as signs
+from protein import envs_c
+from protein.config.layers import flatten
 from protein.engine import recommend
 from protein.engine.recommend import Contender
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import SweepRecord, TrialRecord
+from protein.sweep.job import runs_trainer
+from protein.types import Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord
 from protein.units import format_duration, parse_duration
 from protein.view import text
+
+BEST = "best expected"
+KNEE = "knee"
+NO_KNEE = "no knee: no config between the cheapest and the best of the front lies above the line between these two"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One answer: `name` says to what, `trials` are the runs of the config, oldest first; scores as they are shown."""
+    """One answer: `name` says to what, `trials` are the runs of the config, oldest first. Scores as they are shown."""
 
     name: str
     contender: Contender
@@ -24,82 +40,178 @@ class Choice:
 
     @property
     def trial(self) -> TrialRecord:
-        """The first run: a later one differs in its seed alone."""
+        """The first run; later runs differ only in their seed."""
         return self.trials[0]
 
     def phrase(self) -> str:
-        """Returns what is expected of it, as in "score 18.20 (17.60 to 18.90) in 41.0s"."""
+        """Returns its expected score and cost, as in "score 18.20 (17.60 to 18.90) in 41.0s"."""
         cost = text.seconds(self.contender.expected_cost_seconds)
         return f"score {text.estimate(self.contender.score)} in {cost}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The answers of a sweep. `under` is None where no limit was asked for."""
+    """The answers of a sweep.
+
+    Attributes:
+        best: the best expected.
+        under: the best expected under a limit of cost; None where no limit was asked for.
+        knee: None where the front has none.
+        best_measured: what measured better than the chosen one, under the same limit; None: nothing did.
+        has_initial: whether the sweep has an initial config.
+        initial: the initial config; None: there is none, or it was not trained to its end.
+        cut_short: the trial with the best score among those that a limit of cost has ended, if it is better than all
+            measured scores of the chosen one.
+        sign: of the scores as they are shown (see `protein.direction`).
+        trains: whether the sweep runs the trainer, and not a function of the user's.
+    """
 
     best: Choice
     under: Choice | None
-    knee: Choice
-    lucky: Choice | None  # what measured better than the chosen one, under the same limit
-    sign: float  # of the scores as they are shown (see `protein.direction`)
+    knee: Choice | None
+    best_measured: Choice | None
+    has_initial: bool
+    initial: Choice | None
+    cut_short: TrialRecord | None
+    sign: float
+    trains: bool
 
     @property
     def chosen(self) -> Choice:
-        """What was asked for: the best under the limit, or at all."""
+        """What was asked for: the best under the limit, or overall."""
         return self.under or self.best
 
-    def luck(self) -> str | None:
-        """Says why the best measured score is not what is recommended, where that is so."""
-        if self.lucky is None:
+    def marks(self) -> dict[int, str]:
+        """Returns what to say of trials in a table of the front, by number: which is best expected, which the knee."""
+        found: dict[int, str] = {}
+        for choice in (one for one in (self.best, self.knee) if one is not None):
+            for trial in choice.trials:
+                before = found.get(trial.number)
+                found[trial.number] = choice.name if before is None else f"{before}, {choice.name}"
+        return found
+
+    def notes(self) -> list[str]:
+        """Returns what to know before using the chosen config: better scores that were passed over, and why."""
+        cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.trains)
+        return [note for note in (self._why_not_best_measured(), cut_short) if note is not None]
+
+    def _why_not_best_measured(self) -> str | None:
+        if self.best_measured is None:
             return None
-        lucky = self.lucky.contender
-        luckiest = max(lucky.measured, key=lambda score: self.sign * score)
-        number = self.lucky.trials[lucky.measured.index(luckiest)].number
-        line = f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(luckiest)}), "
-        if lucky.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
-            return f"{line}but no more is expected of it than of trial {self.chosen.trial.number}, which costs less"
-        return f"{line}which looks like luck: {text.score(lucky.score.value)} is expected of it"
+        other = self.best_measured.contender
+        highest = max(other.measured, key=lambda score: self.sign * score)
+        number = self.best_measured.trials[other.measured.index(highest)].number
+        line = f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(highest)}), "
+        if other.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
+            chosen = self.chosen.trial.number
+            return f"{line}but its expected score is the same as that of trial {chosen}, which costs less"
+        return f"{line}which looks like luck: its expected score is {text.score(other.score.value)}"
+
+
+def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
+    """Says why a trial that a limit of cost has ended is not recommended, and how to lift the limit.
+
+    Args:
+        trial: its score as it is shown.
+        trains: whether the sweep runs the trainer, whose limits are flags; those of a function are keywords.
+    """
+    limit, flag, keyword = "cap on one trial's cost", "--max-trial-cost", "max_trial_cost"
+    if trial.end is TrialEnd.OUT_OF_BUDGET:
+        limit, flag, keyword = "end of the sweep's budget", "--max-cost", "budget"
+    return (
+        f"trial {trial.number} had score {text.score(trial.score)} when it was stopped at the {limit}, after"
+        f" {text.seconds(trial.cost_seconds)}; only trials that reach their end are recommended: allow more with"
+        f" {flag if trains else keyword}"
+    )
+
+
+def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Returns the trial with the highest score among those that a limit of cost has ended, as stored."""
+    cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)]
+    scored = [trial for trial in cut if trial.score is not None]
+    return max(scored, key=lambda trial: trial.score or 0.0, default=None)
 
 
 def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
     """Returns what a sweep's trials recommend.
 
+    Args:
+        sweep: as it is stored.
+        trials: its trials as they are stored.
+        under: a duration, the most that a config may be expected to cost; None: no limit.
+
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
-    sign = signs.sign_of(sweep.spec)
+    sign, trains = signs.sign_of(sweep.spec), runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
     space = Space.from_dict(sweep.spec.space)
     contenders = recommend.contenders(space, [trial.observation() for trial in finished])
-    best, knee = recommend.best(contenders), recommend.knee(contenders)
-    if best is None or knee is None:
-        raise UsageError(f"sweep '{sweep.spec.name}' has no complete trial yet; give it more time with protein sweep")
+    best = recommend.best(contenders)
+    cut_short = best_cut_short(trials)
+    if best is None:
+        more = "" if cut_short is None else f" ({cut_short_note(signs.trial(cut_short, sign), trains=trains)})"
+        raise UsageError(
+            f"sweep '{sweep.spec.name}' has no complete trial yet{more}; give it more time with protein sweep"
+        )
+    possible = score_range(sweep.spec.env)
 
     def choice(name: str, contender: Contender) -> Choice:
         runs = tuple(signs.trial(finished[position], sign) for position in contender.trials)
-        return Choice(name=name, contender=signs.contender(contender, sign), trials=runs)
+        shown = signs.contender(contender, sign)
+        shown = dataclasses.replace(shown, score=text.within(shown.score, possible))
+        return Choice(name=name, contender=shown, trials=runs)
 
     affordable = None
     if limit is not None:
-        found = recommend.best(contenders, limit)
-        if found is None:
+        affordable = recommend.best(contenders, limit)
+        if affordable is None:
             cheapest = min(contender.expected_cost_seconds for contender in contenders)
             raise UsageError(
                 f"no trial of sweep '{sweep.spec.name}' cost {under} or less; the cheapest took"
                 f" {text.seconds(cheapest)}, so give --under {duration_above(cheapest)} or more"
             )
-        affordable = choice(f"best under {under}", found)
+    chosen = best if affordable is None else affordable
     allowed = [c for c in contenders if limit is None or c.expected_cost_seconds <= limit]
     highest = max(allowed, key=lambda contender: max(contender.measured))
-    chosen = best if affordable is None else affordable.contender
+    if cut_short is not None and (cut_short.score or 0.0) <= max(chosen.measured):
+        cut_short = None
+    if cut_short is not None and limit is not None and cut_short.cost_seconds > limit:
+        cut_short = None  # it would cost more than the limit that was asked for
+    knee = recommend.knee(contenders)
+    start = initial_params(sweep.spec)
+    initial = next((c for c in contenders if start is not None and dict(c.params) == dict(start)), None)
     return Recommendation(
-        best=choice("best at all", best),
-        under=affordable,
-        knee=choice("knee", knee),
-        lucky=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
+        best=choice(BEST, best),
+        under=None if affordable is None else choice(f"best under {under}", affordable),
+        knee=None if knee is None else choice(KNEE, knee),
+        best_measured=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
+        has_initial=start is not None,
+        initial=None if initial is None else choice("initial config", initial),
+        cut_short=None if cut_short is None else signs.trial(cut_short, sign),
         sign=sign,
+        trains=trains,
     )
+
+
+def initial_params(spec: SweepSpec) -> Params | None:
+    """Returns the params of a sweep's initial config; None where it has none."""
+    if not runs_trainer(spec.config):
+        start: Params | None = spec.config.get("own", {}).get("start")
+        return start
+    values = flatten(spec.config)
+    return {name: values[name] for name in Space.from_dict(spec.space).names}
+
+
+def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
+    """Returns the run config that a stored trial had, by dotted name; its seed is the trial's own."""
+    return {**flatten(spec.config), **trial.params, "train.seed": trial.seed}
+
+
+def score_range(env: str) -> tuple[float, float] | None:
+    """Returns the lowest and the highest possible score of an environment; None where it does not say."""
+    return envs_c.spec(env).score_range if env in envs_c.names() else None
 
 
 def duration_above(seconds: float) -> str:

@@ -1,8 +1,7 @@
-"""Which store is meant, and which sweep in it."""
+"""Finds and opens the store that a user means, and finds a sweep in it."""
 
 import contextlib
 import os
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from protein import storage
 from protein.errors import StoreError, UsageError, nearest
 from protein.ports import Store
 from protein.types import SweepRecord
+from protein.view import commands
 
 DEFAULT_URL = "sqlite:///runs/protein.db"
 VARIABLE = "PROTEIN_STORE"
@@ -26,7 +26,7 @@ def file(store_url: str) -> Path | None:
 
 
 def artifact_directory(store_url: str, sweep: str) -> Path:
-    """Returns the folder of a sweep's artefacts: beside the store's file, apart from those of other stores there."""
+    """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there."""
     path = file(store_url)
     if path is None:
         return Path("runs").absolute() / store_url.partition("?")[0].rpartition("/")[2] / sweep
@@ -35,7 +35,7 @@ def artifact_directory(store_url: str, sweep: str) -> Path:
 
 @contextlib.contextmanager
 def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
-    """Opens the store that is meant and closes it in the end.
+    """Opens a store and closes it at the end.
 
     Raises:
         StoreError: it cannot be opened; or, unless `create`, there is no such file yet.
@@ -70,11 +70,11 @@ def find(store: Store, name: str | None) -> SweepRecord:
 
 
 def store_words(given: str | None) -> list[str]:
-    """Returns the words that name the same store in a command to be run next; none when it is found without them."""
+    """Returns the words that name the same store in a command to run next; none for the usual store."""
     return [] if given is None else ["--store", given]
 
 
 def best_hint(sweep: str, given: str | None) -> str:
-    """Returns the line below measured scores that says where luck is weighed out of them."""
-    words = ["protein", "best", sweep, *store_words(given)]
-    return f"measured scores hold luck; the config to use: {shlex.join(words)}"
+    """Returns the line below measured scores that says where to find the recommended config."""
+    line = commands.command("best", sweep, *store_words(given))
+    return f"measured scores hold luck; the recommended config is shown by: {line}"

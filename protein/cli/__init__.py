@@ -1,7 +1,7 @@
 """The command line: `protein COMMAND`. Exit codes: 0, 1 (the work failed), 2 (bad usage), 130 (interrupted).
 
 Every error that a user can meet is one line on stderr, `error: ...`; anything else is a defect and shows its traceback.
-Nothing heavy is imported before a command needs it, so `protein --help` answers at once.
+Nothing heavy is imported before a command needs it, so that `protein --help` answers at once.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    # Threads that wait must sleep: those of OpenMP spin, and beside other work on the machine that makes small networks
-    # a hundred times slower. Read when torch is imported; trials inherit it.
+    # Waiting threads of OpenMP spin by default. Beside other work on the machine that makes small networks a hundred
+    # times slower, so they are told to sleep. Torch reads this when it is imported; trials inherit it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         command = parse(list(sys.argv[1:] if arguments is None else arguments))
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (ProteinError, TrainerError) as error:
         return _report(str(error), error.exit_code)
-    except BrokenPipeError:  # whoever read our output has gone, as in `protein show pong | head`
+    except BrokenPipeError:  # the reader of our output has ended, as in `protein show pong | head`
         _drop_output()
         return 1
     except KeyboardInterrupt:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Keeps the interpreter from writing again, at its exit, what could not be written."""
+    """Keeps the interpreter from trying again, at its exit, to write what could not be written."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -1,9 +1,13 @@
-"""`protein doctor`: whether this machine has what is needed, a line for each thing."""
+"""`protein doctor`: checks whether this machine has what is needed, with a line for each thing.
+
+The least versions are read from the installed package's metadata, which comes from `pyproject.toml`.
+"""
 
 import dataclasses
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -17,7 +21,7 @@ from rich.text import Text
 
 from protein import storage
 from protein.api import stores
-from protein.cli.arguments import Doctor
+from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError
@@ -25,7 +29,7 @@ from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
 from protein.view import tables
 
-MIN_PYTHON = (3, 11)
+PACKAGE = "protein-sweep"
 MIN_DISK_BYTES = 1 << 30
 MIN_MEMORY_BYTES = 2 << 30
 _STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
@@ -33,7 +37,7 @@ _STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was found about one thing. A note is no obstacle; what is broken is."""
+    """What was found about one thing. With a note everything works; what is broken must be mended."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -41,7 +45,7 @@ class Check:
 
 
 def run(command: Command) -> int:
-    arguments: Doctor = command.arguments
+    arguments: DoctorArguments = command.arguments
     store_url = stores.url(arguments.store)
     checks = [
         _python(),
@@ -68,33 +72,56 @@ def run(command: Command) -> int:
 
 
 def _python() -> Check:
-    detail = f"{platform.python_version()} at {sys.executable}"
-    if sys.version_info < MIN_PYTHON:
-        return Check(name="python", state="broken", detail=f"{detail}; 3.11 or newer is needed")
-    return Check(name="python", state="ok", detail=detail)
+    return _least("python", platform.python_version(), least_version("python"), f" at {sys.executable}")
 
 
 def _package() -> Check:
     try:
-        detail = f"protein-sweep {importlib.metadata.version('protein-sweep')}"
+        detail = f"{PACKAGE} {importlib.metadata.version(PACKAGE)}"
     except importlib.metadata.PackageNotFoundError:
         return Check(
-            name="package", state="broken", detail="protein-sweep is not installed; run make build or pip install ."
+            name="package", state="broken", detail=f"{PACKAGE} is not installed; run make build or pip install ."
         )
     return Check(name="package", state="ok", detail=detail)
 
 
 def _torch() -> list[Check]:
+    needed = least_version("torch")
     try:
         import torch
     except ImportError as error:
-        return [Check(name="torch", state="broken", detail=f"{error}; install torch 2.6 or newer")]
-    version = Check(name="torch", state="ok", detail=str(torch.__version__))
+        return [Check(name="torch", state="broken", detail=f"{error}; install torch {needed} or newer")]
     if torch.cuda.is_available():
         device = f"cuda: {torch.cuda.get_device_name()}"
     else:
         device = "mps" if torch.backends.mps.is_available() else "cpu"
-    return [version, Check(name="device", state="ok", detail=device)]
+    return [_least("torch", str(torch.__version__), needed), Check(name="device", state="ok", detail=device)]
+
+
+def least_version(name: str) -> str:
+    """Returns the least version of Python or of a dependency that the package asks for; "" where it names none."""
+    try:
+        if name == "python":
+            requirements = [f"python{importlib.metadata.metadata(PACKAGE)['Requires-Python'] or ''}"]
+        else:
+            requirements = importlib.metadata.requires(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""  # `package` says so
+    found = (re.match(rf"{re.escape(name)}[^;]*>=\s*([\d.]+)", requirement) for requirement in requirements)
+    return next((match[1] for match in found if match), "")
+
+
+def _least(name: str, version: str, needed: str, where: str = "") -> Check:
+    """Returns the check of a version against the least one."""
+    if _numbers(version) < _numbers(needed):
+        return Check(name=name, state="broken", detail=f"{version}{where}; {needed} or newer is needed")
+    return Check(name=name, state="ok", detail=version + where)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Returns the leading numbers of a version: `2.9.0+cpu` -> (2, 9, 0)."""
+    leading = re.match(r"[\d.]*", version)
+    return tuple(int(part) for part in (leading[0] if leading else "").split(".") if part)
 
 
 def _envs() -> Check:
@@ -107,10 +134,14 @@ def _envs() -> Check:
 
 def _gym() -> Check:
     try:
-        return Check(name="gym", state="ok", detail=f"gymnasium {importlib.metadata.version('gymnasium')}")
+        found = _least("gym", importlib.metadata.version("gymnasium"), least_version("gymnasium"))
     except importlib.metadata.PackageNotFoundError:
         detail = "gymnasium is not installed; only environments gym:... need it: pip install 'protein-sweep[gymnasium]'"
         return Check(name="gym", state="note", detail=detail)
+    # Nothing else needs it, so one that is too old is no obstacle.
+    return dataclasses.replace(
+        found, state="note" if found.state == "broken" else "ok", detail=f"gymnasium {found.detail}"
+    )
 
 
 def _threads() -> Check:
@@ -139,10 +170,10 @@ def _store(store_url: str) -> Check:
     if path is None or path.exists():
         with stores.opened(store_url) as store:
             return Check(name="store", state="ok", detail=f"{_shown(store_url)}: {len(store.list_sweeps())} sweeps")
-    # A store of our own beside where it would be: whether locks and shared memory work there shows only by trying.
+    # Only trying shows whether locks and shared memory work there, so a store is made in a temporary folder beside it.
     with tempfile.TemporaryDirectory(dir=_existing(path.parent), prefix=".protein-doctor-") as folder:
         storage.open_store(f"sqlite:///{Path(folder).absolute()}/probe.db").close()
-    return Check(name="store", state="ok", detail=f"{path}: not there yet, can be made")
+    return Check(name="store", state="ok", detail=f"{path}: does not exist yet, can be made")
 
 
 def _disk(store_url: str) -> Check:
@@ -167,6 +198,6 @@ def _existing(folder: Path) -> Path:
 
 
 def _shown(store_url: str) -> str:
-    """Returns a URL without the password that may be in it."""
+    """Returns a URL without its password."""
     head, at, tail = store_url.rpartition("@")
     return f"{head.partition('://')[0]}://...@{tail}" if at else store_url

@@ -12,7 +12,7 @@ from typing import Any
 from rich.live import Live
 
 from protein.cli import INTERRUPTED_CODE
-from protein.cli.arguments import Eval
+from protein.cli.arguments import EvalArguments
 from protein.cli.output import print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
@@ -21,11 +21,11 @@ from protein.errors import UsageError
 from protein.view import tables, text
 
 EPISODES = 256
-_MOST_ENVS = {"gym": 32, "gym-async": os.cpu_count() or 1}  # by kind: Python objects, and processes, are dear
+_MOST_ENVS = {"gym": 32, "gym-async": os.cpu_count() or 1}  # by kind: Python objects and processes are expensive
 
 
 def run(command: Command) -> int:
-    arguments: Eval = command.arguments
+    arguments: EvalArguments = command.arguments
     watched = arguments.render or arguments.gif is not None
     episodes = arguments.episodes if arguments.episodes is not None else 1 if watched else EPISODES
     if arguments.checkpoint is None:
@@ -35,9 +35,9 @@ def run(command: Command) -> int:
     if arguments.seed < 0:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
-        raise UsageError("--render draws in a terminal, and here is none; give --gif FILE instead")
+        raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
     from protein.trainer.machine import (
-        checkpoint as checkpoints,  # torch takes seconds to import: what is wrong is said before
+        checkpoint as checkpoints,  # torch takes seconds to import: mistakes are reported before
     )
 
     env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").config.env.name
@@ -65,13 +65,13 @@ def run(command: Command) -> int:
     return 0
 
 
-def _watch(arguments: Eval, checkpoint: Path, env: str, episodes: int) -> int:
-    """Plays in one environment, draws it, and writes the GIF, of what there was also where Ctrl-C has cut it short."""
+def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) -> int:
+    """Plays in one environment, draws it, and writes the GIF; after Ctrl-C, of what was played until then."""
     from protein.trainer.watch import Player
     from protein.view import playback
 
     gif_path = arguments.gif or checkpoint.parent / f"{file_name(env)}.gif"
-    require_file("--gif", gif_path)  # found out now, not at the end
+    require_file("--gif", gif_path)  # checked now, not at the end
     player = Player(checkpoint, env=env, episodes=episodes, seed=arguments.seed, greedy=arguments.greedy)
     stride, seconds = playback.pictures_of(player.decisions_per_second)
     console = tables.make_console()
@@ -89,7 +89,7 @@ def _watch(arguments: Eval, checkpoint: Path, env: str, episodes: int) -> int:
             if live is None:
                 continue
             live.update(
-                playback.render(
+                playback.playback_view(
                     scene.pixels,
                     console.width,
                     console.height - 1,
@@ -111,7 +111,7 @@ def _watch(arguments: Eval, checkpoint: Path, env: str, episodes: int) -> int:
 
 
 def _conclude(
-    arguments: Eval, checkpoint: Path, env: str, scores: list[float], gif_path: Path | None, *, complete: bool
+    arguments: EvalArguments, checkpoint: Path, env: str, scores: list[float], gif_path: Path | None, *, complete: bool
 ) -> None:
     score = statistics.fmean(scores) if scores else None
     if arguments.json:
@@ -131,6 +131,6 @@ def _conclude(
 
 
 def _num_envs(episodes: int, env: str) -> int:
-    """Returns the most environments, up to a number that its kind can bear, that share the episodes evenly."""
+    """Returns the largest number of environments, within the limit of its kind, that share the episodes evenly."""
     most = _MOST_ENVS.get(env.partition(":")[0], 256)
     return next(count for count in range(min(most, episodes), 0, -1) if episodes % count == 0)

@@ -17,12 +17,12 @@ def print_json(value: Any) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns what goes wrong while a file is written into one line. Raises `UsageError`."""
+    """Turns an error while a file is written into one line. Raises `UsageError`."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(f"{path} cannot be written ({reason}); give another path or make room for it") from error
+        raise UsageError(f"{path} cannot be written ({reason}); give another path or free some space") from error
 
 
 def require_file(flag: str, path: Path) -> None:

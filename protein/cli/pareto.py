@@ -2,11 +2,11 @@
 
 from protein import direction as signs
 from protein.api import stores
-from protein.cli.arguments import Pareto
+from protein.api.recommended import NO_KNEE, recommendation
+from protein.cli.arguments import ParetoArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.engine import pareto
-from protein.errors import UsageError
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
 from protein.view.scatter import LEGEND, scatter
@@ -16,31 +16,31 @@ MAX_PLOT_WIDTH = 110
 
 
 def run(command: Command) -> int:
-    arguments: Pareto = command.arguments
+    arguments: ParetoArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
     sign = signs.sign_of(sweep.spec)
-    front, knee = pareto.front(trials), pareto.knee(trials)
-    if not front:
-        raise UsageError(f"sweep '{sweep.spec.name}' has no complete trial yet; give it more time with protein sweep")
+    found = recommendation(sweep, trials)  # the knee is the one that `protein best` names
+    knee = None if found.knee is None else found.knee.trial.number
     if arguments.png is not None:
         spent = text.seconds(data.spent_seconds(trials))
         title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png, sign=sign)
-    shown = [signs.trial(record, sign) for record in front]
+            write_pareto(trials, title, arguments.png, knee=knee, sign=sign)
+    shown = [signs.trial(record, sign) for record in pareto.front(trials)]
     if arguments.json:
-        assert knee is not None
         points = [data.point(record) for record in shown]
-        print_json({"sweep": data.sweep(sweep, trials), "front": points, "knee": knee.number})
+        print_json({"sweep": data.sweep(sweep, trials), "front": points, "knee": knee})
         return 0
     console = tables.make_console()
     width = min(console.width, MAX_PLOT_WIDTH)
     console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, sign=sign)), soft_wrap=True)
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
-    console.print(tables.front(shown, knee, console.width))
-    console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
+    console.print(tables.front(shown, console.width, found.marks()))
+    said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"
+    best = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
+    console.print(f"\n{said}\n{best}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0

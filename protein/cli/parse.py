@@ -1,7 +1,7 @@
-"""From the command line's words to a command and its arguments; whatever is wrong with them becomes one line.
+"""From the command line's words to a command and its arguments. Every mistake in them becomes one line.
 
-tyro builds the parser and the help. Its errors are boxes of many lines: unknown flags are taken from it and named here,
-values are read by our own specs, and what remains is a flag without its value.
+tyro builds the parser and the help. Its errors are boxes of many lines, so they are replaced: this module names unknown
+flags, our own specs read the values, and what remains is a flag without its value.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import dataclasses
 import importlib.metadata
 import io
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Union
 
@@ -29,7 +30,7 @@ DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What is to be done: `protein.cli.<module>.run(command)` does it."""
+    """A command with its arguments: `protein.cli.<module>.run(command)` carries it out."""
 
     name: str
     module: str
@@ -40,29 +41,31 @@ class Command:
 
 # command -> (its arguments, the module that runs it)
 COMMANDS: Mapping[str, tuple[type, str]] = {
-    "sweep": (arguments.Sweep, "sweep"),
-    "train": (arguments.Train, "train"),
-    "eval": (arguments.Eval, "evaluate"),
-    "status": (arguments.Status, "status"),
-    "pareto": (arguments.Pareto, "pareto"),
-    "best": (arguments.Best, "best"),
-    "show": (arguments.Show, "show"),
-    "envs": (arguments.Envs, "envs"),
-    "doctor": (arguments.Doctor, "doctor"),
+    "sweep": (arguments.SweepArguments, "sweep"),
+    "train": (arguments.TrainArguments, "train"),
+    "eval": (arguments.EvalArguments, "evaluate"),
+    "status": (arguments.StatusArguments, "status"),
+    "pareto": (arguments.ParetoArguments, "pareto"),
+    "best": (arguments.BestArguments, "best"),
+    "show": (arguments.ShowArguments, "show"),
+    "envs": (arguments.EnvsArguments, "envs"),
+    "doctor": (arguments.DoctorArguments, "doctor"),
 }
-# Commands with a flag for every value of a run, and the values that have none: the environment is --env, and a sweep
-# gives each trial a seed of its own.
+# Commands with a flag for every value of a run, and the values without one: the environment is --env, and a sweep
+# gives each trial its own seed.
 _WITH_VALUES = {"sweep": frozenset({"env.name", "train.seed"}), "train": frozenset({"env.name"})}
+# Flags that were renamed: command -> {old: new}. The old spelling works and prints a hint.
+_RENAMED: Mapping[str, Mapping[str, str]] = {"sweep": {"--prior": "--warm-start"}}
 
 
 def parse(words: Sequence[str]) -> Command:
     """Returns the command that the words ask for.
 
     Raises:
-        UsageError: they ask for nothing that there is.
+        UsageError: there is no such command, flag or value.
         SystemExit: help or the version was asked for and has been printed.
     """
-    words = list(words) or ["--help"]
+    words = _with_new_names(list(words) or ["--help"])
     if words[0] == "--version":
         print(f"protein {importlib.metadata.version('protein-sweep')}")
         raise SystemExit(0)
@@ -81,8 +84,20 @@ def parse(words: Sequence[str]) -> Command:
     )
 
 
+def _with_new_names(words: Sequence[str]) -> list[str]:
+    """Returns the words with renamed flags replaced, and prints a line about each."""
+    renamed = _RENAMED.get(words[0], {})
+    replaced = []
+    for word in words:
+        old, equals, value = word.partition("=")
+        if old in renamed:
+            print(f"{old} is now called {renamed[old]}", file=sys.stderr)
+        replaced.append(renamed.get(old, old) + equals + value)
+    return replaced
+
+
 def _class(name: str, words: Sequence[str]) -> type:
-    """Returns the dataclass of a command, with the dotted flags if it is the one that is asked for and has them."""
+    """Returns the dataclass of a command, with the dotted flags if it has them and is the one that was typed."""
     command = COMMANDS[name][0]
     if name not in _WITH_VALUES or words[0] != name:
         return command
@@ -90,7 +105,7 @@ def _class(name: str, words: Sequence[str]) -> type:
 
 
 def _settings(words: Sequence[str]) -> Mapping[str, Setting]:
-    """Returns the values that a command's help shows as defaults: the files' for the environment, if it is named."""
+    """Returns the values that a command's help shows as defaults: those of the named environment's files, if any."""
     if "--help" not in words and "-h" not in words:
         return Layers.defaults().settings
     env = next((after for word, after in itertools.pairwise(words) if word == "--env"), "default")
@@ -143,7 +158,7 @@ def _flags(kind: Any, prefix: str = "") -> list[str]:
 
 
 def _missing(words: Sequence[str], kind: type) -> str:
-    """Returns what tyro has refused: a flag without its value, since unknown words and wrong values are found here."""
+    """Returns what tyro has refused: a flag without its value, as other mistakes are found before."""
     known = _flags(kind)
     for word, after in itertools.zip_longest(words, words[1:], fillvalue="--"):
         if after.startswith("--") and word.replace("_", "-") in known:

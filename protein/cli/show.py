@@ -1,8 +1,9 @@
-"""`protein show`: a sweep's trials, everything about one, or how well the engine's predictions held."""
+"""`protein show`: a sweep's trials, everything about one, or how good the engine's predictions were."""
 
 from protein import direction as signs
 from protein.api import stores
-from protein.cli.arguments import Show
+from protein.api.recommended import score_range
+from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.config.layers import display_path
@@ -10,14 +11,14 @@ from protein.engine.calibration import calibration
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import calibration as views
-from protein.view import data, tables, text
+from protein.view import data, tables
 
 
 def run(command: Command) -> int:
-    arguments: Show = command.arguments
+    arguments: ShowArguments = command.arguments
     if arguments.calibration and arguments.trial is not None:
         raise UsageError(
-            f"--calibration is about the whole sweep and --trial {arguments.trial} about one; drop one of the two"
+            f"--calibration is about the whole sweep and --trial {arguments.trial} about one trial; drop one of the two"
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
@@ -40,17 +41,17 @@ def run(command: Command) -> int:
     if arguments.json:
         print_json({"sweep": sweep.spec.name, **data.trial(found, curve=True)})
     else:
-        console.print(tables.trial(found, console.width))
+        console.print(tables.trial(found, console.width, score_range(sweep.spec.env)))
     return 0
 
 
-def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: Show) -> int:
-    """Prints how the predictions held and draws them."""
+def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: ShowArguments) -> int:
+    """Prints how good the predictions were and draws them."""
     name = sweep.spec.name
     score, cost = calibration(trials, "score"), calibration(trials, "cost")
     if not score.forecasts:
         raise UsageError(
-            f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); let it run on"
+            f"sweep '{name}' has no complete trial with a prediction yet (the first trials have none); run more trials"
         )
     path = stores.artifact_directory(stores.url(arguments.store), name) / "calibration.png"
     with writing(path):
@@ -60,7 +61,7 @@ def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: Show)
         return 0
     console = tables.make_console()
     console.print(views.table([score, cost], console.width))
-    console.print(text.shorten(views.LEGEND, console.width), soft_wrap=True)
+    console.print(views.LEGEND)
     console.print(f"\n{score.verdict}\n{cost.verdict}", soft_wrap=True)
     console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     return 0

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first asks the work to end in order, a second one kills."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first signal asks the work to end in order, the second one kills it."""
 
 import signal
 import threading
@@ -11,14 +11,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def caught(stop: threading.Event) -> Iterator[None]:
-    """Sets `stop` on the first signal and raises KeyboardInterrupt on a second; in the end all is as it was before."""
+    """Sets `stop` on the first signal, raises KeyboardInterrupt on the second, and restores the handlers at the end."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    # What is ignored stays ignored: `nohup protein sweep ...` outlives its terminal.
+    # An ignored signal stays ignored, so that `nohup protein sweep ...` outlives its terminal.
     wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in wanted}
     try:

@@ -1,4 +1,4 @@
-"""`protein status`: how sweeps are getting on."""
+"""`protein status`: how far sweeps are."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from rich.text import Text
 
 from protein import direction as signs
 from protein.api import stores
-from protein.cli.arguments import Status
+from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.engine import pareto
@@ -16,7 +16,7 @@ from protein.view import data, tables, text
 
 
 def run(command: Command) -> int:
-    arguments: Status = command.arguments
+    arguments: StatusArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
         found = [(sweep, store.trials(sweep.id)) for sweep in sweeps]
@@ -30,15 +30,15 @@ def run(command: Command) -> int:
         return 0
     console.print(tables.sweeps(found, console.width))
     for sweep, trials in found:
-        if cut_off := _running(trials)[1]:
-            numbers = ", ".join(str(trial.number) for trial in cut_off)
-            line = f"trial {numbers} of '{sweep.spec.name}' was cut off: its process is gone; resume the sweep"
+        if interrupted := _running(trials)[1]:
+            numbers = ", ".join(str(trial.number) for trial in interrupted)
+            line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     if arguments.sweep is None:
         return 0
     sweep, trials = found[0]
     sign = signs.sign_of(sweep.spec)
-    for title, group in zip(("running", "cut off"), _running(trials), strict=True):
+    for title, group in zip(("running", "interrupted"), _running(trials), strict=True):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
             console.print(tables.trials([signs.trial(trial, sign) for trial in group], console.width))
@@ -54,7 +54,7 @@ def run(command: Command) -> int:
 
 
 def _running(trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], list[TrialRecord]]:
-    """Returns the trials that run, and those that are stored as running though their process is gone."""
+    """Returns the trials that run, and those that are stored as running but whose process is gone."""
     gone = set(dead_owners(trials))
     found = [trial for trial in trials if trial.state is TrialState.RUNNING]
     return [trial for trial in found if trial.owner not in gone], [trial for trial in found if trial.owner in gone]

@@ -1,17 +1,22 @@
-"""Lays configuration over configuration: each layer overrides the ones before it.
+"""Configuration in layers: each layer overrides the ones before it.
 
     dataclass defaults < configs/default.toml < configs/<env>.toml < --config FILE < stored trial < flags
 
-A value that may be swept carries its range beside it, in one table; a later layer may give the whole table, some of its
-keys, or a plain value, which then is fixed:
+A value that may be swept carries its range beside it, in one table. A later layer may give the whole table, some of its
+keys, or a plain value, which is then fixed:
 
     learning_rate = { value = 0.01, min = 1e-3, max = 0.1, scale = "log" }
     optimizer = { value = "adam", choices = ["adam", "muon"] }
 
-Which sections and keys exist is what the dataclass of a run says (`trainer.config.RunConfig`).
+FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
+range. Its values replace those of the layers below, and the ranges below stay, widened to the value where it lies
+outside. So a sweep of such a file begins from that config and searches what the environment's file searches.
+
+The dataclass of a run, `trainer.config.RunConfig`, says which sections and keys there are.
 """
 
 import dataclasses
+import json
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -24,10 +29,12 @@ from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:
-    from protein.space.parameters import Parameter  # loads numpy, which the help has no use for
+    from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+# What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
+OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +49,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """The result of laying layers over each other so far. Immutable; every `with_` returns a new one."""
+    """All layers so far, as one. Immutable: every `with_...` returns a new one."""
 
     settings: Mapping[str, Setting]  # dotted name -> setting, every value of a run config
     sweep: SweepConfig = dataclasses.field(default_factory=SweepConfig)
@@ -52,11 +59,19 @@ class Layers:
     def defaults(cls) -> "Layers":
         return cls(settings={name: Setting(value=value) for name, value in flatten(RunConfig().to_dict()).items()})
 
-    def with_file(self, path: Path) -> "Layers":
-        """Lays a TOML file over these layers. Raises `ConfigError`, naming the file and the key."""
-        source = display_path(path)
+    def with_file(self, path: Path, *, for_sweep: bool = False) -> "Layers":
+        """Lays a config file over these layers.
+
+        Args:
+            path: TOML, or JSON where its name ends in `.json`.
+            for_sweep: leave out what a JSON file holds of one trial alone, `OF_ONE_TRIAL`.
+
+        Raises:
+            ConfigError: the file cannot be used; names it and the key.
+        """
+        source, plain = display_path(path), is_json(path)
         settings, sweep, sweep_source = dict(self.settings), self.sweep, self.sweep_source
-        for section, table in read_toml(path).items():
+        for section, table in read_config_file(path).items():
             if section not in (known := {name.partition(".")[0] for name in settings} | {"sweep"}):
                 raise ConfigError(f"{source}: unknown section '{section}'{nearest(section, known)}")
             if not isinstance(table, dict):
@@ -68,7 +83,10 @@ class Layers:
                 name = f"{section}.{key}"
                 if name not in settings:
                     raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
-                settings[name] = _override(name, settings[name], given, source)
+                if plain and for_sweep and name in OF_ONE_TRIAL:
+                    continue
+                below = settings[name]
+                settings[name] = _with_value(below, given, source) if plain else _override(name, below, given, source)
         return Layers(settings=_checked(settings, f"{source}: "), sweep=sweep, sweep_source=sweep_source)
 
     def with_values(self, values: Mapping[str, Any], source: str) -> "Layers":
@@ -98,18 +116,26 @@ class Layers:
         return [_parameter(name, setting, values) for name, setting in self.settings.items() if setting.range]
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Returns what a TOML file holds. Raises `ConfigError` when it cannot be read or is not valid."""
-    source = display_path(path)
+def is_json(path: Path) -> bool:
+    """Whether a config file is JSON, as a trial's `config.json` is, and not TOML."""
+    return path.suffix.lower() == ".json"
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """Returns what a TOML or JSON file holds. Raises `ConfigError` when it cannot be read or is not valid."""
+    source, kind = display_path(path), "JSON" if is_json(path) else "TOML"
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        content = path.read_text(encoding="utf-8")
+        found = json.loads(content) if is_json(path) else tomllib.loads(content)
     except FileNotFoundError:
         raise ConfigError(f"{source}: no such config file; check the path") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); check the path and its permissions") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}: not valid TOML: {error}") from error
+    except ValueError as error:  # of either parser, or of a file that is not UTF-8
+        raise ConfigError(f"{source}: not valid {kind}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{source}: holds a {type(found).__name__}; a config file holds sections of values")
+    return found
 
 
 def value_types() -> dict[str, Any]:
@@ -141,11 +167,22 @@ def flag(name: str) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Returns a path as short as it can be said from here."""
+    """Returns a path, relative to the working directory where it lies in it."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _with_value(below: Setting, value: Any, source: str) -> Setting:
+    """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value."""
+    swept = dict(below.range)
+    if "choices" in swept and isinstance(swept["choices"], list) and value not in swept["choices"]:
+        swept["choices"] = [*swept["choices"], value]
+    if "choices" not in swept and swept and isinstance(value, int | float):
+        swept.update(min=min(swept["min"], value), max=max(swept["max"], value))
+    range_source = below.range_source if swept == below.range else source
+    return Setting(value=value, source=source, range=swept, range_source=range_source)
 
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
@@ -193,19 +230,37 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
         if "choices" in given:
             parameter = Categorical(name, tuple(listed))
         elif kind is int:
+            _check_bounds(name, given, source)
             parameter = Integer(name, listed[0], listed[1], given.get("scale", "linear"))
         else:
+            _check_bounds(name, given, source)
             low, high = (float(bound) if type(bound) is int else bound for bound in listed)
             parameter = Float(name, low, high, given.get("scale", "linear"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
-    for value in listed:  # whatever a trial may get must be something that the trainer takes
+    for value in listed:  # the trainer must take every value that a trial may get
         _read({**values, name: value}, f"{source}: ")
     try:
-        return dataclasses.replace(parameter, default=setting.value)
+        parameter.check(setting.value, "value ")
     except SpaceError as error:
         at = "" if setting.source == source else f" (given in {source})"
         raise ConfigError(f"{setting.source}: {error}{at}; change the value or the range") from error
+    return dataclasses.replace(parameter, default=setting.value)
+
+
+def _check_bounds(name: str, given: Mapping[str, Any], source: str) -> None:
+    """Checks what the space would call low and high, in the words of the file. Raises `ConfigError`."""
+    low, high = given["min"], given["max"]
+    if not all(type(bound) in (int, float) for bound in (low, high)):
+        return  # the parameter says what is wrong with it
+    if not low < high:
+        raise ConfigError(
+            f"{source}: parameter '{name}': min {low} is not below max {high}; widen the range or fix the value"
+        )
+    if given.get("scale") == "log" and low <= 0:
+        raise ConfigError(
+            f"{source}: parameter '{name}': min {low} of a log range must be above 0; raise it or use linear"
+        )
 
 
 def _checked(settings: Mapping[str, Setting], prefix: str) -> dict[str, Setting]:

@@ -1,4 +1,4 @@
-"""From an environment's name, files, stored results and flags to what a run or a sweep needs."""
+"""From an environment's name, files, stored results and flags to the configuration of a run or a sweep."""
 
 import re
 from collections.abc import Mapping
@@ -6,27 +6,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import protein
-from protein.config.layers import Layers, display_path, read_toml
+from protein.config.layers import Layers, display_path, read_config_file
 from protein.errors import ConfigError, SpaceError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from protein.space import Space  # loads numpy, which the help has no use for
+    from protein.space import Space  # loads numpy, which the help does not need
 
 CONFIG_DIRECTORY = Path(protein.__file__).parent / "configs"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str:
-    """Returns the environment that is meant: the one of `--env`, or the one that a config file names.
+    """Returns the name of the environment: that of `--env`, or the one in a config file.
 
-    Whether there is one behind `gym:...` or `python:...`, only making it can tell: `trainer.environments.spec`.
+    For `gym:...` and `python:...` this does not check that the environment exists (see `trainer.environments.spec`).
 
     Raises:
-        UsageError: none is named, it is unknown, or the flag and the file name two.
+        UsageError: none is named, it is unknown, or the flag and the file name different ones.
     """
     named: Any = None
     if config_file is not None:
-        section = read_toml(config_file).get("env")
+        section = read_config_file(config_file).get("env")
         named = section.get("name") if isinstance(section, dict) else None
     if env is None and not named:
         raise UsageError(f"no environment is named; give --env NAME; known: {', '.join(known)}")
@@ -52,16 +52,18 @@ def load(
     stored: Mapping[str, Any] | None = None,
     stored_source: str = "",
     flags: Mapping[str, Any] | None = None,
+    for_sweep: bool = False,
     directory: Path = CONFIG_DIRECTORY,
 ) -> Layers:
-    """Returns all layers of an environment's configuration, laid over each other.
+    """Returns all layers of an environment's configuration.
 
     Args:
         env: the environment.
-        config_file: a file of the user's own.
+        config_file: a file of the user's own, TOML or a run's `config.json`.
         stored: values of a stored trial by dotted name, which override files.
         stored_source: where `stored` comes from, for messages.
         flags: values of dotted flags, which override everything.
+        for_sweep: leave out what a `config.json` holds of one trial alone (see `Layers.with_file`).
         directory: holds `default.toml`, `python.toml` (for environments in Python, Gymnasium's too) and `<env>.toml`,
             named by `file_name`; any may be missing.
 
@@ -74,7 +76,7 @@ def load(
         if path.exists():
             layers = layers.with_file(path)
     if config_file is not None:
-        layers = layers.with_file(config_file)
+        layers = layers.with_file(config_file, for_sweep=for_sweep)
     if stored:
         layers = layers.with_values(stored, stored_source)
     layers = layers.with_values({"env.name": env}, "--env")
@@ -86,7 +88,7 @@ def make_space(layers: Layers) -> "Space":
 
     Raises:
         ConfigError: a range, a constraint or the cost parameter is unusable.
-        SpaceError: the values themselves, where the sweep starts, violate a constraint.
+        SpaceError: the configured values, which are the initial config, violate a constraint.
     """
     from protein.space import Space
 
@@ -108,5 +110,5 @@ def make_space(layers: Layers) -> "Space":
 
 
 def start_params(layers: Layers) -> dict[str, Any]:
-    """Returns the swept values as they are configured: where a sweep starts."""
+    """Returns the swept values as they are configured: the initial config."""
     return {name: setting.value for name, setting in layers.settings.items() if setting.range}

@@ -1,4 +1,4 @@
-"""A sweep's own settings: how it searches and what one trial may cost. The `[sweep]` section of a config file."""
+"""The settings of a sweep: how it searches and what one trial may cost. The `[sweep]` section of a config file."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -10,15 +10,15 @@ from protein.units import parse_duration, parse_size
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepConfig:
-    """How to search. None means no limit of its own."""
+    """How to search. None means that the file sets no limit."""
 
     method: str = "protein"
     seed: int = 0
     workers: int = 1  # trials at the same time
-    early_stopping: bool = True  # ends trials whose curve shows that they are hopeless
+    early_stopping: bool = True  # stops expensive trials whose learning curve is worse than those of similar trials
     max_trial_cost_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
-    cost_parameter: str | None = None  # what makes a trial cheap or dear
+    cost_parameter: str | None = None  # the parameter that makes a trial cheap or expensive
     constraints: tuple[str, ...] = ()  # what every trial's values must satisfy
 
     def __post_init__(self) -> None:

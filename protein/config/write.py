@@ -1,19 +1,12 @@
-"""Writes a run config as TOML in the form that `layers` reads: ranges beside the values, a line of origin on top."""
+"""Writes a run config as TOML in the form that `layers` reads: its origin on top, ranges beside the values."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import tomli_w
 
-from protein.config.layers import flatten, unflatten
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
-from protein.types import Params
-
-
-def merge_params(config: Mapping[str, Mapping[str, Any]], params: Params) -> dict[str, dict[str, Any]]:
-    """Returns a nested run config with dotted params put in."""
-    return unflatten({**flatten(config), **params})
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]], space: Space, origin: str) -> str:

@@ -1,4 +1,4 @@
-"""How well the engine's predictions held, for people: a table, plain data, and a picture of both models."""
+"""How good the engine's predictions were: a table, plain data, and a picture of both models."""
 
 import dataclasses
 import math
@@ -16,12 +16,15 @@ from protein.view.plots import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
 from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)
-LEGEND = "mean z: in predicted standard deviations; PIT: trials in each fifth of what was predicted, even if honest"
+LEGEND = (
+    "mean z: mean error in predicted standard deviations; PIT: trials in each fifth of the predicted distribution,"
+    " equally many where predictions are right"
+)
 TITLES = {"score": "score", "cost": "cost: time of training"}
 
 
 def table(found: Sequence[Calibration], width: int) -> Table:
-    """A line for each model: where the measured values fell."""
+    """One line a model: where the measured values were, relative to the predicted intervals."""
     return tables.fitted(
         width,
         tables.Column("model", [one.quantity for one in found], keep=9),
@@ -29,7 +32,9 @@ def table(found: Sequence[Calibration], width: int) -> Table:
         tables.Column("below", [str(one.below) for one in found], right=True, keep=6),
         tables.Column("inside", [str(one.inside) for one in found], right=True, keep=7),
         tables.Column("above", [str(one.above) for one in found], right=True, keep=6),
-        tables.Column(f"inside, {COVERAGE:.0%} promised", [_share(one.coverage) for one in found], right=True, keep=9),
+        tables.Column(
+            f"inside, {100 * COVERAGE:.0f} % promised", [_share(one.coverage) for one in found], right=True, keep=9
+        ),
         tables.Column(
             f"over the sweep, in {NUM_PARTS} parts",
             [_shares(one.coverage_by_part) for one in found],
@@ -50,7 +55,7 @@ def plain(one: Calibration) -> dict[str, Any]:
 
 
 def write_picture(score: Calibration, cost: Calibration, title: str, path: Path) -> None:
-    """Writes a PNG: measured against predicted, each with its interval, a panel for each model.
+    """Writes a PNG with a panel for each model: measured values against predicted ones with their intervals.
 
     Args:
         score, cost: at least one forecast each.
@@ -60,7 +65,7 @@ def write_picture(score: Calibration, cost: Calibration, title: str, path: Path)
     Raises:
         OSError: the file cannot be written.
     """
-    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+    # Imported here because it takes 0.7 s. Without pyplot there is no global state and no search for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -92,7 +97,7 @@ def _panel(axes: Any, one: Calibration) -> None:
         margin = 0.06 * (high - low) or 1.0
         low, high = low - margin, high + margin
     axes.set_xlim(low, high)
-    axes.set_ylim(low, high)  # an interval may reach beyond: what matters is where the points are
+    axes.set_ylim(low, high)  # the axes show all points; an interval may reach beyond them
     axes.plot([low, high], [low, high], color="black", linewidth=0.8, alpha=0.5)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -124,7 +129,7 @@ def _clamped(value: float, *, log: bool) -> float:
 
 
 def _share(value: float | None) -> str:
-    return text.MISSING if value is None else f"{value:.0%}"
+    return text.MISSING if value is None else f"{100 * value:.0f} %"
 
 
 def _shares(values: Sequence[float]) -> str:
@@ -134,4 +139,4 @@ def _shares(values: Sequence[float]) -> str:
 def _error(one: Calibration) -> str:
     if one.error is None:
         return text.MISSING
-    return text.score(one.error) if one.quantity == "score" else f"{math.expm1(min(one.error, 20.0)):.0%}"
+    return text.score(one.error) if one.quantity == "score" else f"{100 * math.expm1(min(one.error, 20.0)):.0f} %"

@@ -1,7 +1,7 @@
 """Learning curves as a picture: score against seconds of training and against steps, a row for each environment.
 
 A run is what `protein train` leaves in its folder as `measurements.jsonl`, or what `python -m protein.trainer` writes.
-Colours are those of Okabe and Ito, which the colour-blind can tell apart; runs of one label share theirs.
+The colours are those of Okabe and Ito, which the colour-blind can tell apart. Runs with the same label share a colour.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ def read_run(path: Path, label: str = "") -> Run:
     """
     file = path / FILE_NAME if path.is_dir() else path
     try:
-        # The last line of a run that was killed may be cut off.
+        # The last line of a run that was killed may be incomplete.
         lines = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
         events: list[dict[str, Any]] = [json.loads(line) for line in lines]
         (env,) = {event["env"] for event in events if event["event"] == "start"}
@@ -55,7 +55,7 @@ def read_run(path: Path, label: str = "") -> Run:
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{file} does not hold the events of one run; give a run's folder or its file") from error
     if not curve:
-        raise UsageError(f"{file} holds no measurement with a score; let the run go on until an episode has ended")
+        raise UsageError(f"{file} holds no measurement with a score; let the run train until an episode has ended")
     return Run(env=env, label=label or env, curve=curve, final_score=final)
 
 
@@ -64,17 +64,17 @@ def write_curves(runs: Sequence[Run], thresholds: Mapping[str, float], path: Pat
 
     Args:
         runs: at least one.
-        thresholds: by environment: the score from which on it counts as solved, drawn as a dashed line.
+        thresholds: by environment, the score from which it counts as solved, drawn as a dashed line.
         path: the file; its folder is made.
 
     Raises:
-        UsageError: a threshold is of an environment that no run is of.
+        UsageError: there is a threshold for an environment without a run.
         OSError: the file cannot be written.
     """
     envs = list(dict.fromkeys(run.env for run in runs))
     if unknown := [env for env in thresholds if env not in envs]:
-        raise UsageError(f"there is a threshold for '{unknown[0]}' but no run of it; runs are of {', '.join(envs)}")
-    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+        raise UsageError(f"there is a threshold for '{unknown[0]}' but no run; there are runs of {', '.join(envs)}")
+    # Imported here because it takes 0.7 s. Without pyplot there is no global state and no search for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""What this process takes of the machine at the moment: cores, memory, and the GPU that it trains on."""
+"""What this process uses of the machine at the moment: cores, memory, and the GPU that it trains on."""
 
 import dataclasses
 import shutil
@@ -16,7 +16,7 @@ GPU_SECONDS = 2.0  # between looks at the GPU's utilisation: asking takes a proc
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """Memory is what PyTorch holds; `utilisation` is the share of time in which something ran, None: not known."""
+    """Memory is what PyTorch holds. `utilisation` is the share of time in which something ran; None: not known."""
 
     memory_bytes: int
     total_bytes: int
@@ -61,12 +61,12 @@ class Machine:
         )
 
     def _gpu(self, device: str) -> Gpu:
-        torch = sys.modules["torch"]  # who trains on it has imported it
+        torch = sys.modules["torch"]  # imported already by the training that is watched
         properties = torch.cuda.get_device_properties(device)
         now = time.monotonic()
         if now - self._asked >= GPU_SECONDS and (self._asking is None or not self._asking.is_alive()):
             self._asked = now
-            # Beside the view, which must not stand still while the driver takes its time.
+            # In a thread: the driver may be slow, and the view must not wait for it.
             self._asking = threading.Thread(target=self._ask, args=(f"GPU-{properties.uuid}",), daemon=True)
             self._asking.start()
         return Gpu(
@@ -80,7 +80,7 @@ class Machine:
 
 
 def gpu_utilisation(uuid: str) -> float | None:
-    """Returns the share of the last moments, in [0, 1], in which the GPU was busy; None where nobody can say."""
+    """Returns the share of the last moments, in [0, 1], in which the GPU was busy; None where that is not known."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

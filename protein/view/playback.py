@@ -34,7 +34,7 @@ def pictures_of(decisions_per_second: float) -> tuple[int, float]:
     return stride, stride / decisions_per_second
 
 
-def render(
+def playback_view(
     pixels: Pixels, width: int, height: int, *, title: str, episode: int, episodes: int, step: int, return_so_far: float
 ) -> RenderableType:
     """Returns a picture as large as fits `width x height` characters, and a line below it."""
@@ -64,7 +64,7 @@ def _style(red: int, green: int, blue: int, red_below: int, green_below: int, bl
 
 
 class Gif:
-    """Collects pictures, the first `GIF_FRAMES_MAX`, and makes a GIF of them that plays for ever."""
+    """Collects pictures, the first `GIF_FRAMES_MAX`, and makes a GIF of them that repeats without end."""
 
     def __init__(self) -> None:
         self._frames: list[Image.Image] = []

@@ -18,13 +18,16 @@ EDGE = 0.08  # share of the cost axis in which a name has no room to the left of
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
-def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign: float = 1.0) -> None:
+def write_pareto(
+    trials: Sequence[TrialRecord], title: str, path: Path, *, knee: int | None = None, sign: float = 1.0
+) -> None:
     """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
 
     Args:
-        trials: of one sweep; running ones are left out.
+        trials: of one sweep, as they are stored; running ones are left out.
         title: stands above the plot.
         path: the file; its folder is made.
+        knee: number of the trial to mark as the knee; None: there is none.
         sign: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
 
     Raises:
@@ -35,7 +38,7 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign:
     scored = [trial for trial in done if trial.score is not None]
     if not scored:
         raise UsageError("there is nothing to plot: no trial has a score yet; let the sweep run on")
-    # Late, it costs 0.7 s; without pyplot there is no global state and no search for a display.
+    # Imported here because it takes 0.7 s. Without pyplot there is no global state and no search for a display.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -60,8 +63,8 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign:
         axes.yaxis.set_major_formatter(lambda value, _: f"{signs.score(value, sign):g}")
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
-    _draw_front(axes, done, right * stretch, sign)
-    # Outside, where it can cover no point.
+    _draw_front(axes, done, right * stretch, knee, sign)
+    # Outside the axes, where it covers no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")
@@ -85,7 +88,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) 
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
-def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, sign: float) -> None:
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int | None, sign: float) -> None:
     front = pareto.front(done)
     if not front:
         return
@@ -94,9 +97,10 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, sign: floa
     axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.6)
     label = f"Pareto front ({len(front)})"
     axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
-    best, knee = front[-1], pareto.knee(done)
-    if knee is not None and knee is not best:
-        _mark(axes, knee, "knee", sign, marker="D", size=70)
+    best = front[-1]
+    for trial in done:
+        if trial.number == knee and trial is not best:
+            _mark(axes, trial, "knee", sign, marker="D", size=70)
     _mark(axes, best, "best", sign, marker="*", size=190)
 
 

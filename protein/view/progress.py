@@ -1,4 +1,4 @@
-"""How far a sweep is: what of its budget is spent, what is left, and when that will be gone."""
+"""How far a sweep is: what it has spent of its budget, what is left, and when the budget will be spent."""
 
 import dataclasses
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ MIN_SPENT_SECONDS = 1.0  # a rate over less is noise
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class BudgetProgress:
     """Costs are seconds of training; the ETA is wall clock."""
 
     spent_seconds: float
@@ -22,7 +22,7 @@ class Progress:
         return None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
 
     def line(self, *, clock: bool = False) -> str:
-        """Returns it as a phrase; with `clock`, the hour at which it will be done is added."""
+        """Returns the progress as a phrase; `clock` adds the time of day at which the sweep will be done."""
         if self.budget_seconds is None or self.left_seconds is None:
             return f"{text.seconds(self.spent_seconds)} spent, no budget set"
         parts = [
@@ -35,16 +35,16 @@ class Progress:
         return ", ".join(parts)
 
 
-def progress(status: SweepStatus, spent_before: float) -> Progress:
+def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
     """Returns the progress of a sweep.
 
     Args:
         status: the sweep now.
-        spent_before: what had been spent when this process took it up; the ETA goes by the rate since then.
+        spent_before: what had been spent when this process began; the ETA uses the rate since then.
     """
     spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
     eta = None
     gained = spent - spent_before
     if budget is not None and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:
         eta = max(budget - spent, 0.0) * status.elapsed_seconds / gained
-    return Progress(spent_seconds=spent, budget_seconds=budget, eta_seconds=eta)
+    return BudgetProgress(spent_seconds=spent, budget_seconds=budget, eta_seconds=eta)

@@ -1,6 +1,6 @@
 """Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
 
-    ●  on the front      ★  the best      ·  complete      ○  cut short      ×  failed
+    ●  on the front      ★  best measured      ·  complete      ○  cut short      ×  failed
 
 The cost axis is logarithmic; both axes are labelled at round values.
 """
@@ -14,7 +14,7 @@ from protein.units import format_duration
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
-LEGEND = "● front  ★ best  · other  ○ cut short  × failed"
+LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
 
 
 def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: float = 1.0) -> list[str]:

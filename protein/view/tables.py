@@ -3,11 +3,10 @@
 import dataclasses
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -31,12 +30,13 @@ STATE_STYLES = {
 
 
 def make_console(file: IO[str] | None = None) -> Console:
-    """Returns a console for stdout, or another file: as wide as the terminal; unlimited when it is none."""
+    """Returns a console for stdout or another file, as wide as the terminal; a file has no limit of width."""
     file = sys.stdout if file is None else file
     return Console(file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False)
 
 
 def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: int) -> Table:
+    """One line a sweep; `records` are sweeps with their trials as they are stored."""
     of = [data.counts(trials) for _, trials in records]
     best = [pareto.best_under(trials) for _, trials in records]
     scores = [
@@ -54,13 +54,13 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
         Column("running", [str(count.running) for count in of], right=True, keep=1),
         Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
-        Column("best", [text.score(score) for score in scores], right=True, keep=8),
-        Column("in", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
+        Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
+        Column("its cost", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
     )
 
 
 def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) -> Table:
-    """One line a trial: how it went against its prediction, and why it was tried."""
+    """One line a trial: its score and cost beside their predictions, and why it was tried."""
     scores = [record.predicted_score for record in records]
     costs = [record.predicted_cost_seconds for record in records]
     ended = [record.state is TrialState.FAILED or record.end is TrialEnd.STOPPED_EARLY for record in records]
@@ -80,12 +80,18 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     )
 
 
-def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) -> Table:
-    """The front, cheapest first, with what each step up gains; where a lower score is better, that is below 0."""
-    notes, gains = [], [""]
+def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] | None = None) -> Table:
+    """The front, cheapest first, and what each step gains. Where a lower score is better, gains are negative.
+
+    Args:
+        records: the front; its last one is the best measured.
+        width: in characters.
+        notes: what else to say of a trial, by number, as in {3: "knee"}.
+    """
+    names, gains = [], [""]
     for record in records:
-        names = ["best"] * (record is records[-1]) + ["knee"] * (knee is not None and record.number == knee.number)
-        notes.append(", ".join(names))
+        note = (notes or {}).get(record.number, "")
+        names.append(", ".join(["best measured"] * (record is records[-1]) + [note] * bool(note)))
     for before, record in itertools.pairwise(records):
         assert before.score is not None and record.score is not None
         gain = record.score - before.score
@@ -96,7 +102,7 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
         Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=9),
         Column("score", [text.score(record.score) for record in records], right=True, keep=9),
         Column("gain", gains[: len(records)], right=True, keep=2),
-        Column("", notes, keep=8),
+        Column("", names, keep=8),
         Column("origin", [record.origin for record in records], keep=1, least=20),
     )
 
@@ -104,7 +110,7 @@ def front(records: Sequence[TrialRecord], knee: TrialRecord | None, width: int) 
 def answers(
     names: Sequence[str], contenders: "Sequence[Contender]", runs: Sequence[Sequence[TrialRecord]], width: int
 ) -> Table:
-    """What a sweep recommends: for each answer a config, what is expected of it, and what its runs gave."""
+    """What a sweep recommends: for each answer its config, the expected score and cost, and the scores of its runs."""
     numbers = [", ".join(str(trial.number) for trial in trials) for trials in runs]
     measured = [", ".join(text.score(trial.score) for trial in trials) for trials in runs]
     return fitted(
@@ -130,6 +136,7 @@ def _actions(spec: "EnvSpec") -> str:
 
 
 def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
+    """One line an environment."""
     ranges = [" to ".join(map(_limit, spec.score_range)) for spec in specs]
     return fitted(
         width,
@@ -145,15 +152,15 @@ def envs(specs: "Sequence[EnvSpec]", width: int) -> Table:
 
 
 def params(values: Params) -> Table:
-    """Params, a line each."""
+    """One line a parameter."""
     table = Table.grid(padding=(0, 2))
     for name, value in values.items():
         table.add_row(name, Text(text.param(value), style="bold"))
     return table
 
 
-def trial(record: TrialRecord, width: int) -> RenderableType:
-    """Everything about one trial."""
+def trial(record: TrialRecord, width: int, score_range: text.Range | None = None) -> RenderableType:
+    """Everything about one trial; `score_range` holds the lowest and the highest possible score."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
@@ -162,7 +169,7 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
         facts.add_row("reason", record.reason)
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
-    facts.add_row("  predicted", text.estimate(record.predicted_score))
+    facts.add_row("  predicted", text.estimate(record.predicted_score, score_range))
     if error := text.score_error(record):
         facts.add_row("  off by", error)
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
@@ -209,22 +216,21 @@ _ENDS = {
 
 
 def state(record: TrialRecord) -> str:
+    """Returns in a few words how far a trial is, or how it ended."""
     return str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
-
-
-def indented(content: RenderableType) -> Padding:
-    return Padding(content, (0, 0, 0, 2))
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
+    """One column of a table that may be left out where there is no room."""
+
     title: str
     cells: Sequence[str]
     _: dataclasses.KW_ONLY
-    keep: int  # where not all columns fit, those with the lowest `keep` go first
+    keep: int  # where not all columns fit, the one with the lowest `keep` is left out first
     right: bool = False
-    least: int | None = None  # a column that may be cut, to this many characters; None: it is shown whole or not at all
-    styles: Sequence[str] = ()  # one a cell
+    least: int | None = None  # the column may be cut to this many characters; None: it is shown whole or not at all
+    styles: Sequence[str] = ()  # one for each cell
 
     def needed(self, *, whole: bool) -> int:
         longest = max((len(cell) for cell in (self.title, *self.cells)), default=0)

@@ -1,7 +1,7 @@
 """Watches a sweep: a live view on a terminal, one plain line per event anywhere else.
 
-Both are `protein.sweep.loop.Listener`s and context managers. The live view fits any terminal: what there is no room for
-goes, the front's plot first, then its rows. Finished trials scroll by above it.
+Both are `protein.ports.Listener`s and context managers. The live view fits any terminal: where there is no room, the
+front's plot is left out first, then its rows. Finished trials scroll by above it.
 """
 
 import textwrap
@@ -20,7 +20,7 @@ from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
-from protein.view.progress import Progress, progress
+from protein.view.progress import BudgetProgress, progress
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
 
 MAX_RUNNING_ROWS = 8
@@ -39,16 +39,22 @@ class Watcher(Listener, Protocol):
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None: ...
 
 
-def make_watcher(console: Console) -> Watcher:
-    """Returns the live view for a terminal, plain lines for anything else."""
-    return LiveWatcher(console) if console.is_terminal and not console.is_dumb_terminal else PlainWatcher(console)
+def make_watcher(console: Console, score_range: text.Range | None = None) -> Watcher:
+    """Returns the live view for a terminal, plain lines for anything else.
+
+    Args:
+        console: where it is shown.
+        score_range: the lowest and the highest possible score; None: no limits.
+    """
+    live = console.is_terminal and not console.is_dumb_terminal
+    return LiveWatcher(console, score_range) if live else PlainWatcher(console, score_range)
 
 
 class PlainWatcher:
     """One line per event, each with the time of day, written at once."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, score_range: text.Range | None = None) -> None:
+        self._console, self._score_range = console, score_range
         self._spent_before: float | None = None
 
     def __enter__(self) -> Self:
@@ -68,7 +74,7 @@ class PlainWatcher:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         self.update(status)
-        self.log(f"{text.outcome_line(trial)}; {progress(status, self._spent_before or 0.0).line()}")
+        self.log(f"{text.outcome_line(trial, self._score_range)}; {progress(status, self._spent_before or 0.0).line()}")
 
     def log(self, line: str) -> None:
         self._console.file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
@@ -76,10 +82,10 @@ class PlainWatcher:
 
 
 class LiveWatcher:
-    """Redraws the sweep's state in place, on the lines below what has scrolled by."""
+    """Redraws the sweep's state in place, below the lines of the finished trials."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, score_range: text.Range | None = None) -> None:
+        self._console, self._score_range = console, score_range
         self._spent_before: float | None = None
         self._live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop")
 
@@ -94,21 +100,21 @@ class LiveWatcher:
         if self._spent_before is None:
             self._spent_before = _spent_at_start(status)
         width, height = self._console.size
-        self._live.update(render(status, width, height, spent_before=self._spent_before), refresh=True)
+        self._live.update(sweep_view(status, width, height, spent_before=self._spent_before), refresh=True)
 
     def started(self, trial: TrialRecord) -> None:
-        pass  # it shows among the running ones
+        pass  # the view shows it among the running trials
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         style = "dim" if trial.state is TrialState.COMPLETE else tables.STATE_STYLES[trial.state]
-        self._console.print(Text(text.outcome_line(trial), style=style))
+        self._console.print(Text(text.outcome_line(trial, self._score_range), style=style))
         self.update(status)
 
     def log(self, line: str) -> None:
         self._console.print(Text(line, style="yellow"))
 
 
-def render(status: SweepStatus, width: int, height: int, *, spent_before: float) -> RenderableType:
+def sweep_view(status: SweepStatus, width: int, height: int, *, spent_before: float) -> RenderableType:
     """Returns the whole live view, at most `height - 1` lines of `width` characters."""
     width = min(width, MAX_WIDTH)
     left = height - 1
@@ -121,7 +127,7 @@ def render(status: SweepStatus, width: int, height: int, *, spent_before: float)
     return Group(*top, *running, *_front(status.trials, width, left), *best)
 
 
-def _heading(status: SweepStatus, now: Progress, width: int) -> list[RenderableType]:
+def _heading(status: SweepStatus, now: BudgetProgress, width: int) -> list[RenderableType]:
     spec, of = status.sweep.spec, data.counts(status.trials)
     parts = of.ends() or ["no trial has finished yet"]
     lines: list[RenderableType] = [
@@ -171,12 +177,12 @@ def _front(trials: Sequence[TrialRecord], width: int, height: int) -> list[Rende
     shown = front[-min(len(front), MAX_FRONT_ROWS, height - 2) :]
     if width >= SIDE_BY_SIDE_WIDTH and height - 2 >= MIN_HEIGHT:
         plot_width = width - 45
-        rows = tables.front(shown, pareto.knee(trials), width - plot_width - 3)
+        rows = tables.front(shown, width - plot_width - 3)
         plot = _plot(trials, plot_width, min(height - 2, MAX_PLOT_HEIGHT))
         both = Table.grid(padding=(0, 3, 0, 0))
         both.add_row(plot, rows)
         return [Text(""), both]
-    content: list[RenderableType] = [Text(""), tables.front(shown, pareto.knee(trials), width)]
+    content: list[RenderableType] = [Text(""), tables.front(shown, width)]
     room = height - 2 - len(shown) - 2
     if room >= MIN_HEIGHT:
         content += [Text(""), _plot(trials, width - 1, min(room, MAX_PLOT_HEIGHT))]
@@ -210,5 +216,5 @@ def _line(line: str, width: int, style: str = "") -> Text:
 
 
 def _spent_at_start(status: SweepStatus) -> float:
-    """Returns what had been spent before this process took the sweep up: the cost of trials that it found finished."""
+    """Returns what had been spent before this process began: the cost of the trials that it found finished."""
     return sum(trial.cost_seconds for trial in status.trials if trial.state.finished)

@@ -1,4 +1,4 @@
-"""Numbers, durations and curves as short text, the same in every view. Nothing here knows a terminal."""
+"""Numbers, durations and curves as short text, the same in every view. Nothing here depends on a terminal."""
 
 import math
 from collections.abc import Sequence
@@ -8,6 +8,8 @@ from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialReco
 
 SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
+NO_SPREAD = "no spread seen"
+Range = tuple[float, float]  # the lowest and the highest possible score
 
 
 def seconds(value: float | None) -> str:
@@ -50,18 +52,27 @@ def param(value: ParamValue) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def estimate(value: Estimate | None) -> str:
+def estimate(value: Estimate | None, score_range: Range | None = None) -> str:
     """Returns a predicted score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
     if value is None:
         return MISSING
-    return f"{score(value.value)} ({interval(value)})"
+    possible = within(value, score_range)
+    spread = NO_SPREAD if value.low == value.high else f"{score(possible.low)} to {score(possible.high)}"
+    return f"{score(possible.value)} ({spread})"
 
 
 def interval(value: Estimate) -> str:
     """Returns the 80 % interval of a score, `16.00 to 19.50`; after one run, or equal ones, there is none to tell."""
-    if value.low == value.high:
-        return "no spread seen"
-    return f"{score(value.low)} to {score(value.high)}"
+    return NO_SPREAD if value.low == value.high else f"{score(value.low)} to {score(value.high)}"
+
+
+def within(value: Estimate, score_range: Range | None) -> Estimate:
+    """Returns an estimate with what lies outside the possible scores moved to their nearest end; None: no limits."""
+    if score_range is None:
+        return value
+    lowest, highest = score_range
+    low, middle, high = (min(max(one, lowest), highest) for one in (value.low, value.value, value.high))
+    return Estimate(value=middle, low=low, high=high)
 
 
 def estimate_seconds(value: Estimate | None) -> str:
@@ -74,18 +85,18 @@ def estimate_seconds(value: Estimate | None) -> str:
 def score_error(trial: TrialRecord) -> str:
     """Returns by how much a trial's score missed its prediction, `-1.20 (0.4 sd)`; "" where that cannot be said."""
     if trial.state is not TrialState.COMPLETE or trial.score is None or trial.predicted_score is None:
-        return ""  # a trial that was stopped early was predicted as if it were not
+        return ""  # the prediction is of a trial that reaches its end
     gap = trial.score - trial.predicted_score.value
     return f"{'-' if gap < 0 else '+'}{score(abs(gap))} ({_deviations(trial.predicted_score, trial.score, 'score')})"
 
 
 def cost_error(trial: TrialRecord) -> str:
-    """Returns by how much a trial's cost missed its prediction, `+12% (0.4 sd)`; "" where that cannot be said."""
+    """Returns by how much a trial's cost missed its prediction, `+12 % (0.4 sd)`; "" where that cannot be said."""
     guess = trial.predicted_cost_seconds
     if trial.state is not TrialState.COMPLETE or guess is None or guess.value <= 0:
         return ""
     share = trial.cost_seconds / guess.value - 1.0
-    return f"{share:+.0%} ({_deviations(guess, trial.cost_seconds, 'cost')})"
+    return f"{100 * share:+.0f} % ({_deviations(guess, trial.cost_seconds, 'cost')})"
 
 
 def _deviations(predicted: Estimate, measured: float, quantity: Quantity) -> str:
@@ -122,8 +133,8 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
-def outcome_line(trial: TrialRecord) -> str:
-    """Returns a finished trial as one line: number, score, cost, each against its prediction, and why it was tried."""
+def outcome_line(trial: TrialRecord, score_range: Range | None = None) -> str:
+    """Returns a finished trial as one line: number, score and cost beside their predictions, and why it was tried."""
     if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
     elif trial.state is TrialState.FAILED:
@@ -134,7 +145,7 @@ def outcome_line(trial: TrialRecord) -> str:
             guess = trial.predicted_score
             error = score_error(trial)
             missed = f", off by {error}" if error else ""
-            result += f", predicted {estimate(guess)}{missed},"
+            result += f", predicted {estimate(guess, score_range)}{missed},"
         result += f" in {seconds(trial.cost_seconds)}"
         if trial.predicted_cost_seconds is not None:
             error = cost_error(trial)

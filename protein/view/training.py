@@ -1,8 +1,8 @@
 """Watches one training run: a dashboard on a terminal, one plain line per measurement anywhere else.
 
-`render` is a pure function of a `TrainingState`, which is folded from the run's events (see
-`protein.trainer.events`). The dashboard is drawn by a thread of its own, at most `REDRAWS_PER_SECOND` times a
-second: the training thread only hands the events over. Its last picture stays on the screen.
+`training_view` is a pure function of a `TrainingState`, which is built from the run's events (see
+`protein.trainer.events`). A thread of its own draws the dashboard, `REDRAWS_PER_SECOND` times a second. The training
+thread only hands the events over. The last picture stays on the screen.
 """
 
 import dataclasses
@@ -196,10 +196,10 @@ class LiveWatcher:
             stopping=self._stopping(),
         )
         width, height = self._console.size
-        return render(now, width, height)
+        return training_view(now, width, height)
 
 
-def render(state: TrainingState, width: int, height: int) -> RenderableType:
+def training_view(state: TrainingState, width: int, height: int) -> RenderableType:
     """Returns the dashboard, at most `height - 1` lines of `width` characters."""
     width = min(width, MAX_WIDTH)
     top, usage = _heading(state, width), _usage(state, width)

@@ -1,0 +1,111 @@
+"""Creates a sweep, or finds the stored sweep of its name and checks that it is the same one."""
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+from protein.config.layers import flatten
+from protein.errors import UsageError
+from protein.ports import Store
+from protein.space import Space
+from protein.space.parameters import Categorical, Parameter
+from protein.sweep.job import runs_trainer
+from protein.types import SweepRecord, SweepSpec
+
+NAME_LENGTH = 64
+MAX_DIFFERENCES = 3  # that a message names
+MAX_VALUE_LENGTH = 200  # characters of a value in a message
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
+
+
+def check_name(name: object, what: str) -> None:
+    """Raises `UsageError`, beginning with `what`, unless `name` can be a sweep's name and a folder's."""
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise UsageError(
+            f"{what} {name!r} must be 1 to {NAME_LENGTH} letters, digits, dots, dashes or underscores; choose another"
+        )
+
+
+def create_or_resume(store: Store, wanted: SweepSpec, budget_seconds: float | None) -> tuple[SweepRecord, bool]:
+    """Returns the stored sweep of a name, and whether it was created now.
+
+    Args:
+        store: where it is kept.
+        wanted: the sweep's definition.
+        budget_seconds: of a new sweep; None: no limit.
+
+    Raises:
+        UsageError: the store holds another sweep of this name; says what differs.
+    """
+    found = store.find_sweep(wanted.name)
+    if found is None:
+        return store.create_sweep(wanted, budget_seconds), True
+    if runs_trainer(found.spec.config) != runs_trainer(wanted.config):
+        kind = "protein sweep" if runs_trainer(found.spec.config) else "protein.Sweep and a training function"
+        raise UsageError(
+            f"sweep '{wanted.name}' ran {found.spec.env} with {kind}, and can only be resumed so; choose another name"
+        )
+    if found_differences := differences(found.spec, wanted):
+        more = len(found_differences) - MAX_DIFFERENCES
+        listed = ", ".join(found_differences[:MAX_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        raise UsageError(
+            f"sweep '{wanted.name}' exists with {listed}; choose another name, or leave those as they were"
+        )
+    return found, False
+
+
+def differences(stored: SweepSpec, wanted: SweepSpec) -> list[str]:
+    """Returns what differs between two definitions of a sweep, each as `name = stored (now wanted)`."""
+    old, new = _values(stored), _values(wanted)
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if not changed and (names := _names(stored)) != _names(wanted):  # the engine would suggest something else
+        return [f"order of parameters = {', '.join(names)} (now {', '.join(_names(wanted))})"]
+    return [f"{name} = {_shown(old.get(name))} (now {_shown(new.get(name))})" for name in changed]
+
+
+def _names(spec: SweepSpec) -> tuple[str, ...]:
+    return tuple(Space.from_dict(spec.space).names)
+
+
+def _values(spec: SweepSpec) -> dict[str, Any]:
+    """Returns all that makes two sweeps differ, by name, in a form that can be compared."""
+    # Through JSON, as the store keeps it: a tuple becomes a list.
+    config, space_values = json.loads(json.dumps([spec.config, spec.space]))
+    space = Space.from_dict(space_values)
+    found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
+    found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}
+    found |= flatten(config) if runs_trainer(config) else config.get("own", {})
+    found |= {name: value for name, value in space.fixed.items() if name not in found}
+    found |= {parameter.name: _swept(parameter, found.get(parameter.name)) for parameter in space.parameters}
+    return found | {"constraints": list(space.constraints), "cost_parameter": space.cost_parameter}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Swept:
+    """A value with its range."""
+
+    value: Any
+    choices: tuple[Any, ...] = ()
+    bounds: tuple[float, float] = (0.0, 0.0)
+    scale: str = ""
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"{self.value}, "
+        if self.choices:
+            return f"{value}swept over {' '.join(map(str, self.choices))}"
+        return f"{value}swept from {self.bounds[0]} to {self.bounds[1]} ({self.scale})"
+
+
+def _swept(parameter: Parameter, value: Any) -> _Swept:
+    value = parameter.default if value is None else value
+    if isinstance(parameter, Categorical):
+        return _Swept(value, choices=tuple(parameter.choices))
+    return _Swept(value, bounds=(parameter.low, parameter.high), scale=parameter.scale)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    text = "; ".join(value) if isinstance(value, list) else str(value)
+    return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

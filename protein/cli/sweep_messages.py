@@ -1,0 +1,131 @@
+"""What `protein sweep` prints before and after the trials."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from protein.api import stores
+from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, recommendation
+from protein.api.summary import summary
+from protein.cli.output import writing
+from protein.cli.parse import Command
+from protein.config.layers import display_path
+from protein.engine import pareto
+from protein.errors import UsageError
+from protein.ports import SweepStatus
+from protein.space import Space
+from protein.sweep.loop import LoopSettings
+from protein.types import SweepRecord, TrialRecord
+from protein.units import format_duration
+from protein.view import commands, data, tables, text
+from protein.view.plots import write_pareto
+from protein.view.scatter import LEGEND, scatter
+
+PLOT_HEIGHT = 16
+MAX_PLOT_WIDTH = 110
+_MIN_WALL_SECONDS = 1.0  # the engine's share of less is noise
+_MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
+
+
+def announce(
+    console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], settings: LoopSettings, *, created: bool
+) -> None:
+    """Prints what begins now, and its limits."""
+    name, limits = sweep.spec.name, _limits(settings)
+    if created:
+        line = f"sweep '{name}': values swept: {len(Space.from_dict(sweep.spec.space).names)}, {limits}"
+        if taken := sweep.spec.warm_start:
+            line += f"; warm start from {len(taken['trials'])} trials of sweep '{taken['sweep']}'"
+    else:
+        spent = text.seconds(data.spent_seconds(trials))
+        line = f"sweep '{name}' is resumed, trials so far: {len(trials)}, {spent} spent, {limits}"
+    console.print(Text(line), soft_wrap=True)
+
+
+def _limits(settings: LoopSettings) -> str:
+    """Returns the budget and the cap on one trial in words."""
+    budget, cap = settings.max_cost_seconds, settings.max_trial_seconds
+    limits = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
+    if cap is None:
+        return limits
+    why = "" if settings.max_trial_seconds is not None else " (a quarter of the budget; --max-trial-cost changes it)"
+    return f"{limits}, at most {text.seconds(cap)} for one trial{why}"
+
+
+def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
+    """Prints the summary, draws the front, and prints the command that trains the best config."""
+    spec, trials = status.sweep.spec, status.trials
+    of = data.counts(trials)
+    counted = ", ".join(of.ends()) or "none finished"
+    ended = f"; {status.ended}" if status.ended and not status.stopping else ""  # the last line tells of Ctrl-C
+    line = f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent{ended}"
+    console.print(Text(line, style="bold"), soft_wrap=True)
+    if status.elapsed_seconds >= _MIN_WALL_SECONDS and of.finished:
+        share = status.engine_seconds / status.elapsed_seconds
+        console.print(
+            f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
+            f" of wall clock ({100 * share:.1f} %)"
+        )
+    if not pareto.front(trials):
+        console.print("no trial was trained to its end, so there is no front yet")
+        if (cut_short := best_cut_short(trials)) is not None:
+            console.print(cut_short_note(cut_short, trains=True), soft_wrap=True)
+        return
+    found = recommendation(status.sweep, trials)
+    _print_front(console, status, found, store)
+    console.print(f"\n{summary(found)}", soft_wrap=True)
+    for note in found.notes():
+        console.print(note, soft_wrap=True)
+    best = found.best
+    train = commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(store))
+    console.print(
+        f"train the best config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}", soft_wrap=True
+    )
+
+
+def _print_front(console: Console, status: SweepStatus, found: Recommendation, store: str | None) -> None:
+    """Prints the front as a plot and a table, and draws it into the sweep's folder."""
+    name, trials = status.sweep.spec.name, status.trials
+    width = min(console.width, MAX_PLOT_WIDTH)
+    console.print("\n" + "\n".join(scatter(trials, width - 1, PLOT_HEIGHT)), soft_wrap=True)
+    console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
+    console.print(tables.front(pareto.front(trials), console.width, found.marks()))
+    path = stores.artifact_directory(stores.url(store), name) / "pareto.png"
+    title = f"{name}: {data.counts(trials).finished} trials, {text.seconds(status.spent_seconds)} of training"
+    try:
+        with writing(path):
+            write_pareto(trials, title, path, knee=None if found.knee is None else found.knee.trial.number)
+        console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
+    except UsageError as error:  # the results are in the store, so a picture that fails ends nothing
+        console.print(f"\nno plot: {error}", soft_wrap=True)
+
+
+def print_resume(console: Console, command: Command) -> None:
+    """Prints how to resume an interrupted sweep."""
+    console.print(f"\ninterrupted; resume with\n  {commands.command(*command.words)}", soft_wrap=True)
+
+
+def print_larger_budget(console: Console, budget: float, spent_seconds: float, command: Command) -> None:
+    """Prints how to resume a sweep that had nothing left to spend."""
+    larger = 2 * budget
+    while larger < _MIN_GROWTH * spent_seconds:
+        larger *= 2
+    words = [*_without_max_cost(command.words), "--max-cost", format_duration(larger)]
+    console.print(
+        f"\nthe budget of {text.seconds(budget)} is spent ({text.seconds(spent_seconds)}); resume with a larger one:\n"
+        f"  {commands.command(*words)}",
+        soft_wrap=True,
+    )
+
+
+def _without_max_cost(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        given = word.replace("_", "-")
+        if given == "--max-cost":
+            next(rest, None)
+        elif not given.startswith("--max-cost="):
+            kept.append(word)
+    return kept

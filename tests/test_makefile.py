@@ -1,0 +1,45 @@
+"""`make`: what is missing is said before anything is downloaded, and a user gets no developers' tools."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def make(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in ("CXX", "MAKEFLAGS", "MFLAGS")}
+    if path is not None:
+        environment["PATH"] = path
+    found = shutil.which("make")
+    assert found is not None
+    return subprocess.run(
+        [found, *words], cwd=ROOT, capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+
+
+def test_without_a_compiler_one_line_names_the_package_to_install(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "printf", "test", "touch", "echo"):
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    done = make("build", f"VENV={tmp_path / 'venv'}", f"PYTHON={sys.executable}", path=str(tools))
+    assert done.returncode == 2
+    error, *of_make = done.stderr.splitlines()
+    assert error.startswith("error: no working C++ compiler was found")
+    assert all(word in error for word in ("apt install g++", "dnf install gcc-c++", "xcode-select --install"))
+    assert len(of_make) == 1 and of_make[0].startswith("make: ***")
+    assert done.stdout == "" and not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(("target", "wanted"), [("build", False), ("sweep", False), ("test", True), ("check", True)])
+def test_only_developers_get_their_tools(tmp_path: Path, target: str, wanted: bool) -> None:
+    planned = make("-n", target, f"VENV={tmp_path / 'venv'}").stdout
+    assert ("[dev]" in planned) == wanted
+    assert "step 3 of 3: downloading" in planned
+    assert planned.index("no working C++ compiler") < planned.index("pip")

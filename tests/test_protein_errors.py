@@ -1,0 +1,53 @@
+"""`did you mean` names what was meant, and nothing that merely shares a few letters."""
+
+import pytest
+
+from protein import errors
+from protein.config.layers import flag, value_types
+from protein.trainer import errors as trainer_errors
+
+VALUES = list(value_types())
+FLAGS = [flag(name) for name in VALUES]
+ENVS = ["breakout", "cartpole", "maze", "pong", "snake"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("pung", ENVS, "pong"),
+        ("gmy", ["gym", "python"], "gym"),  # letters that changed places
+        ("minimum", ["value", "min", "max", "scale"], "min"),
+        ("train.learning_rat", VALUES, "train.learning_rate"),
+        ("train.batch_size", VALUES, "train.minibatch_size"),
+        ("--train.lerning-rate", FLAGS, "--train.learning-rate"),
+        ("--cost", ["--max-cost", "--name"], "--max-cost"),
+        ("learning_rate", VALUES, "train.learning_rate"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(name: str, known: list[str], meant: str) -> None:
+    assert errors.nearest(name, known) == f"; did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("lunar", ENVS),
+        ("atari", ENVS),
+        ("train.foo", VALUES),
+        ("train.dropout", VALUES),
+        ("--train.dropout", FLAGS),
+        ("--gpu", ["--png", "--gif", "--env"]),
+        ("x", []),
+    ],
+)
+def test_something_unrelated_is_not_suggested(name: str, known: list[str]) -> None:
+    assert errors.nearest(name, known).startswith("; known: ")
+
+
+def test_only_the_names_of_the_section_are_listed() -> None:
+    said = errors.nearest("policy.foo", VALUES)
+    assert "policy.hidden_size" in said and "train." not in said
+
+
+def test_there_is_one_helper() -> None:
+    assert errors.nearest is trainer_errors.nearest
