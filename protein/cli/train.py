@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,7 +25,7 @@ from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
 from protein.trainer import environments
 from protein.trainer.config import RunConfig, check_batch, check_processes
-from protein.trainer.events import JsonLines
+from protein.trainer.events import Event, EventSink, JsonLines
 from protein.trainer.launch import check_launch, launch
 from protein.types import SweepRecord, TrialRecord
 from protein.view import tables, text
@@ -165,7 +165,7 @@ class _Recorder:
     What cannot be written any more, on a disk that has filled up, does not end the training: `error` says so then.
     """
 
-    def __init__(self, path: Path, report: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, path: Path, report: EventSink) -> None:
         self.error: OSError | None = None
         self._report = report
         with writing(path):
@@ -181,7 +181,7 @@ class _Recorder:
         except OSError as error:
             self.error = error
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if self.error is None:
             try:
                 self._write(event)
