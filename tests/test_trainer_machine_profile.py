@@ -97,7 +97,7 @@ def test_a_resumed_run_profiles_only_its_own_steps(clock: Clock) -> None:
 def test_a_run_that_measured_nothing_has_an_empty_profile() -> None:
     events: list[dict[str, Any]] = []
     profiler = Profiler(Stopwatch(torch.device("cpu")), events.append)
-    profiler({"event": "start"})
+    profiler({"event": "start", "steps": 0})
     profiler({"event": "interrupted"})
     result = profiler.profile()
     assert (result.total_seconds, result.wall_seconds, result.steps, result.gap) == (0.0, 0.0, 0, 0.0)

@@ -23,8 +23,8 @@ import tyro  # noqa: E402
 
 from protein.trainer import config as configs  # noqa: E402
 from protein.trainer.errors import TrainerError  # noqa: E402
-from protein.trainer.events import JsonLines, Report, ignore  # noqa: E402
-from protein.trainer.launch import check_launch, launch, leave, speaks, under_torchrun  # noqa: E402
+from protein.trainer.events import EventSink, JsonLines, failed, ignore  # noqa: E402
+from protein.trainer.launch import check_launch, is_reporting, launch, leave, under_torchrun  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
@@ -47,9 +47,9 @@ def main(arguments: list[str]) -> int:
     try:
         with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
             os.dup2(2, 1)
-            return _train(ours, overrides, JsonLines(stream) if speaks() else ignore, stop)
+            return _train(ours, overrides, JsonLines(stream) if is_reporting() else ignore, stop)
     except TrainerError as error:
-        if speaks():
+        if is_reporting():
             print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
-def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop: threading.Event) -> int:
+def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, stop: threading.Event) -> int:
     several = ours.nproc > 1
     watched = ours.profile or ours.trace is not None
     try:
@@ -84,7 +84,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: Report, stop:
 
             device = resolve_device(config.train.device)
     except TrainerError as error:
-        report({"event": "failed", "reason": error.reason, "message": str(error), "steps": 0, "elapsed_seconds": 0.0})
+        report(failed(error.reason, str(error)))
         raise
     if several:
         result = launch(

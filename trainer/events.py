@@ -1,7 +1,8 @@
-"""The run's only way to speak to the outside: JSON objects, one a line, each flushed as it is written.
+"""The events of a run: what each holds, and how they are written and read.
 
-Events: `start`, `measurement` (a point of the learning curve), and then exactly one of `result`, `failed` or
-`interrupted`. A number that is not finite is written as null, since JSON has no other word for it.
+A run says what happens only through events. On a pipe or in a file each is a JSON object on a line of its own, flushed
+as it is written: `start`, any number of `measurement`, and then exactly one of `FINAL`. A number that is not finite is
+written as null, because JSON has no other word for it.
 """
 
 import dataclasses
@@ -9,9 +10,73 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO, TypedDict
 
-Report = Callable[[dict[str, Any]], None]
+Stopped = Literal["steps", "max_seconds", "signal"]  # what ended the training
+FINAL = ("result", "interrupted", "failed")
+
+
+class Start(TypedDict):
+    """All is set up, and the training begins."""
+
+    event: Literal["start"]
+    env: str
+    steps: int  # above 0 where a run is resumed
+    device: str
+    processes: int
+    threads: int  # of each process
+    parameters: int  # of the network
+    startup_seconds: float
+    compiled: bool
+
+
+class Measurement(TypedDict):
+    """A point of the learning curve."""
+
+    event: Literal["measurement"]
+    steps: int
+    elapsed_seconds: float  # of training
+    score: float | None  # mean of the recent episodes; None before there are enough of them
+    metrics: Mapping[str, float]
+
+
+class Ending(TypedDict):
+    """What a result and an interruption hold alike."""
+
+    score: float | None  # of the evaluation; None where that did not take place
+    steps: int
+    elapsed_seconds: float
+    timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `evaluation`
+    metrics: Mapping[str, float]
+    checkpoint: str | None
+    stopped: Stopped
+
+
+class Result(Ending):
+    """The run has ended by itself."""
+
+    event: Literal["result"]
+
+
+class Interrupted(Ending):
+    """A signal has ended the run. Its checkpoint is written."""
+
+    event: Literal["interrupted"]
+
+
+class Failed(TypedDict):
+    """The run has failed. `reason` is that of the error's class in `protein.trainer.errors`."""
+
+    event: Literal["failed"]
+    reason: str
+    message: str
+    steps: int
+    elapsed_seconds: float
+
+
+Event = Start | Measurement | Result | Interrupted | Failed
+FinalEvent = Result | Interrupted | Failed
+EventSink = Callable[[Event], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +86,32 @@ class RunResult:
     score: float | None
     steps: int
     elapsed_seconds: float
-    timings: dict[str, float]
-    metrics: dict[str, float]
+    timings: Mapping[str, float]
+    metrics: Mapping[str, float]
     checkpoint: Path | None
     interrupted: bool
 
 
-def ignore(event: dict[str, Any]) -> None:
-    """Reports nothing: what all of several processes but the first one do."""
+def ignore(event: Event) -> None:
+    """Drops the event: of several processes only the first one reports."""
+
+
+def failed(reason: str, message: str, steps: int = 0, seconds: float = 0.0) -> Failed:
+    """Returns the event of a run that failed after `steps` steps and `seconds` of training."""
+    return Failed(event="failed", reason=reason, message=message, steps=steps, elapsed_seconds=seconds)
+
+
+def run_result(event: Result | Interrupted) -> RunResult:
+    """Returns what such an event says of the run."""
+    return RunResult(
+        score=event["score"],
+        steps=event["steps"],
+        elapsed_seconds=event["elapsed_seconds"],
+        timings=event["timings"],
+        metrics=event["metrics"],
+        checkpoint=None if event["checkpoint"] is None else Path(event["checkpoint"]),
+        interrupted=event["event"] == "interrupted",
+    )
 
 
 class JsonLines:
@@ -37,9 +120,26 @@ class JsonLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         self._stream.write(json.dumps(_plain(event), allow_nan=False) + "\n")
         self._stream.flush()
+
+
+def read_line(line: str | bytes) -> Event:
+    """Returns the event that a run has written on a line. Raises ValueError or KeyError where it is none."""
+    event: Event = json.loads(line)
+    if event["event"] not in ("start", "measurement", *FINAL):
+        raise ValueError(f"unknown event {event['event']!r}")
+    return event
+
+
+def parse_line(line: bytes) -> Mapping[str, Any] | None:
+    """Returns what looks like an event on a line that may hold anything, or None. Its fields must be checked."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("event"), str) else None
 
 
 def _plain(value: Any) -> Any:

@@ -25,12 +25,11 @@ from typing import Any, NoReturn
 
 from protein.trainer.config import RunConfig, check_processes
 from protein.trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
-from protein.trainer.events import JsonLines, Report, RunResult
+from protein.trainer.events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
 
 GRACE_SECONDS = 5.0  # between the first rank's failure and the end of all: time for rank 0 to say why
 MAX_PROCESSES = 1024
 POLL_SECONDS = 0.1
-FINAL = ("result", "interrupted", "failed")
 
 
 def under_torchrun() -> bool:
@@ -38,8 +37,8 @@ def under_torchrun() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and {"RANK", "MASTER_ADDR"} <= os.environ.keys()
 
 
-def speaks() -> bool:
-    """Whether this process tells the user of events and errors; of several under torchrun the first one does."""
+def is_reporting() -> bool:
+    """Whether this process reports events and errors to the user: of several under torchrun, only the first one."""
     return not under_torchrun() or os.environ["RANK"] == "0"
 
 
@@ -58,7 +57,7 @@ def launch(
     processes: int,
     *,
     directory: Path | None,
-    report: Report,
+    report: EventSink,
     stop: threading.Event | None = None,
     resume: Path | None = None,
     started: float | None = None,
@@ -80,19 +79,11 @@ def launch(
         with tempfile.TemporaryDirectory(prefix="protein-") as folder, _Ranks(job, processes, Path(folder)) as ranks:
             final = ranks.run(report, stop or threading.Event())
     except TrainerError as error:
-        final = _failure(error.reason, str(error))
+        final = failed(error.reason, str(error))
     report(final)
     if final["event"] == "failed":
         raise with_reason(final["reason"], final["message"])
-    return RunResult(
-        score=final["score"],
-        steps=final["steps"],
-        elapsed_seconds=final["elapsed_seconds"],
-        timings=final["timings"],
-        metrics=final["metrics"],
-        checkpoint=None if final["checkpoint"] is None else Path(final["checkpoint"]),
-        interrupted=final["event"] == "interrupted",
-    )
+    return run_result(final)
 
 
 class _Ranks:
@@ -135,46 +126,46 @@ class _Ranks:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
 
-    def run(self, report: Report, stop: threading.Event) -> dict[str, Any]:
+    def run(self, report: EventSink, stop: threading.Event) -> FinalEvent:
         """Hands events on until all ranks have ended; returns the final one."""
-        final: dict[str, Any] | None = None
+        final: FinalEvent | None = None
         steps, seconds = 0, 0.0
         begun, told, kill_at = False, False, float("inf")
-        failed: dict[int, int] = {}  # exit codes of ranks that failed by themselves
+        failures: dict[int, int] = {}  # exit codes of ranks that failed by themselves
         while True:
             ended = all(process.poll() is not None for process in self._processes)
             if ended:
                 self._reader.join(GRACE_SECONDS)  # the last lines; a process of its own may hold the pipe open
             with contextlib.suppress(queue.Empty):
                 while True:
-                    event = json.loads(self._lines.get(timeout=0 if ended else POLL_SECONDS))
-                    if event["event"] in FINAL:
-                        final = event
-                    else:
+                    event = read_line(self._lines.get(timeout=0 if ended else POLL_SECONDS))
+                    if event["event"] == "start" or event["event"] == "measurement":
                         begun = True
-                        steps, seconds = event.get("steps", steps), event.get("elapsed_seconds", seconds)
+                        if event["event"] == "measurement":
+                            steps, seconds = event["steps"], event["elapsed_seconds"]
                         report(event)
+                    else:
+                        final = event
             if stop.is_set() and begun and not told:  # not before all ranks listen to signals
                 told = True
                 for process in self._processes:
                     process.terminate()
             if kill_at == float("inf"):
                 codes = {rank: process.poll() for rank, process in enumerate(self._processes)}
-                failed = {rank: code for rank, code in codes.items() if code not in (None, 0, 130)}
-                if failed:
+                failures = {rank: code for rank, code in codes.items() if code not in (None, 0, 130)}
+                if failures:
                     kill_at = time.monotonic() + GRACE_SECONDS
             elif time.monotonic() > kill_at:
                 for process in self._processes:
                     process.kill()
             if ended:
                 break
-        lost = final is not None and final.get("reason") == LostProcessError.reason
-        if final is not None and not lost:
+        if final is not None and not (final["event"] == "failed" and final["reason"] == LostProcessError.reason):
             return final
         # Whoever was killed came first; the others failed because of it.
-        rank, code = min(failed.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
+        rank, code = min(failures.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
         how = f"was killed by {signal.Signals(-code).name} (out of memory?)" if code < 0 else f"ended with code {code}"
-        return _failure(
+        return failed(
             LostProcessError.reason, f"process {rank} of {self._size} {how}: start the run again", steps, seconds
         )
 
@@ -183,10 +174,6 @@ class _Ranks:
         assert stream is not None
         for line in stream:
             self._lines.put(line)
-
-
-def _failure(reason: str, message: str, steps: int = 0, seconds: float = 0.0) -> dict[str, Any]:
-    return {"event": "failed", "reason": reason, "message": message, "steps": steps, "elapsed_seconds": seconds}
 
 
 def _rank() -> int:

@@ -12,7 +12,7 @@ import torch
 from protein.trainer.algorithm.training import Training
 from protein.trainer.config import RunConfig, check_processes
 from protein.trainer.errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
-from protein.trainer.events import Report, RunResult, ignore
+from protein.trainer.events import EventSink, RunResult, failed, ignore
 from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
 from protein.trainer.machine.stopwatch import Stopwatch
@@ -22,7 +22,7 @@ def run(
     config: RunConfig,
     *,
     directory: Path | None,
-    report: Report,
+    report: EventSink,
     stop: threading.Event | None = None,
     resume: Path | None = None,
     started: float | None = None,
@@ -34,7 +34,7 @@ def run(
     Args:
         config: the run; validated here.
         directory: where the checkpoint goes, created if missing; None: no checkpoint.
-        report: receives each event as a dictionary.
+        report: receives each event.
         stop: when set, the run writes its checkpoint and ends as interrupted.
         resume: a checkpoint to go on from; with the same config the result is that of a run that never stopped.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
@@ -83,7 +83,7 @@ def run(
         _fail(failure, training, report, world)
         raise failure from error
     except LostProcessError as error:
-        words = world.last_words() if world.is_first else None
+        words = world.read_failure() if world.is_first else None
         failure = with_reason(**words) if words else error
         _fail(failure, training, report, world)
         raise failure from error
@@ -95,16 +95,9 @@ def run(
         raise
 
 
-def _fail(error: TrainerError, training: Training | None, report: Report, world: World) -> None:
-    """Reports that the run has failed, or leaves word for the process that reports."""
+def _fail(error: TrainerError, training: Training | None, report: EventSink, world: World) -> None:
+    """Reports that the run has failed, or tells the process that reports."""
     if not world.is_first and not isinstance(error, LostProcessError):
-        world.leave_word(error.reason, str(error))
-    report(
-        {
-            "event": "failed",
-            "reason": error.reason,
-            "message": str(error),
-            "steps": training.steps if training else 0,
-            "elapsed_seconds": training.spent_seconds if training else 0.0,
-        }
-    )
+        world.tell_failure(error.reason, str(error))
+    steps, seconds = (training.steps, training.spent_seconds) if training else (0, 0.0)
+    report(failed(error.reason, str(error), steps, seconds))

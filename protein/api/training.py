@@ -5,15 +5,14 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from protein.config.resolve import file_name
 from protein.errors import UsageError
 from protein.trainer.config import RunConfig
-from protein.trainer.events import JsonLines, RunResult
+from protein.trainer.events import Event, EventSink, JsonLines, RunResult
 from protein.trainer.launch import launch
 
 if TYPE_CHECKING:  # these load torch, which takes seconds
@@ -68,7 +67,7 @@ def train(
     config: RunConfig,
     *,
     directory: Path,
-    report: Callable[[dict[str, Any]], None],
+    report: EventSink,
     stop: threading.Event,
     num_processes: int = 1,
     exact_times: bool = False,
@@ -106,7 +105,7 @@ class Recorder:
     An event that cannot be written, as on a full disk, does not end the training: `error` holds what went wrong.
     """
 
-    def __init__(self, path: Path, report: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, path: Path, report: EventSink) -> None:
         self.error: OSError | None = None
         self._report = report
         self._stream = path.open("w", encoding="utf-8")
@@ -121,7 +120,7 @@ class Recorder:
         except OSError as error:
             self.error = error
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if self.error is None:
             try:
                 self._write(event)

@@ -5,12 +5,12 @@ The colours are those of Okabe and Ito, which the colour-blind can tell apart. R
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
+from protein.trainer.events import read_line
 from protein.types import Measurement
 from protein.view import text
 
@@ -40,7 +40,7 @@ def read_run(path: Path, label: str = "") -> Run:
     try:
         # The last line of a run that was killed may be incomplete.
         lines = [line for line in file.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-        events: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        events = [read_line(line) for line in lines]
         (env,) = {event["env"] for event in events if event["event"] == "start"}
         points = [event for event in events if event["event"] == "measurement" and event["score"] is not None]
         curve = tuple(

@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from protein.trainer.events import Event, FinalEvent, Start
 from protein.types import Measurement
 from protein.units import format_size
 from protein.view import text
@@ -52,9 +53,9 @@ class TrainingState:
     total_steps: int
     max_seconds: float = 0.0  # of training; 0: no limit
     evaluation_episodes: int = 0
-    start: Mapping[str, Any] | None = None  # the event
+    start: Start | None = None
     curve: tuple[Measurement, ...] = ()
-    end: Mapping[str, Any] | None = None  # the event `result`, `interrupted` or `failed`
+    end: FinalEvent | None = None
     stopping: bool = False
     usage: Usage | None = None
     silent_seconds: float = 0.0  # since the last event
@@ -103,12 +104,11 @@ class TrainingState:
         by_time = point.elapsed_seconds / self.max_seconds if self.max_seconds else 0.0
         return min(max(point.steps / self.total_steps, by_time), 1.0)
 
-    def after(self, event: Mapping[str, Any]) -> "TrainingState":
+    def after(self, event: Event) -> "TrainingState":
         """Returns the state with one more event in it."""
-        kind = event["event"]
-        if kind == "start":
+        if event["event"] == "start":
             return dataclasses.replace(self, start=event)
-        if kind == "measurement":
+        if event["event"] == "measurement":
             point = Measurement(
                 steps=event["steps"],
                 elapsed_seconds=event["elapsed_seconds"],
@@ -122,7 +122,7 @@ class TrainingState:
 class Watcher(Protocol):
     """Receives a run's events; holds the terminal while its `with` block lasts."""
 
-    def __call__(self, event: dict[str, Any]) -> None: ...
+    def __call__(self, event: Event) -> None: ...
 
     def __enter__(self) -> Self: ...
 
@@ -147,7 +147,7 @@ class PlainWatcher:
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
         pass
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         self._state = self._state.after(event)
         if event["event"] == "start":
             self._console.print(_machine_line(event), soft_wrap=True)
@@ -182,7 +182,7 @@ class LiveWatcher:
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
         self._live.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         self._heard = time.monotonic()
         self._state = self._state.after(event)
 
@@ -245,7 +245,7 @@ def _score(state: TrainingState, width: int, height: int) -> list[Text]:
     points = [(point.elapsed_seconds, point.score) for point in state.curve if point.score is not None]
     if height < 1:
         return []
-    if state.end is not None and state.end.get("score") is not None:
+    if state.end is not None and state.end["event"] != "failed" and state.end["score"] is not None:
         heading = f"score {text.score(state.end['score'])} on new episodes"
         if points:
             heading += f", {text.score(points[-1][1])} in training"
@@ -323,7 +323,7 @@ def _usage(state: TrainingState, width: int) -> list[Text]:
     return [_line(line, width, "dim")]
 
 
-def _machine_line(start: Mapping[str, Any]) -> str:
+def _machine_line(start: Start) -> str:
     return (
         f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']},"
         f" ready in {text.seconds(start['startup_seconds'])}"

@@ -26,7 +26,17 @@ from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.environments import VectorEnv, make
 from protein.trainer.errors import CheckpointError, DivergedError
 from protein.trainer.evaluate import envs_for, play
-from protein.trainer.events import Report, RunResult
+from protein.trainer.events import (
+    Ending,
+    EventSink,
+    Interrupted,
+    Measurement,
+    Result,
+    RunResult,
+    Start,
+    Stopped,
+    run_result,
+)
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import World
 from protein.trainer.machine.precision import Arithmetic, env_threads
@@ -49,7 +59,7 @@ class Training:
         threads: int,
         arithmetic: Arithmetic,
         directory: Path | None,
-        report: Report,
+        report: EventSink,
         stop: threading.Event,
         stopwatch: Stopwatch,
         world: World,
@@ -159,17 +169,17 @@ class Training:
                 self._spec.observation_size, self._agents // self._world.size, self._horizons()
             )
         self._report(
-            {
-                "event": "start",
-                "env": self._config.env.name,
-                "steps": self.steps,  # above 0 where a run is resumed
-                "device": str(self._device),
-                "processes": self._world.size,
-                "threads": self._threads,  # of each process
-                "parameters": sum(p.numel() for p in self._policy.parameters()),
-                "startup_seconds": timings["startup"],
-                "compiled": self._ppo.compiled,
-            }
+            Start(
+                event="start",
+                env=self._config.env.name,
+                steps=self.steps,
+                device=str(self._device),
+                processes=self._world.size,
+                threads=self._threads,
+                parameters=sum(p.numel() for p in self._policy.parameters()),
+                startup_seconds=timings["startup"],
+                compiled=self._ppo.compiled,
+            )
         )
         try:
             stopped = self._train()
@@ -202,28 +212,19 @@ class Training:
             metrics["train_score"] = standing.mean
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
-        result = RunResult(
+        ending = Ending(
             score=score,
             steps=self.steps,
             elapsed_seconds=self.elapsed,
             timings=timings,
             metrics=metrics,
-            checkpoint=self._path,
-            interrupted=interrupted,
+            checkpoint=str(self._path.absolute()) if self._path else None,
+            stopped=stopped,
         )
-        self._report(
-            {
-                "event": "interrupted" if interrupted else "result",
-                "score": score,
-                "steps": self.steps,
-                "elapsed_seconds": self.elapsed,
-                "timings": timings,
-                "metrics": metrics,
-                "checkpoint": str(self._path.absolute()) if self._path else None,
-                "stopped": stopped,
-            }
-        )
-        return result
+        event: Result | Interrupted
+        event = Interrupted(event="interrupted", **ending) if interrupted else Result(event="result", **ending)
+        self._report(event)
+        return run_result(event)
 
     @property
     def spent_seconds(self) -> float:
@@ -236,11 +237,11 @@ class Training:
         for envs in self._envs:
             envs.close()
 
-    def _train(self) -> str:
+    def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
         train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
         reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
-        stopped = "steps"
+        stopped: Stopped = "steps"
         self._agree()
         if train.overlap:  # both threads' kernels: nothing may change them while one of the two computes
             self._prepare(train.minibatch_size // world.size)
@@ -315,19 +316,19 @@ class Training:
         seconds = self._stopwatch.seconds
         standing = self._scores.standing()
         self._report(
-            {
-                "event": "measurement",
-                "steps": self.steps,
-                "elapsed_seconds": self.elapsed,
-                "score": standing.mean,
-                "metrics": {
+            Measurement(
+                event="measurement",
+                steps=self.steps,
+                elapsed_seconds=self.elapsed,
+                score=standing.mean,
+                metrics={
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
                     "episodes": standing.episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
-            }
+            )
         )
 
     def _write_checkpoint(self) -> None:

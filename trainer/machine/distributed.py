@@ -28,8 +28,8 @@ from protein.trainer.errors import ConfigError, LostProcessError
 
 T = TypeVar("T")
 # A rank waits so long for another, which may be writing a checkpoint or compiling. A rank that died is noticed at once.
-PATIENCE = datetime.timedelta(minutes=10)
-_LAST_WORDS = "last_words"
+TIMEOUT = datetime.timedelta(minutes=10)
+_FAILURE = "failure"
 
 
 class World:
@@ -38,7 +38,7 @@ class World:
     def __init__(
         self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1, store: Any = None
     ) -> None:
-        """`local_rank` of `local_size` on this machine. `store`: where a rank that fails leaves word; None: alone."""
+        """`local_rank` of `local_size` on this machine. `store`: where a rank that fails says why; None: alone."""
         self.rank = rank
         self.size = size
         self.local_size = local_size
@@ -47,7 +47,7 @@ class World:
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank speaks for all: reports, writes checkpoints, evaluates."""
+        """Whether this rank acts for all: it reports, writes checkpoints and evaluates."""
         return self.rank == 0
 
     def device(self, device: torch.device) -> torch.device:
@@ -103,21 +103,21 @@ class World:
         _guarded(lambda: dist.gather_object(value, values if self.is_first else None))
         return values if self.is_first else []
 
-    def leave_word(self, reason: str, message: str) -> None:
-        """Says, for rank 0 to report, why this rank fails."""
+    def tell_failure(self, reason: str, message: str) -> None:
+        """Stores why this rank fails, for rank 0 to report."""
         if self._store is not None:
             words = {"reason": reason, "message": f"process {self.rank} of {self.size}: {message}"}
             try:
-                self._store.set(_LAST_WORDS, json.dumps(words))
-            except RuntimeError:  # whoever keeps the store is gone, too
+                self._store.set(_FAILURE, json.dumps(words))
+            except RuntimeError:  # the process that holds the store has ended, too
                 return
 
-    def last_words(self) -> dict[str, str] | None:
-        """Returns why another rank failed, `reason` and `message`, if it could still say so."""
+    def read_failure(self) -> dict[str, str] | None:
+        """Returns why another rank failed, `reason` and `message`, or None where it could not tell."""
         try:
-            if self._store is None or not self._store.check([_LAST_WORDS]):
+            if self._store is None or not self._store.check([_FAILURE]):
                 return None
-            words: dict[str, str] = json.loads(self._store.get(_LAST_WORDS))
+            words: dict[str, str] = json.loads(self._store.get(_FAILURE))
             return words
         except RuntimeError:
             return None
@@ -146,7 +146,7 @@ def connect(store_path: Path | None = None) -> World:
     else:
         store = dist.FileStore(str(store_path), size)  # type: ignore[attr-defined]
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-    _guarded(lambda: dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE))
+    _guarded(lambda: dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT))
     return World(rank, size, local_rank, local_size, store)
 
 

@@ -6,10 +6,10 @@ from outside as well, by the events that it reports, and the two must agree with
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
 
+from protein.trainer.events import Event, EventSink
 from protein.trainer.machine.stopwatch import Stopwatch
 
 TOLERANCE = 0.02  # of the wall clock
@@ -57,16 +57,16 @@ class Profiler:
     The loop is what lies between the event `start` and the last `measurement`.
     """
 
-    def __init__(self, stopwatch: Stopwatch, report: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, stopwatch: Stopwatch, report: EventSink) -> None:
         self._stopwatch, self._report = stopwatch, report
         self._began = self._ended = _Mark(stopwatch, 0)
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if event["event"] == "measurement":
             self._ended = _Mark(self._stopwatch, event["steps"])
         self._report(event)
         if event["event"] == "start":
-            self._began = self._ended = _Mark(self._stopwatch, event.get("steps", 0))
+            self._began = self._ended = _Mark(self._stopwatch, event["steps"])
 
     def profile(self) -> Profile:
         """Returns the profile of what has been trained since `start`."""

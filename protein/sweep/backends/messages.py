@@ -1,28 +1,19 @@
 """Reads the trainer's JSON lines. Whatever a process prints, nothing here raises: what is no message is log text.
 
 The trainer writes one object a line: `start`, `measurement`..., then one of `result`, `failed`, `interrupted`
-(`trainer/report.py` is the other end).
+(`protein.trainer.events` has their fields).
 """
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from protein.trainer.events import parse_line as parse_line
 from protein.types import Measurement
 
 MAX_STEPS = 2**53  # more is garbage, and no database has a column for it
 
 Message = Mapping[str, Any]
-
-
-def parse_line(line: bytes) -> Message | None:
-    """Returns the message on a line, or None when the line is anything else."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and isinstance(value.get("event"), str) else None
 
 
 def measurement(message: Message) -> Measurement | None:
