@@ -71,6 +71,6 @@ bench: $(DEV_READY)
 clean:
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: docs
+
 docs: $(DEV_READY)  # the reference of the Python API, from the docstrings
 	@$(BIN)/python scripts/reference.py
