@@ -58,7 +58,8 @@ def run(command: Command) -> int:
             max_memory_bytes=settings.max_trial_memory_bytes,
         )
         trials = store.trials(sweep.id)
-        sweep_messages.announce(console, sweep, trials, loop_settings, created=created)
+        cap_given = settings.max_trial_cost_seconds is not None
+        sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
         with make_watcher(console, score_range(spec.env)) as watcher:
             status = run_sweep(
                 sweep,

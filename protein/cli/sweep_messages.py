@@ -29,10 +29,25 @@ _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 
 
 def announce(
-    console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], settings: LoopSettings, *, created: bool
+    console: Console,
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    settings: LoopSettings,
+    *,
+    created: bool,
+    cap_given: bool,
 ) -> None:
-    """Prints what begins now, and its limits."""
-    name, limits = sweep.spec.name, _limits(settings)
+    """Prints what begins now, and its limits.
+
+    Args:
+        console: where it is printed.
+        sweep: as it is stored.
+        trials: those that it has already.
+        settings: how it is run.
+        created: whether the sweep is new.
+        cap_given: whether the user gave the cap on one trial's cost.
+    """
+    name, limits = sweep.spec.name, _limits(settings, cap_given=cap_given)
     if created:
         line = f"sweep '{name}': values swept: {len(Space.from_dict(sweep.spec.space).names)}, {limits}"
         if taken := sweep.spec.warm_start:
@@ -43,13 +58,13 @@ def announce(
     console.print(Text(line), soft_wrap=True)
 
 
-def _limits(settings: LoopSettings) -> str:
+def _limits(settings: LoopSettings, *, cap_given: bool) -> str:
     """Returns the budget and the cap on one trial in words."""
     budget, cap = settings.max_cost_seconds, settings.max_trial_seconds
     limits = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
     if cap is None:
         return limits
-    why = "" if settings.max_trial_seconds is not None else " (a quarter of the budget; --max-trial-cost changes it)"
+    why = "" if cap_given else " (a quarter of the budget; --max-trial-cost changes it)"
     return f"{limits}, at most {text.seconds(cap)} for one trial{why}"
 
 
