@@ -5,7 +5,7 @@
                            | collect 1   collect 2               ...   in a thread of its own
 
 Overlapping, batch k + 1 is collected during update k, so with the weights from before it: they are one update old when
-the batch is used. The update corrects for that (`protein.trainer.algorithm.ppo`). The weights are a snapshot, taken
+the batch is used. The update corrects for that (`protein.trainer.ppo.update`). The weights are a snapshot, taken
 once an iteration, which nobody changes while the thread reads it. With `cpu_inference` the snapshot is on the CPU,
 whatever device trains.
 
@@ -25,10 +25,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 
 from protein.envs_c import Episodes
-from protein.trainer.algorithm.gradients import flatten_
-from protein.trainer.algorithm.rollout import Batch, Rollout
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import flatten_
+from protein.trainer.ppo.rollout import Batch, Rollout
 
 
 class Snapshot:

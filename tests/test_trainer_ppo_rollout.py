@@ -10,9 +10,9 @@ import torch
 from training import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, scripted, slow_advantages
 
 from protein.envs_c import VecEnv
-from protein.trainer.algorithm.rollout import Batch
 from protein.trainer.kernels import advantages
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.rollout import Batch
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},

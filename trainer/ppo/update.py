@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.algorithm.loss`.
+"""Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.ppo.loss`.
 
 Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r the probability of an
 action under the policy now by that under the one that took it.
@@ -22,12 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-from protein.trainer.algorithm.gradients import FlatGradients
-from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from protein.trainer.algorithm.optimizer import Optimizer
-from protein.trainer.algorithm.rollout import Batch
-from protein.trainer.algorithm.scaler import Scaler
-from protein.trainer.algorithm.segments import prioritized, shuffled
 from protein.trainer.config import TrainConfig
 from protein.trainer.errors import DivergedError
 from protein.trainer.kernels import advantages as compute_advantages
@@ -35,6 +29,12 @@ from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.machine.precision import autocast, update_precision
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import FlatGradients
+from protein.trainer.optim.optimizer import Optimizer
+from protein.trainer.optim.scaler import Scaler
+from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
+from protein.trainer.ppo.rollout import Batch
+from protein.trainer.ppo.segments import prioritized, shuffled
 
 
 class PPO:

@@ -9,7 +9,7 @@ all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
 of all agents and takes its own columns, so that an agent acts as it would in one process.
 
-Where batches overlap with updates (`protein.trainer.algorithm.collector`) there are two sets of buffers, and a batch
+Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers, and a batch
 stays as it is until the next but one is collected.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on

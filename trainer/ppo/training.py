@@ -19,10 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protein.trainer.algorithm.collector import Collector, Snapshot
-from protein.trainer.algorithm.ppo import PPO
-from protein.trainer.algorithm.rollout import Rollout
-from protein.trainer.algorithm.scores import Scores
 from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.environments import VectorEnv, make
 from protein.trainer.errors import CheckpointError, DivergedError
@@ -43,6 +39,10 @@ from protein.trainer.machine.distributed import World
 from protein.trainer.machine.precision import Arithmetic, env_threads
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.collector import Collector, Snapshot
+from protein.trainer.ppo.rollout import Rollout
+from protein.trainer.ppo.scores import Scores
+from protein.trainer.ppo.update import PPO
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
