@@ -19,11 +19,11 @@ import machine
 import torch
 
 from protein.trainer import kernels
-from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch
 from protein.trainer.config import PolicyConfig
 from protein.trainer.environments import spec
 from protein.trainer.machine.precision import Arithmetic, keep_freed_memory
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch
 
 RUNS = 60
 STEPS, AGENTS, SEGMENTS, BATCH, UNITS, ACTIONS, FEATURES = 64, 1024, 128, 8192, 128, 3, 8

@@ -44,7 +44,7 @@ def solve(name: str, seed: int) -> dict[str, Any]:
     target = spec(name).solved_score
     # Of every iteration a measurement, so that the moment is known exactly.
     code = (
-        "import runpy, protein.trainer.algorithm.training as training\n"
+        "import runpy, protein.trainer.ppo.training as training\n"
         "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
         "runpy.run_module('protein.trainer', run_name='__main__')\n"
     )

@@ -15,9 +15,9 @@ import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT
 from training import make_policy, make_rollout
 
-from protein.trainer.algorithm.rollout import Rollout
 from protein.trainer.environments import VectorEnv, make, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
+from protein.trainer.ppo.rollout import Rollout
 
 COUNTER = "gym:gym_worlds:Counter-v0"
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from training import CPU, GRID, POLICIES, make_policy, make_spec
 
-from protein.trainer.algorithm.gradients import FlatGradients
 from protein.trainer.config import PolicyConfig
 from protein.trainer.errors import ConfigError
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import FlatGradients
 
 FEATURES = math.prod(GRID)
 ACTIONS = {

@@ -152,6 +152,27 @@ def test_a_time_limit_ends_training_normally() -> None:
     assert result.elapsed_seconds >= 0.2 and 0 < result.steps < 10**12
 
 
+@pytest.mark.parametrize("train", [{}, {"overlap": True}, {"advantage": "vtrace"}])
+def test_a_time_limit_holds_within_an_iteration(train: dict[str, Any], tmp_path: Path) -> None:
+    """The limit is over before the first iteration is: the rollout is cut short, and no minibatch follows."""
+    config = small(train={"total_timesteps": 10**12, "max_seconds": 1e-6, **train})
+    agents = config.env.num_envs
+    result, events = go(config, tmp_path)
+    assert result.steps == agents and events[-1]["stopped"] == "max_seconds" and result.score is not None
+    saved = checkpoints.read(tmp_path / checkpoints.FILE_NAME)
+    fresh, _ = go(config, tmp_path / "again")
+    again = checkpoints.read(tmp_path / "again" / checkpoints.FILE_NAME)
+    assert fresh.score == result.score
+    assert all(t.equal(again.tensors[name]) for name, t in saved.tensors.items() if name.startswith("policy/"))
+    # What was cut short can go on.
+    more, events = go(
+        small(train={**train, "total_timesteps": 4 * agents}),
+        tmp_path / "more",
+        resume=tmp_path / checkpoints.FILE_NAME,
+    )
+    assert more.steps == 4 * agents and events[-1]["stopped"] == "steps"
+
+
 def test_divergence_ends_as_failed_with_the_step(tmp_path: Path) -> None:
     events: list[dict[str, Any]] = []
     config = small(train={"learning_rate": 1e30, "lr_schedule": "constant"})

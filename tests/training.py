@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from protein.envs_c import EnvSpec
-from protein.trainer.algorithm.rollout import Rollout
 from protein.trainer.config import PolicyConfig
 from protein.trainer.machine.precision import FULL
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.rollout import Rollout
 
 CPU = torch.device("cpu")
 GRID = (2, 3, 4)  # channels, height, width

@@ -1,1 +1,14 @@
-"""One training run: config, vectorised rollouts, policy, PPO, checkpoints. Runs alone: `python -m protein.trainer`."""
+"""One training run. It runs alone: `python -m protein.trainer`.
+
+    run, launch     a run from start to finish, in one process or several
+    ppo/            training by PPO: rollouts, advantages, the loss, the update, the loop
+    evaluate, watch playing with a trained policy
+    optim/          gradients, optimisers, schedules: for any loss
+    model/          networks: the policy, its distribution over actions, its value head
+    environments/   every kind of environment behind one interface
+    machine/        device and precision, processes, clock, checkpoints: for any training
+    kernels/        compiled kernels, with the same in torch beside them
+    config, events, errors
+
+Another kind of training gets a room beside `ppo/`, and shares `optim/`, `machine/` and `kernels/` with it.
+"""

@@ -60,7 +60,7 @@ class TrainConfig:
     total_timesteps: int = 5_000_000
     """Decisions to train for, over all agents; rounded up to a whole number of vectorised steps."""
     max_seconds: float = 0.0
-    """Ends the training normally after so many seconds of training; 0: no limit."""
+    """Ends the training after so many seconds of training, within one minibatch of it; 0: no limit."""
     seed: int = 0
     """Source of all randomness: weights, actions, minibatches, environments and evaluation."""
     threads: int = 0

@@ -1,6 +1,6 @@
 """One training run from start to finish: `run` sets the machine up, trains, and says what went wrong.
 
-What a run is made of and its loop are in `protein.trainer.algorithm.training`.
+What a run is made of and its loop are in `protein.trainer.ppo.training`.
 """
 
 import threading
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from protein.trainer.algorithm.training import Training
 from protein.trainer.config import RunConfig, check_processes
 from protein.trainer.errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from protein.trainer.events import EventSink, RunResult, failed, ignore
 from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
 from protein.trainer.machine.stopwatch import Stopwatch
+from protein.trainer.ppo.training import Training
 
 
 def run(

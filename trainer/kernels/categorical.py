@@ -1,7 +1,7 @@
 """One categorical component: drawing actions from its logits, and the gradient of PPO's loss by logits and value.
 
 Notation: `A` choices, `B` samples; everything feature-major, `A x B` logits and `(A + 1) x B` outputs whose last row is
-the value. The loss and the derivation of its gradient are in trainer/algorithm/loss.py; the kernel computes that
+the value. The loss and the derivation of its gradient are in trainer/ppo/loss.py; the kernel computes that
 gradient in one pass over blocks of samples. Relative error of the compiled exp below 2e-7, of log 3e-7:
 trainer/kernels/native/vector_math.hpp.
 """

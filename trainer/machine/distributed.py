@@ -5,8 +5,8 @@ hold the same weights, because all take the same steps of the optimiser: the gra
 minibatch, and that is the only traffic that counts. What has to be one run's, not N runs', is made so here:
   - statistics are of all ranks' numbers together, from sums and counts, never means of means;
   - the clock is rank 0's, and a signal to any rank is one to all, so that all end after the same iteration;
-  - random numbers are drawn as one process would draw them (see `protein.trainer.algorithm.rollout` and
-  `protein.trainer.algorithm.ppo`).
+  - random numbers are drawn as one process would draw them (see `protein.trainer.ppo.rollout` and
+  `protein.trainer.ppo.update`).
 
 `World()` is one process on its own: every method is then free and changes nothing.
 

@@ -1,7 +1,7 @@
 """Value heads: one number, or a categorical distribution over returns.
 
 Notation: `rows` of the output that a head reads, feature-major `rows x B`. Their losses are in
-`protein.trainer.algorithm.loss`.
+`protein.trainer.ppo.loss`.
 
 The bins of a distributional head are dense near 0 and far apart at the ends, symexp of an even grid, so that one
 setting serves small and large returns. The value is the mean of the bins.

@@ -1,7 +1,7 @@
 // One categorical component: drawing from it, and the gradient of PPO's loss. Logits lie in rows, one for each choice,
 // so that all loops run over samples; a block of samples goes through all its passes while it lies in the first cache.
 //
-// The loss and its derivatives are in trainer/algorithm/loss.py; the notation is that file's, and z logit, top the
+// The loss and its derivatives are in trainer/ppo/loss.py; the notation is that file's, and z logit, top the
 // largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
 #pragma once
 

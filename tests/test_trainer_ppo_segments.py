@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from protein.trainer.algorithm.segments import prioritized, shuffled
 from protein.trainer.errors import DivergedError
+from protein.trainer.ppo.segments import prioritized, shuffled
 
 
 def generator(seed: int = 0) -> torch.Generator:

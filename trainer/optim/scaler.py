@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from protein.trainer.algorithm.optimizer import Optimizer
+from protein.trainer.optim.optimizer import Optimizer
 
 SMALLEST_SCALE = 1e-4  # a gradient that still overflows here is not a matter of its scale
 

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -10,17 +11,17 @@ import torch
 from torch import nn
 from training import CPU, POLICIES, make_policy, make_rollout, make_spec, scripted
 
-from protein.trainer.algorithm.loss import Coefficients, Minibatch, ppo_loss
-from protein.trainer.algorithm.optimizer import Optimizer
-from protein.trainer.algorithm.ppo import PPO, advantages_and_returns
-from protein.trainer.algorithm.rollout import Batch
-from protein.trainer.algorithm.scaler import Scaler
-from protein.trainer.algorithm.segments import prioritized
 from protein.trainer.config import TrainConfig
 from protein.trainer.errors import DivergedError
 from protein.trainer.kernels import advantages as compute_advantages
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.optimizer import Optimizer
+from protein.trainer.optim.scaler import Scaler
+from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
+from protein.trainer.ppo.rollout import Batch
+from protein.trainer.ppo.segments import prioritized
+from protein.trainer.ppo.update import PPO, advantages_and_returns
 
 
 def collected(policy: Policy, *, steps: int = 5, agents: int = 12, seed: int = 3, skip: int = 3) -> Batch:
@@ -271,3 +272,23 @@ def test_one_number_that_is_not_finite_is_noticed(poison: str, train: dict[str, 
     getattr(batch, poison).view(-1)[3] = float("nan")
     with pytest.raises(DivergedError, match="not finite"):
         ppo.update(batch, 0.0)
+
+
+@pytest.mark.parametrize("train", [{}, {"advantage": "vtrace"}, {"overlap": True}])
+def test_an_update_out_of_time_changes_nothing(train: dict[str, Any]) -> None:
+    policy = make_policy(make_spec())
+    batch, before = collected(policy), copy.deepcopy(policy)
+    figures = make_ppo(policy, minibatch_size=25, update_epochs=3, **train).update(batch, 0.0, until=0.0)
+    assert figures.keys() == {"explained_variance"} and math.isfinite(figures["explained_variance"])
+    assert all(map(torch.equal, policy.parameters(), before.parameters()))
+
+
+def test_an_update_stops_between_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that moves by a second each time it is looked at."""
+    ticks = itertools.count()
+    policy = make_policy(make_spec())
+    batch, recorder = collected(policy), Recorder()
+    ppo = make_ppo(policy, recorder, minibatch_size=25, update_epochs=3)
+    monkeypatch.setattr("protein.trainer.ppo.update.time.perf_counter", lambda: float(next(ticks)))
+    ppo.update(batch, 0.0, until=2.0)
+    assert len(recorder.gradients) == 2

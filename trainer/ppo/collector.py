@@ -5,7 +5,7 @@
                            | collect 1   collect 2               ...   in a thread of its own
 
 Overlapping, batch k + 1 is collected during update k, so with the weights from before it: they are one update old when
-the batch is used. The update corrects for that (`protein.trainer.algorithm.ppo`). The weights are a snapshot, taken
+the batch is used. The update corrects for that (`protein.trainer.ppo.update`). The weights are a snapshot, taken
 once an iteration, which nobody changes while the thread reads it. With `cpu_inference` the snapshot is on the CPU,
 whatever device trains.
 
@@ -18,16 +18,17 @@ that are slow and elsewhere.
 
 import contextlib
 import copy
+import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
 from protein.envs_c import Episodes
-from protein.trainer.algorithm.gradients import flatten_
-from protein.trainer.algorithm.rollout import Batch, Rollout
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import flatten_
+from protein.trainer.ppo.rollout import Batch, Rollout
 
 
 class Snapshot:
@@ -76,14 +77,14 @@ class Collector:
         """Whether a batch has been begun that nobody has taken; what has been collected is then not to be saved."""
         return self._pending is not None
 
-    def begin(self, steps: int) -> None:
-        """Begins a batch with the snapshot as it is. Needs `overlap`."""
+    def begin(self, steps: int, until: float = math.inf) -> None:
+        """Begins a batch with the snapshot as it is. Needs `overlap`. `until`: see `Rollout.collect`."""
         assert self._thread is not None and self._pending is None
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))  # the snapshot, and the last update
-        self._pending = self._thread.submit(self._in_thread, steps)
+        self._pending = self._thread.submit(self._in_thread, steps, until)
 
-    def take(self, steps: int) -> tuple[Batch, Episodes]:
+    def take(self, steps: int, until: float = math.inf) -> tuple[Batch, Episodes]:
         """Returns the batch that was begun, or collects one of `steps` steps; with the episodes that finished in it.
 
         Overlapping, the wait for it is booked as `rollout_forward`. The batch stays as it is until the next but one.
@@ -92,11 +93,11 @@ class Collector:
             if self._snapshot is not None:
                 self._stopwatch.switch("copy")
                 self._snapshot.take(self._weights)
-            batch, episodes = self._rollout.collect(steps), self._rollout.drain_episodes()
+            batch, episodes = self._rollout.collect(steps, until), self._rollout.drain_episodes()
         else:
             self._stopwatch.switch("rollout_forward")
             if self._pending is None:
-                self.begin(steps)
+                self.begin(steps, until)
             assert self._pending is not None
             pending, self._pending = self._pending, None
             batch, episodes = pending.result()
@@ -115,8 +116,8 @@ class Collector:
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _in_thread(self, steps: int) -> tuple[Batch, Episodes]:
+    def _in_thread(self, steps: int, until: float) -> tuple[Batch, Episodes]:
         self._prepare()
         on_stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
         with on_stream:
-            return self._rollout.collect(steps), self._rollout.drain_episodes()
+            return self._rollout.collect(steps, until), self._rollout.drain_episodes()

@@ -1,6 +1,7 @@
 """Rollouts against environments whose every number is known, and against a replay of the real ones."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import torch
 from training import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, scripted, slow_advantages
 
 from protein.envs_c import VecEnv
-from protein.trainer.algorithm.rollout import Batch
 from protein.trainer.kernels import advantages
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.rollout import Batch
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},
@@ -239,3 +240,17 @@ def test_low_precision_is_confined_to_the_network() -> None:
     assert b.values.dtype == b.logprobs.dtype == torch.float32 and b.values.isfinite().all()
     torch.testing.assert_close(b.values[0], a.values[0], rtol=0.02, atol=50.0)
     assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_a_rollout_out_of_time_is_a_shorter_one(halves: bool) -> None:
+    spec = make_spec()
+    batches = []
+    for until in (0.0, math.inf):
+        rollout = make_rollout(scripted(6, 12, spec, halves=halves), make_policy(spec), horizon=3)
+        rollout.reset(0)
+        batches.append([rollout.collect(3 if until == 0.0 else 1, until), rollout.collect(2)])
+        rollout.close()
+    for cut, short in zip(*batches, strict=True):
+        assert cut.steps == short.steps
+        assert torch.equal(cut.observations, short.observations) and torch.equal(cut.rewards, short.rewards)

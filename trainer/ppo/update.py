@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.algorithm.loss`.
+"""Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.ppo.loss`.
 
 Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r the probability of an
 action under the policy now by that under the one that took it.
@@ -22,12 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-from protein.trainer.algorithm.gradients import FlatGradients
-from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from protein.trainer.algorithm.optimizer import Optimizer
-from protein.trainer.algorithm.rollout import Batch
-from protein.trainer.algorithm.scaler import Scaler
-from protein.trainer.algorithm.segments import prioritized, shuffled
 from protein.trainer.config import TrainConfig
 from protein.trainer.errors import DivergedError
 from protein.trainer.kernels import advantages as compute_advantages
@@ -35,6 +29,12 @@ from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.machine.precision import autocast, update_precision
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import FlatGradients
+from protein.trainer.optim.optimizer import Optimizer
+from protein.trainer.optim.scaler import Scaler
+from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
+from protein.trainer.ppo.rollout import Batch
+from protein.trainer.ppo.segments import prioritized, shuffled
 
 
 class PPO:
@@ -146,10 +146,11 @@ class PPO:
         """The step size of the last update."""
         return self._optimizer.learning_rate
 
-    def update(self, batch: Batch, progress: float) -> dict[str, float]:
+    def update(self, batch: Batch, progress: float, until: float = math.inf) -> dict[str, float]:
         """Goes over the batch `update_epochs` times in minibatches of segments; returns the figures of the last one.
 
-        Leaves the stopwatch in `other`.
+        Leaves the stopwatch in `other`. Once `time.perf_counter()` has reached `until` it begins no further minibatch;
+        then the figures of the last one are missing.
 
         Raises:
             DivergedError: a gradient, the loss or a weight is not finite. It is looked at once per update.
@@ -159,18 +160,24 @@ class PPO:
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = self.ratios(batch, size) if config.overlap else torch.ones_like(batch.logprobs)
+        ratios = torch.ones_like(batch.logprobs)
+        if config.overlap and time.perf_counter() < until:
+            ratios = self.ratios(batch, size)
         for epoch in range(config.update_epochs):
+            if epoch and time.perf_counter() >= until:
+                break
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
                 advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
             last_epoch = epoch == config.update_epochs - 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
+                if time.perf_counter() >= until:
+                    break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
                 norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
         switch("other")
-        summed = self._world.sum_(torch.stack(list(terms.values())))
+        summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
         # How much of the returns' variance the old values explain, over the whole batch.
         spread, _ = self._world.std_mean(returns)
         missed, _ = self._world.std_mean(returns - batch.values[:-1])

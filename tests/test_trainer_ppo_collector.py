@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from protein.trainer.algorithm.collector import Collector, Snapshot
-from protein.trainer.algorithm.gradients import flatten_
-from protein.trainer.algorithm.ppo import PPO, advantages_and_returns
-from protein.trainer.algorithm.rollout import Batch, Rollout
 from protein.trainer.config import PolicyConfig, RunConfig, TrainConfig
 from protein.trainer.environments import make
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import flatten_
+from protein.trainer.ppo.collector import Collector, Snapshot
+from protein.trainer.ppo.rollout import Batch, Rollout
+from protein.trainer.ppo.update import PPO, advantages_and_returns
 from protein.trainer.run import RunResult, run
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
 of all agents and takes its own columns, so that an agent acts as it would in one process.
 
-Where batches overlap with updates (`protein.trainer.algorithm.collector`) there are two sets of buffers, and a batch
+Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers, and a batch
 stays as it is until the next but one is collected.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
@@ -20,6 +20,8 @@ networks round differently for another number of rows.
 
 import dataclasses
 import itertools
+import math
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -241,13 +243,16 @@ class Rollout:
         if self._state is not None:
             self._state.copy_(state["recurrent"])
 
-    def collect(self, steps: int) -> Batch:
-        """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`."""
+    def collect(self, steps: int, until: float = math.inf) -> Batch:
+        """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`.
+
+        Once `time.perf_counter()` has reached `until` it takes no further step, but at least one.
+        """
         # Not in inference mode: the update differentiates through what reads these tensors.
         with torch.no_grad(), autocast(self.device, self._precision):
-            return self._collect(steps)
+            return self._collect(steps, until)
 
-    def _collect(self, steps: int) -> Batch:
+    def _collect(self, steps: int, until: float) -> Batch:
         switch, groups = self._stopwatch.switch, self._groups
         switch("copy")
         before = self._now
@@ -262,6 +267,9 @@ class Rollout:
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
         finals: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, outputs
         for t in range(steps):
+            if t and time.perf_counter() >= until:
+                steps = t
+                break
             for group in groups:
                 switch("environment")
                 group.wait()

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from training import CPU, GRID, POLICIES, make_policy, make_spec
 
-from protein.trainer.algorithm.gradients import FlatGradients
-from protein.trainer.algorithm.optimizer import Optimizer, scheduled_rate
-from protein.trainer.algorithm.scaler import Scaler
 from protein.trainer.config import TrainConfig
 from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.optim.gradients import FlatGradients
+from protein.trainer.optim.optimizer import Optimizer, scheduled_rate
+from protein.trainer.optim.scaler import Scaler
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 import torch
 from training import make_policy, make_spec
 
-from protein.trainer.algorithm.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch, ppo_loss
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, loss_gradient_by_torch, ppo_loss
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},

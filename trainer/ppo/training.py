@@ -11,6 +11,7 @@ evaluation has a fifth, so its episodes are new.
 """
 
 import contextlib
+import math
 import threading
 import time
 from pathlib import Path
@@ -18,10 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protein.trainer.algorithm.collector import Collector, Snapshot
-from protein.trainer.algorithm.ppo import PPO
-from protein.trainer.algorithm.rollout import Rollout
-from protein.trainer.algorithm.scores import Scores
 from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.environments import VectorEnv, make
 from protein.trainer.errors import CheckpointError, DivergedError
@@ -42,6 +39,10 @@ from protein.trainer.machine.distributed import World
 from protein.trainer.machine.precision import Arithmetic, env_threads
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
+from protein.trainer.ppo.collector import Collector, Snapshot
+from protein.trainer.ppo.rollout import Rollout
+from protein.trainer.ppo.scores import Scores
+from protein.trainer.ppo.update import PPO
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
@@ -245,8 +246,11 @@ class Training:
         self._agree()
         if train.overlap:  # both threads' kernels: nothing may change them while one of the two computes
             self._prepare(train.minibatch_size // world.size)
+        limit, longest = train.max_seconds or math.inf, 0.0
         while self.steps < train.total_timesteps:
-            timed_out = bool(train.max_seconds) and self.elapsed >= train.max_seconds
+            # One process stops in the middle of an iteration. Several must end together, so they begin no iteration
+            # that may not fit, as long as the longest so far.
+            timed_out = self.elapsed + (longest if world.size > 1 else 0.0) >= limit
             save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= train.checkpoint_seconds
             # Between batches only: there the state is whole, and a resumed run repeats the uninterrupted one.
             if not self._collector.in_flight:
@@ -257,29 +261,32 @@ class Training:
                     stopped = "signal" if self._interrupted else "max_seconds"
                     break
             self._began = began = time.perf_counter()
+            until = began + limit - self.elapsed if world.size == 1 else math.inf
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._horizon(self.steps))
+            batch, finished = self._collector.take(self._horizon(self.steps), until)
             taken = len(batch) * world.size
             # Of the batch's middle: a warm-up does not begin with a step of size 0, nor a schedule end with one.
             progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
             self.steps += taken
             # What is due is done when this batch is, with nothing begun.
-            ahead = train.overlap and not (save or timed_out or self._interrupted)
+            ahead = train.overlap and not (save or timed_out or self._interrupted) and time.perf_counter() < until
             if ahead and self.steps < train.total_timesteps:
-                self._collector.begin(self._horizon(self.steps))
+                self._collector.begin(self._horizon(self.steps), until)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
-                self._figures = self._ppo.update(batch, progress)
+                self._figures |= self._ppo.update(batch, progress, until)
             except DivergedError as error:
                 raise DivergedError(f"diverged at step {self.steps}: {error}") from error
             stopwatch.switch("logging")
             self._scores.add(self.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
+            before = self.elapsed
             self.elapsed += time.perf_counter() - began
             self._began = None
             self._agree()
+            longest = max(longest, self.elapsed - before)  # of the clock that all have agreed on
             since = self.elapsed - reported_seconds
             due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
             if due and since >= REPORT_SECONDS:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from protein.trainer.algorithm.scores import Scores
 from protein.trainer.machine.distributed import World
+from protein.trainer.ppo.scores import Scores
 
 
 class Several(World):

@@ -1,0 +1,1 @@
+"""From gradients to new weights, whatever the loss: flat gradients, loss scaling, optimisers, the schedule."""
