@@ -17,7 +17,7 @@ from protein.config.resolve import load, make_space, start_params
 from protein.engine.recommend import MODEL, Contender
 from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
-from protein.types import Estimate
+from protein.types import Direction, Estimate
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:
@@ -51,7 +51,9 @@ def test_a_dearer_trial_of_which_no_more_is_expected_was_not_merely_lucky() -> N
         return Choice(name="best at all", contender=contender, trials=(one,))
 
     best = choice(134, 20.62, 5.0)
-    found = Recommendation(best=best, under=None, knee=best, lucky=choice(126, 20.79, 9.0), sign=1.0)
+    found = Recommendation(
+        best=best, under=None, knee=best, lucky=choice(126, 20.79, 9.0), direction=Direction.MAXIMIZE
+    )
     said = "trial 126 measured higher (20.79), but no more is expected of it than of trial 134, which costs less"
     assert found.luck() == said
 

@@ -25,11 +25,11 @@ import threading
 import time
 from typing import Any, Literal
 
-from protein import direction as signs
 from protein import validate
 from protein.api import source as priors
 from protein.api import stores
 from protein.api.recommended import recommendation
+from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
@@ -135,7 +135,7 @@ class Sweep:
         self._max_trials = validate.most_trials(max_trials)
         self._name, self._prior, self._quiet = name, prior, quiet
         self._store = None if store is None else os.fspath(store)
-        self._direction, self._sign = direction, validate.sign(direction)
+        self._direction = validate.direction(direction)
 
     def run(self, train: Train) -> SweepResult:
         """Runs trials until the budget is spent or Ctrl-C, and returns what all trials of the sweep came to.
@@ -158,8 +158,8 @@ class Sweep:
                 self._method, self._space, self._start, seed=self._seed, prior=prior.observations(spec.warm_start)
             )
             sweep = self._create_or_resume(store, spec)
-            backend = FunctionBackend(train, self._sign)
-            watcher = _Lines(self._sign, quiet=self._quiet)
+            backend = FunctionBackend(train, self._direction)
+            watcher = _Lines(self._direction, quiet=self._quiet)
             stop = threading.Event()
             settings = LoopSettings(
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
@@ -197,7 +197,7 @@ class Sweep:
                     stop.set()
             for error in (*backend.errors, *failure):
                 raise error
-            result = _result(sweep, store.trials(sweep.id), self._sign, ended=ended[0])
+            result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0])
         watcher.conclude(result, self._store)
         return result
 
@@ -208,7 +208,7 @@ class Sweep:
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
             method=self._method,
             seed=self._seed,
-            direction=Direction(self._direction),
+            direction=self._direction,
             space=self._space.to_dict(),
             config=config,
             warm_start=priors.of_sweep(store, self._name, self._prior, self._space),
@@ -241,8 +241,8 @@ class Sweep:
 class _Lines:
     """A listener (see `protein.ports.Listener`): a line now and then, once the sweep takes longer than a moment."""
 
-    def __init__(self, sign: float, *, quiet: bool) -> None:
-        self._sign, self._quiet = sign, quiet
+    def __init__(self, direction: Direction, *, quiet: bool) -> None:
+        self._direction, self._quiet = direction, quiet
         self._began = self._printed = time.monotonic()
         self._spent_before: float | None = None
 
@@ -258,7 +258,7 @@ class _Lines:
             before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
             self._spent_before = sum(before)
         if time.monotonic() - self._printed >= _QUIET_SECONDS:
-            line = text.outcome_line(signs.trial(trial, self._sign))
+            line = text.outcome_line(shown_trial(trial, self._direction))
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
 
     def log(self, line: str) -> None:
@@ -277,14 +277,14 @@ class _Lines:
         self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials, {said}; see: {words}")
 
 
-def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: SweepStatus) -> SweepResult:
+def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus) -> SweepResult:
     complete = any(trial.state is TrialState.COMPLETE for trial in trials)
     best = recommendation(sweep, trials).best.trial if complete else None  # as it is shown
     return SweepResult(
         name=sweep.spec.name,
-        trials=tuple(signs.trial(trial, sign) for trial in trials),
+        trials=tuple(shown_trial(trial, direction) for trial in trials),
         best=best,
-        front=tuple(signs.trial(trial, sign) for trial in pareto.front(trials)),
+        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
         ended=ended.ended,
         interrupted=ended.stopping,
     )

@@ -4,12 +4,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from protein import direction as signs
+from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import recommend
 from protein.engine.recommend import Contender
 from protein.errors import UsageError
 from protein.space import Space
-from protein.types import SweepRecord, TrialRecord
+from protein.types import Direction, SweepRecord, TrialRecord
 from protein.units import format_duration, parse_duration
 from protein.view import text
 
@@ -41,7 +41,7 @@ class Recommendation:
     under: Choice | None
     knee: Choice
     lucky: Choice | None  # what measured better than the chosen one, under the same limit
-    sign: float  # of the scores as they are shown (see `protein.direction`)
+    direction: Direction  # of the scores as they are shown (see `protein.direction`)
 
     @property
     def chosen(self) -> Choice:
@@ -53,9 +53,10 @@ class Recommendation:
         if self.lucky is None:
             return None
         lucky = self.lucky.contender
-        luckiest = max(lucky.measured, key=lambda score: self.sign * score)
+        luckiest = max(lucky.measured, key=lambda score: stored_score(score, self.direction))
         number = self.lucky.trials[lucky.measured.index(luckiest)].number
-        line = f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(luckiest)}), "
+        side = "higher" if self.direction is Direction.MAXIMIZE else "lower"
+        line = f"trial {number} measured {side} ({text.score(luckiest)}), "
         if lucky.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
             return f"{line}but no more is expected of it than of trial {self.chosen.trial.number}, which costs less"
         return f"{line}which looks like luck: {text.score(lucky.score.value)} is expected of it"
@@ -67,7 +68,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
-    sign = signs.sign_of(sweep.spec)
+    direction = sweep.spec.direction
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
     space = Space.from_dict(sweep.spec.space)
@@ -77,8 +78,8 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         raise UsageError(f"sweep '{sweep.spec.name}' has no complete trial yet; give it more time with protein sweep")
 
     def choice(name: str, contender: Contender) -> Choice:
-        runs = tuple(signs.trial(finished[position], sign) for position in contender.trials)
-        return Choice(name=name, contender=signs.contender(contender, sign), trials=runs)
+        runs = tuple(shown_trial(finished[position], direction) for position in contender.trials)
+        return Choice(name=name, contender=shown_contender(contender, direction), trials=runs)
 
     affordable = None
     if limit is not None:
@@ -98,7 +99,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         under=affordable,
         knee=choice("knee", knee),
         lucky=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
-        sign=sign,
+        direction=direction,
     )
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protein import direction as signs
+from protein.direction import shown_score
 from protein.engine import pareto
 from protein.errors import UsageError
-from protein.types import TrialEnd, TrialRecord, TrialState
+from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
@@ -18,14 +18,16 @@ EDGE = 0.08  # share of the cost axis in which a name has no room to the left of
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
-def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign: float = 1.0) -> None:
+def write_pareto(
+    trials: Sequence[TrialRecord], title: str, path: Path, *, direction: Direction = Direction.MAXIMIZE
+) -> None:
     """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
 
     Args:
         trials: of one sweep; running ones are left out.
         title: stands above the plot.
         path: the file; its folder is made.
-        sign: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
+        direction: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
 
     Raises:
         UsageError: no trial has a score.
@@ -55,12 +57,12 @@ def write_pareto(trials: Sequence[TrialRecord], title: str, path: Path, *, sign:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("cost: time of training (log scale)")
-    axes.set_ylabel("score" if sign > 0 else "score (lower is better)")
-    if sign < 0:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{signs.score(value, sign):g}")
+    axes.set_ylabel("score" if direction is Direction.MAXIMIZE else "score (lower is better)")
+    if direction is Direction.MINIMIZE:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{shown_score(value, direction):g}")
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
-    _draw_front(axes, done, right * stretch, sign)
+    _draw_front(axes, done, right * stretch, direction)
     # Outside, where it can cover no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) 
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
-def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, sign: float) -> None:
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, direction: Direction) -> None:
     front = pareto.front(done)
     if not front:
         return
@@ -96,13 +98,13 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, sign: floa
     axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
     best, knee = front[-1], pareto.knee(done)
     if knee is not None and knee is not best:
-        _mark(axes, knee, "knee", sign, marker="D", size=70)
-    _mark(axes, best, "best", sign, marker="*", size=190)
+        _mark(axes, knee, "knee", direction, marker="D", size=70)
+    _mark(axes, best, "best", direction, marker="*", size=190)
 
 
-def _mark(axes: Any, trial: TrialRecord, name: str, sign: float, *, marker: str, size: float) -> None:
+def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, marker: str, size: float) -> None:
     cost = max(trial.cost_seconds, pareto.MIN_COST_SECONDS)
-    score = text.score(signs.score(trial.score, sign))
+    score = text.score(shown_score(trial.score, direction))
     label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends.messages import MAX_STEPS
-from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
+from protein.types import Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState
 from protein.validate import number
 
 _LOG_FILE = "trial.log"
@@ -40,13 +41,13 @@ class Report:
         seed: the trial's own, for the randomness of the training.
     """
 
-    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
+    def __init__(self, job: Job, direction: Direction, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
         self.seed: int = job.config["seed"]
         self._cap_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
-        self._trial, self._sign, self._events = job.trial, sign, events
+        self._trial, self._direction, self._events = job.trial, direction, events
         self._began: float | None = None  # on the performance counter; None: it waits for its turn
-        self._told_seconds: float | None = None
+        self._reported_seconds: float | None = None
         self.not_finite: ValueError | None = None  # raised for a score
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
@@ -69,19 +70,19 @@ class Report:
         """
         if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
             raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
-        told_score = None if score is None else number(score, "report: the score")
-        if told_score is not None and not math.isfinite(told_score):
-            self.not_finite = ValueError(f"the score became {told_score} at step {steps}")
+        given_score = None if score is None else number(score, "report: the score")
+        if given_score is not None and not math.isfinite(given_score):
+            self.not_finite = ValueError(f"the score became {given_score} at step {steps}")
             raise self.not_finite
         if cost_seconds is not None:
-            self._told_seconds = number(cost_seconds, "report: cost_seconds")
-        told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
+            self._reported_seconds = number(cost_seconds, "report: cost_seconds")
+        given = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
         try:
             point = Measurement(
                 steps=int(count),
                 elapsed_seconds=self.cost_seconds(),
-                score=None if told_score is None else self._sign * told_score,
-                metrics={name: value for name, value in told.items() if math.isfinite(value)},
+                score=stored_score(given_score, self._direction),
+                metrics={name: value for name, value in given.items() if math.isfinite(value)},
             )
         except ValueError as error:
             raise UsageError(f"report: {error}") from error
@@ -94,8 +95,8 @@ class Report:
 
     def cost_seconds(self) -> float:
         """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
-        if self._told_seconds is not None:
-            return self._told_seconds
+        if self._reported_seconds is not None:
+            return self._reported_seconds
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     def begin(self) -> None:
@@ -116,17 +117,17 @@ class Report:
 class FunctionBackend:
     """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
 
-    def __init__(self, train: Train, sign: float) -> None:
+    def __init__(self, train: Train, direction: Direction) -> None:
         self.errors: list[BaseException] = []  # what ends the sweep: mistakes in how the function is written, and worse
         self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for `serve`: a trial waits, or it is closed
         self._closed = False
         self._events: queue.SimpleQueue[TrialProgress | Finished] = queue.SimpleQueue()
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
-        self._train, self._sign = train, sign
+        self._train, self._direction = train, direction
 
     def start(self, job: Job) -> None:
-        report = self._reports[job.trial.id] = Report(job, self._sign, self._events)
+        report = self._reports[job.trial.id] = Report(job, self._direction, self._events)
         self._waiting.append((job, report))
         self._news.put(None)
 
@@ -213,7 +214,7 @@ class FunctionBackend:
             raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
         if not math.isfinite(score):
             return TrialEnd.DIVERGED, f"the score is {score}", None
-        return TrialEnd.COMPLETE, "", self._sign * score
+        return TrialEnd.COMPLETE, "", stored_score(score, self._direction)
 
 
 def _one_line(text: str) -> str:
