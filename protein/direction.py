@@ -1,16 +1,14 @@
-"""Scores as the user knows them: a sweep that minimises has them negated in its store, and nobody should see that.
+"""The border at which a score's sign flips: scores are stored to be maximised, and shown as the user knows them.
 
-Everything inside, the store included, maximises. What is shown goes through here at the very end, after what compares
-scores (fronts, recommendations) has run.
-
-Notation
-    sign   what a score inside is multiplied with to be shown: 1 for a sweep that maximises, -1 for one that minimises
+Everything inside, the store included, maximises: the scores of a sweep that minimises are negated there. What the user
+gives goes through `stored_score`. What the user sees goes through the `shown_` functions at the very end, after what
+compares scores (fronts, recommendations) has run. For a sweep that maximises, these change nothing.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from protein.types import Direction, Estimate, SweepSpec, TrialRecord
+from protein.types import Direction, Estimate, TrialRecord
 
 if TYPE_CHECKING:
     from protein.engine.recommend import (
@@ -18,37 +16,54 @@ if TYPE_CHECKING:
     )
 
 
-def sign_of(spec: SweepSpec) -> float:
-    """Returns a stored sweep's sign; only a sweep over a function can minimise."""
-    return -1.0 if spec.direction is Direction.MINIMIZE else 1.0
+@overload
+def stored_score(value: float, direction: Direction) -> float: ...
+@overload
+def stored_score(value: float | None, direction: Direction) -> float | None: ...
+def stored_score(value: float | None, direction: Direction) -> float | None:
+    """Returns a score of the user's as it is stored."""
+    return _flipped(value, direction)
 
 
-def score(value: float | None, sign: float) -> float | None:
-    return None if value is None else sign * value + 0.0  # + 0.0: no score is "-0.00"
+@overload
+def shown_score(value: float, direction: Direction) -> float: ...
+@overload
+def shown_score(value: float | None, direction: Direction) -> float | None: ...
+def shown_score(value: float | None, direction: Direction) -> float | None:
+    """Returns a stored score as the user knows it."""
+    return _flipped(value, direction)
 
 
-def estimate(value: Estimate | None, sign: float) -> Estimate | None:
-    if value is None or sign > 0:
+def shown_estimate(value: Estimate | None, direction: Direction) -> Estimate | None:
+    """Returns a predicted score as the user knows it."""
+    if value is None or direction is Direction.MAXIMIZE:
         return value
     return Estimate(value=-value.value, low=-value.high, high=-value.low)
 
 
-def trial(record: TrialRecord, sign: float) -> TrialRecord:
-    """Returns a trial with its score, its prediction and its curve as they are shown."""
-    if sign > 0:
+def shown_trial(record: TrialRecord, direction: Direction) -> TrialRecord:
+    """Returns a trial whose score, prediction and curve are as the user knows them."""
+    if direction is Direction.MAXIMIZE:
         return record
     return dataclasses.replace(
         record,
-        score=score(record.score, sign),
-        predicted_score=estimate(record.predicted_score, sign),
-        curve=tuple(dataclasses.replace(point, score=score(point.score, sign)) for point in record.curve),
+        score=shown_score(record.score, direction),
+        predicted_score=shown_estimate(record.predicted_score, direction),
+        curve=tuple(dataclasses.replace(point, score=shown_score(point.score, direction)) for point in record.curve),
     )
 
 
-def contender(one: "Contender", sign: float) -> "Contender":
-    """Returns a config that could be recommended with its scores as they are shown."""
-    if sign > 0:
+def shown_contender(one: "Contender", direction: Direction) -> "Contender":
+    """Returns a config that could be recommended, with its scores as the user knows them."""
+    if direction is Direction.MAXIMIZE:
         return one
-    expected = estimate(one.score, sign)
+    expected = shown_estimate(one.score, direction)
     assert expected is not None
-    return dataclasses.replace(one, score=expected, measured=tuple(-value + 0.0 for value in one.measured))
+    measured = tuple(shown_score(value, direction) for value in one.measured)
+    return dataclasses.replace(one, score=expected, measured=measured)
+
+
+def _flipped(value: float | None, direction: Direction) -> float | None:
+    if value is None:
+        return None
+    return (value if direction is Direction.MAXIMIZE else -value) + 0.0  # + 0.0: no score is "-0.00"

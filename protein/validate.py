@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from protein.errors import UsageError
+from protein.types import Direction
 
 
 def number(value: Any, what: str) -> float:
@@ -45,11 +46,11 @@ def most_trials(value: Any) -> int | None:
     return _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
 
 
-def sign(direction: Any) -> float:
-    """Returns what a score is multiplied with to be maximised. Raises `UsageError` for an unknown direction."""
-    if direction not in ("maximize", "minimize"):
-        raise UsageError(f"direction must be 'maximize' or 'minimize', got {direction!r}")
-    return 1.0 if direction == "maximize" else -1.0
+def direction(value: Any) -> Direction:
+    """Returns a direction. Raises `UsageError` for anything but "maximize" and "minimize"."""
+    if value not in tuple(Direction):
+        raise UsageError(f"direction must be 'maximize' or 'minimize', got {value!r}")
+    return Direction(value)
 
 
 def listed(values: Any, what: str) -> list[Any]:

@@ -3,9 +3,9 @@
     open_store("runs/protein.db")                           a file: sqlite:///runs/protein.db says the same
     open_store("postgresql+psycopg://user@host/database")   a server, for several machines
 
-The file format is SQLite with a write-ahead log: any number of processes on one machine may use it at once. Don't put
-it on a network file system (NFS, SMB): locks and shared memory do not work there; use PostgreSQL for several machines.
-A store belongs to the process that opened it: don't carry one across a fork.
+The file format is SQLite with a write-ahead log: any number of processes on one machine may use it at once. Do not put
+it on a network file system (NFS, SMB), where locks and shared memory do not work; use PostgreSQL for several machines.
+A store belongs to the process that opened it. Do not use it after a fork.
 """
 
 from pathlib import Path
@@ -22,15 +22,17 @@ def open_store(url: str) -> Store:
         url: a path, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql+psycopg://...`.
 
     Raises:
-        StoreError: it cannot be opened, is no store of ours or comes from a newer version; nothing has been changed.
+        StoreError: it cannot be opened, is not a store of ours, or a newer version wrote it. Nothing has been changed.
     """
-    from protein.storage.store import SqlStore  # late: SQLAlchemy costs 0.3 s, and `protein --help` does without
+    from protein.storage.store import (
+        SqlStore,
+    )  # late: importing SQLAlchemy takes 0.3 s, and `protein --help` does not need it
 
     return SqlStore(url)
 
 
 def database_file(url: str) -> Path | None:
-    """Returns the file that `open_store` would use; None where a server keeps the store. Touches nothing.
+    """Returns the file that `open_store` would use; None if a server keeps the store. Opens and creates nothing.
 
     Raises:
         StoreError: the URL is malformed or not supported.

@@ -5,7 +5,7 @@
 
 What is asked for by value (state, end, score, cost, times, owner, lease) has a column of its own; params, space,
 config, metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks say
-in SQL what `protein.types` says in Python, because SQLite would quietly store a NaN as NULL and accept infinity.
+in SQL what `protein.types` says in Python, because SQLite would store a NaN as NULL and accept infinity.
 
 A column has the name of the field in `protein.types` that it holds, and `protein.storage.values` goes by these names.
 So a new field of a trial is written once there and once here, beside its migration.

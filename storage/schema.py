@@ -1,8 +1,8 @@
-"""The schema's version: which one a database has, and bringing an older or empty one up to ours.
+"""The version of the schema: which one a database has, and how an older or empty database gets ours.
 
-Migrations are Alembic's, numbered from 0001, in `migrations/versions`; `HEAD` is the last. The version is asked for
-with one plain query, so that opening a current store never imports Alembic (0.3 s). Its table has a name of its own
-because other programs that use Alembic, too, keep databases that we must not take for ours.
+Migrations are Alembic's, numbered from 0001, in `migrations/versions`; `HEAD` is the last. One plain query reads the
+version, so opening a current store never imports Alembic (0.3 s). The table of the version has a name of its own: other
+programs use Alembic, too, and we must not take their databases for ours.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ HEAD = "0003"
 VERSION_TABLE = "protein_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-_ADVISORY_LOCK = 0x70726F7465696E  # "protein": who migrates a PostgreSQL database holds it
+_ADVISORY_LOCK = 0x70726F7465696E  # "protein"; held while a PostgreSQL database is migrated
 
 
 def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATIONS, head: str = HEAD) -> None:
-    """Creates or upgrades the schema where needed, in one transaction; a current one costs one query.
+    """Creates or upgrades the schema if needed, in one transaction. For a current schema this is one query.
 
     Args:
         engine: of the database.
@@ -46,7 +46,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         with connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            if _version(connection, shown, head) != head:  # nobody was faster
+            if _version(connection, shown, head) != head:  # no other process was faster
                 _upgrade(connection, migrations)
                 if engine.dialect.name == "sqlite":
                     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()

@@ -1,11 +1,11 @@
 """`protein.ports.Store` over SQLAlchemy. One public method is one transaction; see the port for the contract.
 
-Concurrency: SQLite serialises writers. On PostgreSQL whatever changes the set of a sweep's trials locks its sweep's row
-first, so numbers have no gaps. A write to a trial is one UPDATE whose WHERE is the fence (`id`, `owner`, running):
-either it matched or nothing happens. Leases run by the server's clock where there is a server.
+Concurrency: SQLite serialises writers. On PostgreSQL, a write that changes the set of a sweep's trials locks the
+sweep's row first, so numbers have no gaps. A write to a trial is one UPDATE whose WHERE clause is the fence (`id`,
+`owner`, running): either it matches, or nothing happens. Leases run by the clock of the server, if there is one.
 
-A finished trial never changes, so `trials` keeps what it has read of them and asks again only from the first one
-that was still running: the loop calls it before every suggestion.
+A finished trial never changes. So `trials` keeps the finished trials that it has read, and reads again only from the
+first one that was still running.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class SqlStore:
         self._finished: dict[int, tuple[TrialRecord, ...]] = {}  # sweep id -> its first trials, all finished
         try:
             with self._explained():
-                bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and then nothing may have changed
+                bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
                 set_write_ahead_log(self._engine)
         except BaseException:
             self._engine.dispose()
@@ -70,7 +70,7 @@ class SqlStore:
             )
         row = SweepRow(max_cost_seconds=values.budget(max_cost_seconds), **values.columns(spec))
         with self._transaction(self._write_engine) as session:
-            # Asked, not tried: on both databases this is safe, for a racing insert still meets the constraint.
+            # Two processes may both find no such sweep here; the constraint then lets one of the two insert it.
             if session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name)) is not None:
                 raise StoreError(
                     f"sweep {spec.name!r} exists already in {self._shown}; give another name, or resume it"
@@ -160,7 +160,7 @@ class SqlStore:
     def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
         end = TrialEnd.INTERRUPTED
         with self._transaction(self._write_engine) as session:
-            self._lock_sweep(session, sweep_id)  # two of these at once would lock the trials in different orders
+            self._lock_sweep(session, sweep_id)  # two of these at once could lock the trials in different orders
             change = (
                 update(TrialRow)
                 .where(
@@ -220,9 +220,9 @@ class SqlStore:
             raise explain(error, self._url) from error
 
     def _now(self, later: timedelta = timedelta(0)) -> ColumnElement[datetime]:
-        """The server's clock, read by the statement itself; SQLite's is this machine's.
+        """The server's clock, read by the statement itself; for SQLite, the clock of this machine.
 
-        To be called inside the transaction: waiting for a lock would age the moment, and a lease with it.
+        Call it inside the transaction. Otherwise a wait for a lock would make the time, and the lease, too old.
         """
         if self._engine.dialect.name == "sqlite":
             return literal(datetime.now(UTC) + later, Utc())

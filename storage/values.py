@@ -1,8 +1,8 @@
 """Between the types that flow and the columns: checks on the way in, records on the way out.
 
 In: no NaN, no infinity, no integer beyond 64 bits, no text that UTF-8 or PostgreSQL cannot hold (a NUL, half a
-surrogate pair). A value that cannot be stored is a `StoreError` that names it, never something else in its place; only
-free text (`readable`), which may quote a broken process's output, has such characters replaced.
+surrogate pair). A value that cannot be stored is a `StoreError` that names it. It is never replaced by another value,
+except in free text (`readable`), which may quote the output of a broken process: there such characters are replaced.
 
 Both ways go by name: a field of a dataclass in `protein.types` is the column of this name, and its type says which
 converter it takes (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.

@@ -19,7 +19,7 @@ from protein.engine import recommend
 from protein.engine.recommend import MODEL, Contender
 from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
-from protein.types import Estimate
+from protein.types import Direction, Estimate
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:
@@ -61,7 +61,7 @@ def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky
         has_initial=False,
         initial=None,
         cut_short=None,
-        sign=1.0,
+        direction=Direction.MAXIMIZE,
         trains=True,
     )
     assert found.notes() == [

@@ -18,14 +18,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from protein import direction as signs
 from protein import validate
+from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
 from protein.engine.recommend import Contender, best, contenders
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Measurement, Observation, Params, Suggestion, TrialEnd, TrialState
+from protein.types import Budget, Direction, Measurement, Observation, Params, Suggestion, TrialEnd, TrialState
 from protein.validate import number, plain_params, shown
 
 
@@ -80,7 +80,7 @@ class Protein:
         self._budget_seconds = validate.seconds(budget_seconds, "budget_seconds")
         self._max_trial_seconds = validate.seconds(max_trial_seconds, "max_trial_seconds")
         self._max_trials = validate.most_trials(max_trials)
-        self._sign = validate.sign(direction)
+        self._direction = validate.direction(direction)
         if prior is not None:
             warnings.warn("Protein(prior=...) is now Protein(warm_start=...)", FutureWarning, stacklevel=2)
             warm_start = prior
@@ -129,7 +129,7 @@ class Protein:
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
         chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
-        return None if chosen is None else signs.contender(chosen, self._sign)
+        return None if chosen is None else shown_contender(chosen, self._direction)
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None; `ended` says why it is None.
@@ -158,7 +158,7 @@ class Protein:
             self._ended = why_nothing(self._space, history, running, budget)
             return None
         self._ended = ""
-        predicted = signs.estimate(suggestion.predicted_score, self._sign)
+        predicted = shown_estimate(suggestion.predicted_score, self._direction)
         self._pending.append(dataclasses.replace(suggestion, predicted_score=predicted))
         # A copy of the params: training code may pop from it, and the pending suggestion has to keep its own.
         return dataclasses.replace(suggestion, predicted_score=predicted, params=dict(suggestion.params))
@@ -178,7 +178,7 @@ class Protein:
             SpaceError: the params are not a point of the space.
         """
         self._space.validate(params := plain_params(params))
-        points = _curve(curve, self._sign)
+        points = _curve(curve, self._direction)
         return self._designer.should_stop(
             [self._inward(observation) for observation in self._observations], params, points, self._seed
         )
@@ -258,20 +258,23 @@ class Protein:
                 break
 
     def _inward(self, observation: Observation) -> Observation:
-        """Returns an observation whose score is to be maximised: where that flips the sign, of the curve, too."""
-        if self._sign > 0:
+        """Returns an observation whose score and curve are to be maximised."""
+        if self._direction is Direction.MAXIMIZE:
             return observation
         return dataclasses.replace(
             observation,
-            score=signs.score(observation.score, self._sign),
+            score=stored_score(observation.score, self._direction),
             curve=tuple(
-                dataclasses.replace(point, score=signs.score(point.score, self._sign)) for point in observation.curve
+                dataclasses.replace(point, score=stored_score(point.score, self._direction))
+                for point in observation.curve
             ),
         )
 
 
-def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0) -> tuple[Measurement, ...]:
-    """Returns curve points as measurements, their scores times `sign`."""
+def _curve(
+    points: Sequence[tuple[int, float, float | None]], direction: Direction = Direction.MAXIMIZE
+) -> tuple[Measurement, ...]:
+    """Returns curve points as measurements whose scores are to be maximised."""
     measurements = []
     for point in validate.listed(points, "a curve must be a list of points, each (steps, cost_seconds, score)"):
         try:
@@ -280,7 +283,7 @@ def _curve(points: Sequence[tuple[int, float, float | None]], sign: float = 1.0)
             raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
         if not math.isfinite(steps := number(steps, "steps of a curve")):
             raise UsageError(f"steps of a curve must be finite, got {steps}")
-        if score is not None and not math.isfinite(score := sign * number(score, "score of a curve")):
+        if score is not None and not math.isfinite(score := stored_score(number(score, "score of a curve"), direction)):
             raise UsageError(f"score of a curve must be finite, got {score}; give None where there is none yet")
         try:
             point = Measurement(

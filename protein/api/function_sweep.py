@@ -24,13 +24,13 @@ import time
 import warnings
 from typing import Literal
 
-from protein import direction as signs
 from protein import validate
 from protein.api import stores
 from protein.api import warm_start as warm_starts
 from protein.api.definition import check_name, create_or_resume
 from protein.api.recommended import best_cut_short, cut_short_note, recommendation
 from protein.api.summary import summary
+from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
@@ -140,7 +140,7 @@ class Sweep:
         self._max_trials = validate.most_trials(max_trials)
         self._name, self._warm_start, self._quiet = name, warm_start, quiet
         self._store = None if store is None else os.fspath(store)
-        self._direction, self._sign = direction, validate.sign(direction)
+        self._direction = validate.direction(direction)
 
     def run(self, train: Train) -> SweepResult:
         """Runs trials until the budget is spent or Ctrl-C, and returns the results of all trials of the sweep.
@@ -164,14 +164,14 @@ class Sweep:
                 self._method, self._space, self._start, seed=self._seed, warm_start=source.observations(spec.warm_start)
             )
             sweep, _ = create_or_resume(store, spec, self._budget_seconds)
-            backend = FunctionBackend(train, self._sign)
+            backend = FunctionBackend(train, self._direction)
             settings = LoopSettings(
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
             )
-            watcher = _Lines(self._name, settings.max_trial_seconds, self._sign, quiet=self._quiet)
+            watcher = _Lines(self._name, settings.max_trial_seconds, self._direction, quiet=self._quiet)
             stop = threading.Event()
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []
@@ -203,7 +203,7 @@ class Sweep:
                     stop.set()
             for error in (*backend.errors, *failure):
                 raise error
-            result = _result(sweep, store.trials(sweep.id), self._sign, ended=ended[0])
+            result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0])
         watcher.conclude(result, self._store)
         return result
 
@@ -214,7 +214,7 @@ class Sweep:
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
             method=self._method,
             seed=self._seed,
-            direction=Direction(self._direction),
+            direction=self._direction,
             space=self._space.to_dict(),
             config=config,
             warm_start=warm_starts.snapshot(store, self._name, self._warm_start, self._space),
@@ -225,8 +225,8 @@ class Sweep:
 class _Lines:
     """A listener (see `protein.ports.Listener`): now and then a line, in sweeps that take longer than a moment."""
 
-    def __init__(self, name: str, cap_seconds: float | None, sign: float, *, quiet: bool) -> None:
-        self._name, self._cap_seconds, self._sign, self._quiet = name, cap_seconds, sign, quiet
+    def __init__(self, name: str, cap_seconds: float | None, direction: Direction, *, quiet: bool) -> None:
+        self._name, self._cap_seconds, self._direction, self._quiet = name, cap_seconds, direction, quiet
         self._began = self._printed = time.monotonic()
         self._spent_before: float | None = None
 
@@ -242,7 +242,7 @@ class _Lines:
             before = [t.cost_seconds for t in status.trials if t.state.finished and t.number != trial.number]
             self._spent_before = sum(before)
         if time.monotonic() - self._printed >= _QUIET_SECONDS:
-            line = text.outcome_line(signs.trial(trial, self._sign))
+            line = text.outcome_line(shown_trial(trial, self._direction))
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
 
     def log(self, line: str) -> None:
@@ -263,19 +263,19 @@ class _Lines:
         self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials; {found}; see: {line}")
 
 
-def _result(sweep: SweepRecord, trials: list[TrialRecord], sign: float, *, ended: SweepStatus) -> SweepResult:
+def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus) -> SweepResult:
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE for trial in trials):
         recommended = recommendation(sweep, trials)
         best = recommended.best.trial  # its score is as the function returned it
         found = "; ".join([summary(recommended), *recommended.notes()])
     elif (cut_short := best_cut_short(trials)) is not None:
-        found = f"no complete trial; {cut_short_note(signs.trial(cut_short, sign), trains=False)}"
+        found = f"no complete trial; {cut_short_note(shown_trial(cut_short, direction), trains=False)}"
     return SweepResult(
         name=sweep.spec.name,
-        trials=tuple(signs.trial(trial, sign) for trial in trials),
+        trials=tuple(shown_trial(trial, direction) for trial in trials),
         best=best,
-        front=tuple(signs.trial(trial, sign) for trial in pareto.front(trials)),
+        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
         ended=ended.ended,
         interrupted=ended.stopping,
         summary=found,

@@ -13,15 +13,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from protein import direction as signs
 from protein import envs_c
 from protein.config.layers import flatten
+from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import recommend
 from protein.engine.recommend import Contender
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
-from protein.types import Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord
+from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord
 from protein.units import format_duration, parse_duration
 from protein.view import text
 
@@ -73,7 +73,7 @@ class Recommendation:
     has_initial: bool
     initial: Choice | None
     cut_short: TrialRecord | None
-    sign: float
+    direction: Direction  # of the scores as they are shown
     trains: bool
 
     @property
@@ -99,9 +99,10 @@ class Recommendation:
         if self.best_measured is None:
             return None
         other = self.best_measured.contender
-        highest = max(other.measured, key=lambda score: self.sign * score)
+        highest = max(other.measured, key=lambda score: stored_score(score, self.direction))
         number = self.best_measured.trials[other.measured.index(highest)].number
-        line = f"trial {number} measured {'higher' if self.sign > 0 else 'lower'} ({text.score(highest)}), "
+        side = "higher" if self.direction is Direction.MAXIMIZE else "lower"
+        line = f"trial {number} measured {side} ({text.score(highest)}), "
         if other.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
             chosen = self.chosen.trial.number
             return f"{line}but its expected score is the same as that of trial {chosen}, which costs less"
@@ -143,7 +144,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
-    sign, trains = signs.sign_of(sweep.spec), runs_trainer(sweep.spec.config)
+    direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
     space = Space.from_dict(sweep.spec.space)
@@ -151,15 +152,15 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:
-        more = "" if cut_short is None else f" ({cut_short_note(signs.trial(cut_short, sign), trains=trains)})"
+        more = "" if cut_short is None else f" ({cut_short_note(shown_trial(cut_short, direction), trains=trains)})"
         raise UsageError(
             f"sweep '{sweep.spec.name}' has no complete trial yet{more}; give it more time with protein sweep"
         )
     possible = score_range(sweep.spec.env)
 
     def choice(name: str, contender: Contender) -> Choice:
-        runs = tuple(signs.trial(finished[position], sign) for position in contender.trials)
-        shown = signs.contender(contender, sign)
+        runs = tuple(shown_trial(finished[position], direction) for position in contender.trials)
+        shown = shown_contender(contender, direction)
         shown = dataclasses.replace(shown, score=text.within(shown.score, possible))
         return Choice(name=name, contender=shown, trials=runs)
 
@@ -189,8 +190,8 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         best_measured=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
         has_initial=start is not None,
         initial=None if initial is None else choice("initial config", initial),
-        cut_short=None if cut_short is None else signs.trial(cut_short, sign),
-        sign=sign,
+        cut_short=None if cut_short is None else shown_trial(cut_short, direction),
+        direction=direction,
         trains=trains,
     )
 

@@ -1,11 +1,11 @@
 """`protein pareto`: a sweep's front as a table, a plot in the terminal, and a picture."""
 
-from protein import direction as signs
 from protein.api import stores
 from protein.api.recommended import NO_KNEE, recommendation
 from protein.cli.arguments import ParetoArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
@@ -20,22 +20,22 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
-    sign = signs.sign_of(sweep.spec)
+    direction = sweep.spec.direction
     found = recommendation(sweep, trials)  # the knee is the one that `protein best` names
     knee = None if found.knee is None else found.knee.trial.number
     if arguments.png is not None:
         spent = text.seconds(data.spent_seconds(trials))
         title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png, knee=knee, sign=sign)
-    shown = [signs.trial(record, sign) for record in pareto.front(trials)]
+            write_pareto(trials, title, arguments.png, knee=knee, direction=direction)
+    shown = [shown_trial(record, direction) for record in pareto.front(trials)]
     if arguments.json:
         points = [data.point(record) for record in shown]
         print_json({"sweep": data.sweep(sweep, trials), "front": points, "knee": knee})
         return 0
     console = tables.make_console()
     width = min(console.width, MAX_PLOT_WIDTH)
-    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, sign=sign)), soft_wrap=True)
+    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, direction=direction)), soft_wrap=True)
     console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
     console.print(tables.front(shown, console.width, found.marks()))
     said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"

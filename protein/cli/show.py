@@ -1,12 +1,12 @@
 """`protein show`: a sweep's trials, everything about one, or how good the engine's predictions were."""
 
-from protein import direction as signs
 from protein.api import stores
 from protein.api.recommended import score_range
 from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
 from protein.config.layers import display_path
+from protein.direction import shown_trial
 from protein.engine.calibration import calibration
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
@@ -23,7 +23,7 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         stored = store.trials(sweep.id)
-    trials = [signs.trial(trial, signs.sign_of(sweep.spec)) for trial in stored]
+    trials = [shown_trial(trial, sweep.spec.direction) for trial in stored]
     if arguments.calibration:
         return _calibration(sweep, trials, arguments)
     console = tables.make_console()

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from protein import direction as signs
 from protein.api import stores
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
+from protein.direction import shown_score, shown_trial
 from protein.engine import pareto
 from protein.sweep.lease import dead_owners
 from protein.types import TrialRecord, TrialState
@@ -37,14 +37,14 @@ def run(command: Command) -> int:
     if arguments.sweep is None:
         return 0
     sweep, trials = found[0]
-    sign = signs.sign_of(sweep.spec)
+    direction = sweep.spec.direction
     for title, group in zip(("running", "interrupted"), _running(trials), strict=True):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
-            console.print(tables.trials([signs.trial(trial, sign) for trial in group], console.width))
+            console.print(tables.trials([shown_trial(trial, direction) for trial in group], console.width))
     best = pareto.best_under(trials)
     if best is not None:
-        score = text.score(signs.score(best.score, sign))
+        score = text.score(shown_score(best.score, direction))
         head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))

@@ -1,1 +1,1 @@
-"""Running a sweep: the loop, what one trial is run with, who runs it, and where (`backends/`)."""
+"""Running a sweep: the loop, its trials in the store, what one trial is run with, and where it runs (`backends/`)."""

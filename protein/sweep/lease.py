@@ -1,7 +1,7 @@
-"""Which process owns a running trial, and whether it still lives.
+"""Which process owns a running trial, and whether that process still runs.
 
-An owner is a text that names host, process and the process's start, so that a number that the system has given to
-another process since is not taken for the owner.
+An owner is a text that names the host, the process and when the process started. The system may give the number of a
+process that has ended to another one, which started later and so is not taken for the owner.
 """
 
 import os
@@ -16,12 +16,12 @@ START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the cloc
 
 
 def current_owner() -> str:
-    """Returns this process's name as an owner of trials: host, process id and start time, so that ids may be reused."""
+    """Returns this process's name as an owner of trials: host, process id and start time."""
     return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
 def dead_owners(trials: Sequence[TrialRecord]) -> list[str]:
-    """Returns the owners of running trials that were processes of this machine and live no more."""
+    """Returns the owners of running trials that were processes of this machine and have ended."""
     owners = {trial.owner for trial in trials if trial.state is TrialState.RUNNING}
     return sorted(owner for owner in owners if _is_local(owner) and not _is_alive(owner))
 

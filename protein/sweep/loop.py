@@ -1,15 +1,15 @@
 """The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
 
-The store is the only memory (see `protein.sweep.trials`). A sweep that is killed at any moment goes on when it is run
-again: trials that were running then have ended as interrupted, their cost counts once, and the designer sees the
-finished ones.
+The store is the only memory (see `protein.sweep.trials`). A sweep that was killed at any moment is resumed when it is
+run again. The trials that were running then have ended as interrupted, their cost counts once, and the designer sees
+the finished ones.
 
 Costs are seconds of training on each trial's own clock, summed over trials. Time while the sweep did not run costs
 nothing.
 
-How the budget is kept: a trial may cost the cap on one trial or what is left of the budget, whichever is less, and the
-trial itself ends there. What is left allows for what running trials are expected to cost. Where trials that run side by
-side cost more than that, all are ended when they have spent the budget together.
+How the budget is kept: a trial may cost the cap on one trial, or what is left of the budget if that is less, and it
+ends itself there. What running trials are expected to cost is subtracted from what is left. If trials that run side by
+side cost more than expected, all of them are ended as soon as they have spent the budget together.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A budget that buys no complete trial: how much one would have needed, and so how large the budget should be."""
+"""A budget that is too small for a single complete trial: what one would cost, and how large the budget should be."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 
 
 def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
-    """Raises `UsageError` when the whole budget went into trials of which none could be trained to its end."""
+    """Raises `UsageError` when the whole budget was spent and no trial could be trained to its end."""
     limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
     cut = [trial for trial in trials if trial.end in limits and trial.steps]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
         return
-    if not runs_trainer(sweep.spec.config):  # nobody knows how many steps a trial needs
+    if not runs_trainer(sweep.spec.config):  # it is not known how many steps a trial needs
         return
 
     def needed_seconds(trial: TrialRecord) -> float:

@@ -1,7 +1,7 @@
-"""The former sweep that a sweep began from, as plain data that is stored with the new one.
+"""The source sweep of a warm start, as plain data that is stored with the new sweep.
 
-It is a snapshot: the former sweep may grow, or vanish, and a resumed sweep still sees what it began from. What the
-engine makes of it is `protein.engine.warm_start`'s business.
+It is a snapshot: the source sweep may grow, or be deleted, and a resumed sweep still has the trials that it began with.
+How the engine uses them is said in `protein.engine.warm_start`.
 """
 
 import math
@@ -15,29 +15,31 @@ from protein.errors import UsageError
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialRecord, TrialState
 
-MAX_TRIALS = 300  # that are taken over: of more, half are the best and the rest are spread evenly over the scores
+MAX_TRIALS = 300  # in a snapshot. Of more, half are the best ones, and the rest are spread evenly over the scores
 
 
 def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: Params) -> dict[str, Any]:
-    """Returns what a new sweep of `space` takes over from the finished trials of a former one.
+    """Returns the finished trials of a source sweep as a new sweep of `space` keeps them.
 
     Args:
-        name: of the former sweep.
-        trials: its trials; running ones and those that say nothing are left out.
-        space: the new sweep's: other parameters are dropped.
-        fixed: dotted values that all former trials ran with beside their params.
+        name: of the source sweep.
+        trials: its trials. Those that run, and those whose end does not teach, are left out.
+        space: of the new sweep; other parameters are dropped.
+        fixed: dotted values that all trials of the source sweep ran with beside their params.
 
     Raises:
-        UsageError: no former trial has a score.
+        UsageError: no trial has a score.
     """
     finished = [trial for trial in trials if trial.end is not None and trial.end.teaches]
     if not any(trial.score is not None for trial in finished):
-        raise UsageError(f"the prior '{name}' has no finished trial with a score; give it more time, or drop the prior")
+        raise UsageError(
+            f"the source sweep '{name}' has no finished trial with a score; give it more time, or drop the warm start"
+        )
     scores = np.array([-math.inf if trial.score is None else trial.score for trial in finished])
-    taken = []
+    kept = []
     for trial in (finished[i] for i in subset(scores, MAX_TRIALS)):
         values = {**fixed, **trial.params}
-        taken.append(
+        kept.append(
             {
                 "number": trial.number,
                 "params": {name: values[name] for name in space.names if name in values},
@@ -48,12 +50,12 @@ def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: P
                 "steps": trial.steps,
             }
         )
-    return {"sweep": name, "trials": taken}
+    return {"sweep": name, "trials": kept}
 
 
-def observations(prior: Mapping[str, Any]) -> list[Observation]:
-    """Returns a snapshot's trials as the designer reads them; none of an empty one."""
-    return [_observation(trial) for trial in prior.get("trials", ())]
+def observations(snapshot: Mapping[str, Any]) -> list[Observation]:
+    """Returns the trials of a snapshot as observations for the designer. An empty snapshot has none."""
+    return [_observation(trial) for trial in snapshot.get("trials", ())]
 
 
 def _observation(trial: Mapping[str, Any]) -> Observation:
@@ -61,9 +63,9 @@ def _observation(trial: Mapping[str, Any]) -> Observation:
     return Observation(
         params=trial["params"],
         state=TrialState(trial["state"]),
-        end=trial.get("end"),  # earlier versions kept none
+        end=trial.get("end"),  # earlier versions did not keep it
         score=score,
         cost_seconds=cost,
-        # Of a trial that was stopped, the engine asks how far it had come.
+        # The engine asks how far a trial came that was stopped.
         curve=(Measurement(steps=trial["steps"], elapsed_seconds=cost, score=score),),
     )

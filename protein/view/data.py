@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from protein import direction as signs
+from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState
 
@@ -59,19 +59,19 @@ def spent_seconds(trials: Sequence[TrialRecord]) -> float:
 
 def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
     """Returns how a sweep is getting on; `trials` as they are stored, the best one's score as it is shown."""
-    sign = signs.sign_of(record.spec)
+    direction = record.spec.direction
     best = pareto.best_under(trials)
     return {
         "name": record.spec.name,
         "env": record.spec.env,
         "method": record.spec.method,
         "seed": record.spec.seed,
-        "direction": "maximize" if sign > 0 else "minimize",
+        "direction": str(direction),
         "created_at": record.created_at.isoformat(),
         "max_cost_seconds": record.max_cost_seconds,
         "spent_seconds": spent_seconds(trials),
         "trials": dataclasses.asdict(counts(trials)),
-        "best": None if best is None else point(signs.trial(best, sign)),
+        "best": None if best is None else point(shown_trial(best, direction)),
     }
 
 

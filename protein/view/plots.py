@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protein import direction as signs
+from protein.direction import shown_score
 from protein.engine import pareto
 from protein.errors import UsageError
-from protein.types import TrialEnd, TrialRecord, TrialState
+from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
@@ -19,7 +19,12 @@ FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c
 
 
 def write_pareto(
-    trials: Sequence[TrialRecord], title: str, path: Path, *, knee: int | None = None, sign: float = 1.0
+    trials: Sequence[TrialRecord],
+    title: str,
+    path: Path,
+    *,
+    knee: int | None = None,
+    direction: Direction = Direction.MAXIMIZE,
 ) -> None:
     """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
 
@@ -28,7 +33,7 @@ def write_pareto(
         title: stands above the plot.
         path: the file; its folder is made.
         knee: number of the trial to mark as the knee; None: there is none.
-        sign: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
+        direction: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
 
     Raises:
         UsageError: no trial has a score.
@@ -58,12 +63,12 @@ def write_pareto(
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("cost: time of training (log scale)")
-    axes.set_ylabel("score" if sign > 0 else "score (lower is better)")
-    if sign < 0:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{signs.score(value, sign):g}")
+    axes.set_ylabel("score" if direction is Direction.MAXIMIZE else "score (lower is better)")
+    if direction is Direction.MINIMIZE:
+        axes.yaxis.set_major_formatter(lambda value, _: f"{shown_score(value, direction):g}")
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
-    _draw_front(axes, done, right * stretch, knee, sign)
+    _draw_front(axes, done, right * stretch, knee, direction)
     # Outside the axes, where it covers no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +93,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) 
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
-def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int | None, sign: float) -> None:
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int | None, direction: Direction) -> None:
     front = pareto.front(done)
     if not front:
         return
@@ -100,13 +105,13 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int 
     best = front[-1]
     for trial in done:
         if trial.number == knee and trial is not best:
-            _mark(axes, trial, "knee", sign, marker="D", size=70)
-    _mark(axes, best, "best", sign, marker="*", size=190)
+            _mark(axes, trial, "knee", direction, marker="D", size=70)
+    _mark(axes, best, "best", direction, marker="*", size=190)
 
 
-def _mark(axes: Any, trial: TrialRecord, name: str, sign: float, *, marker: str, size: float) -> None:
+def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, marker: str, size: float) -> None:
     cost = max(trial.cost_seconds, pareto.MIN_COST_SECONDS)
-    score = text.score(signs.score(trial.score, sign))
+    score = text.score(shown_score(trial.score, direction))
     label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)

@@ -8,8 +8,9 @@ The cost axis is logarithmic; both axes are labelled at round values.
 import math
 from collections.abc import Iterable, Sequence
 
+from protein.direction import shown_score
 from protein.engine import pareto
-from protein.types import TrialEnd, TrialRecord, TrialState
+from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
@@ -17,14 +18,16 @@ _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200
 LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
 
 
-def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: float = 1.0) -> list[str]:
+def scatter(
+    trials: Sequence[TrialRecord], width: int, height: int, *, direction: Direction = Direction.MAXIMIZE
+) -> list[str]:
     """Returns the plot as `height` lines of at most `width` characters; one line of text when there is nothing to plot.
 
     Args:
         trials: of one sweep; running ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
-        sign: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
+        direction: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
     """
     done = [trial for trial in trials if trial.state.finished]
     scored = [trial for trial in done if trial.score is not None]
@@ -33,7 +36,7 @@ def scatter(trials: Sequence[TrialRecord], width: int, height: int, *, sign: flo
     low, high = bounds([trial.score for trial in scored if trial.score is not None])
     rows = max(height, MIN_HEIGHT) - 2
     labels = {
-        row: score_label(sign * (high - (high - low) * row / (rows - 1)) + 0.0, high - low)
+        row: score_label(shown_score(high - (high - low) * row / (rows - 1), direction), high - low)
         for row in (0, (rows - 1) // 2, rows - 1)
     }
     margin = max(len(label) for label in labels.values()) + 1

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from protein import direction as signs
+from protein.direction import shown_score
 from protein.engine import pareto
 from protein.types import Params, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import data, text
@@ -40,7 +40,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
     of = [data.counts(trials) for _, trials in records]
     best = [pareto.best_under(trials) for _, trials in records]
     scores = [
-        signs.score(trial.score if trial else None, signs.sign_of(record.spec))
+        shown_score(trial.score if trial else None, record.spec.direction)
         for trial, (record, _) in zip(best, records, strict=True)
     ]
     budgets = [record.max_cost_seconds for record, _ in records]

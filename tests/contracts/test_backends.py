@@ -19,7 +19,7 @@ import pytest
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep.backends.function import FunctionBackend, Report
 from protein.sweep.backends.local import LocalBackend
-from protein.types import Trial, TrialEnd, TrialState
+from protein.types import Direction, Trial, TrialEnd, TrialState
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
@@ -52,7 +52,7 @@ def local() -> Iterator[LocalBackend]:
 
 @pytest.fixture
 def function() -> Iterator[FunctionBackend]:
-    backend = FunctionBackend(behave, 1.0)
+    backend = FunctionBackend(behave, Direction.MAXIMIZE)
     server = threading.Thread(target=backend.serve, args=(threading.Event(),))
     server.start()
     yield backend
@@ -281,7 +281,7 @@ def test_a_trial_that_ignores_its_early_stop_is_stopped_all_the_same(
 
 def test_an_interrupt_that_comes_with_a_trial_loses_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ctrl-C while the engine is at work may be raised only when the wait for its trial ends."""
-    backend, stop = FunctionBackend(behave, 1.0), threading.Event()
+    backend, stop = FunctionBackend(behave, Direction.MAXIMIZE), threading.Event()
 
     class Interrupted:
         def get(self) -> None:

@@ -1,7 +1,7 @@
-"""The first thing that runs in a trial's process, forked from a server that has already imported the trainer.
+"""The first code that runs in a trial's process, which is forked from a server that has imported the trainer.
 
-Importing torch takes two to three seconds; forking from a process that has done it takes some hundredths. Nothing here
-may be imported by the trainer, or import it before it runs.
+Importing torch takes two to three seconds. Forking from a process that has imported it takes some hundredths of a
+second. The trainer must not import this module, and this module must not import the trainer before it runs.
 """
 
 import ctypes
@@ -17,10 +17,10 @@ SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that keeps Python from 
 
 
 def run(entry: str, arguments: list[str], output: Connection, log: Path, safe_path: str | None) -> None:
-    """Becomes the trial: its own session, stdout to the sweep, stderr to its log, and then `entry`.
+    """Runs the trial in this process, in a session of its own, with stdout to the sweep and stderr to the log.
 
-    The fork server ends when the sweep does, however that ends, and the kernel then kills this process. Off Linux there
-    is no such signal; a trial whose sweep is gone then ends at its next line of output (broken pipe).
+    The server ends when the sweep ends, for whatever reason, and the kernel then kills this process. Only Linux does
+    that. Elsewhere a trial whose sweep has ended fails at its next line of output (broken pipe).
 
     Args:
         entry: `module:function`; called with `arguments`, its return value is the exit code.
@@ -35,7 +35,7 @@ def run(entry: str, arguments: list[str], output: Connection, log: Path, safe_pa
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != server:  # the server died before the line above took effect
             sys.exit(1)
-    os.setsid()  # a Ctrl-C reaches the sweep alone, which then ends its trials in order
+    os.setsid()  # so that Ctrl-C reaches the sweep alone, which then ends its trials in order
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 2)
     os.dup2(output.fileno(), 1)

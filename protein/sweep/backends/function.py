@@ -1,8 +1,8 @@
 """Runs trials of the user's own training function, in the thread that serves them, one after the other.
 
-The loop runs in another thread (see `protein.api.function_sweep`): it starts a trial by putting it into a queue and
-hears of it through another. Cost is the wall clock of the function, or what it reports. A trial can be stopped only
-while it reports.
+The loop runs in another thread (see `protein.api.function_sweep`). It puts the trials that it starts into one queue and
+gets their events from another. The cost of a trial is the wall clock of the function, or what the function reports. A
+trial can be ended only while it reports.
 """
 
 import collections
@@ -16,38 +16,40 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends.messages import MAX_STEPS
-from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
+from protein.types import Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState
 from protein.validate import number
 
 _LOG_FILE = "trial.log"
-_MAX_REASON = 500  # characters; the log has all of it
-_WRONG_REPORT = "TypeError: Report.__call__()"  # as Python begins it where the arguments are too many or too few
+_MAX_REASON = 500  # characters; the log has the whole text
+# How Python's own error begins when `report` is called with too many or too few arguments; nothing else tells it apart.
+_WRONG_REPORT = "TypeError: Report.__call__()"
 
 Train = Callable[[dict[str, Any], "Report"], float]
 
 
 class Stop(BaseException):
-    """Raised by `report` where a trial is to end: let it pass. No `Exception`, so that `except Exception` does."""
+    """Raised by `report` where a trial is to end. Do not catch it; `except Exception` does not catch it either."""
 
 
 class Report:
-    """What a training function reports its learning curve with; called as `report(steps, score)`.
+    """Takes the learning curve of a training function, which calls it as `report(steps, score)`.
 
     Attributes:
-        seed: the trial's own, for the randomness of the training.
+        seed: of this trial, for the randomness of the training.
     """
 
-    def __init__(self, job: Job, sign: float, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
+    def __init__(self, job: Job, direction: Direction, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
         self.seed: int = job.config["seed"]
-        self._cap_seconds: float | None = job.config["max_seconds"]
+        self._max_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
-        self._trial, self._sign, self._events = job.trial, sign, events
-        self._began: float | None = None  # on the performance counter; None: it waits for its turn
-        self._told_seconds: float | None = None
-        self.not_finite: ValueError | None = None  # raised for a score
+        self._trial, self._direction, self._events = job.trial, direction, events
+        self._began: float | None = None  # on the performance counter; None: it is not its turn yet
+        self._reported_seconds: float | None = None
+        self.not_finite: ValueError | None = None  # what was raised for a score that was not finite
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
         self.told: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
@@ -56,55 +58,55 @@ class Report:
         """Adds a point to the trial's learning curve.
 
         Args:
-            steps: of training so far, 0 or more: in the unit of the space's cost parameter where there is one, so that
-                the engine sees how much of the trial is to come.
-            score: now, of the same kind as the one that the function returns; None where there is none yet. One that is
-                not finite ends the trial as failed.
-            cost_seconds: what the trial has cost so far, where that is not the wall clock.
+            steps: of training so far, 0 or more. Use the unit of the space's cost parameter, if there is one: from it
+                the engine sees how much of the trial is still to come.
+            score: so far, of the same kind as the score that the function returns; None: there is none yet. A score
+                that is not finite ends the trial as failed.
+            cost_seconds: what the trial has cost so far, if that is not the wall clock.
             metrics: further numbers to keep; those that are not finite are left out.
 
         Raises:
             Stop: the trial is to end here.
-            UsageError: steps or a cost that cannot be, or something that is no number: it ends the sweep.
+            UsageError: steps or a cost below 0, or a value that is not a number. It ends the sweep.
         """
         if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
             raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
-        told_score = None if score is None else number(score, "report: the score")
-        if told_score is not None and not math.isfinite(told_score):
-            self.not_finite = ValueError(f"the score became {told_score} at step {steps}")
+        given_score = None if score is None else number(score, "report: the score")
+        if given_score is not None and not math.isfinite(given_score):
+            self.not_finite = ValueError(f"the score became {given_score} at step {steps}")
             raise self.not_finite
         if cost_seconds is not None:
-            self._told_seconds = number(cost_seconds, "report: cost_seconds")
-        told = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
+            self._reported_seconds = number(cost_seconds, "report: cost_seconds")
+        given = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
         try:
             point = Measurement(
                 steps=int(count),
                 elapsed_seconds=self.cost_seconds(),
-                score=None if told_score is None else self._sign * told_score,
-                metrics={name: value for name, value in told.items() if math.isfinite(value)},
+                score=stored_score(given_score, self._direction),
+                metrics={name: value for name, value in given.items() if math.isfinite(value)},
             )
         except ValueError as error:
             raise UsageError(f"report: {error}") from error
         self.last = point
         self.last_score = self.last_score if point.score is None else point.score
         self._events.put(TrialProgress(trial=self._trial, measurements=(point,)))
-        if self._cap_seconds is not None and point.elapsed_seconds >= self._cap_seconds:
+        if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
 
     def cost_seconds(self) -> float:
-        """Returns what the trial has cost so far: the last cost that was reported, else the wall clock."""
-        if self._told_seconds is not None:
-            return self._told_seconds
+        """Returns what the trial has cost so far: the last cost that was reported, or else the wall clock."""
+        if self._reported_seconds is not None:
+            return self._reported_seconds
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     def begin(self) -> None:
-        """Starts the clock. Raises `Stop` where the trial was ended before its turn came."""
+        """Starts the clock. Raises `Stop` if the trial was told to end before its turn came."""
         self._began = time.perf_counter()
         self._raise_if_ending()
 
     def end(self, end: TrialEnd, reason: str) -> None:
-        """Lets the next report raise `Stop`, unless the trial is being ended already. Called from the loop's thread."""
+        """Makes the next report raise `Stop`, unless the trial is being ended already. The loop's thread calls it."""
         if self.told is None:
             self.told = (end, reason)
 
@@ -116,17 +118,19 @@ class Report:
 class FunctionBackend:
     """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
 
-    def __init__(self, train: Train, sign: float) -> None:
-        self.errors: list[BaseException] = []  # what ends the sweep: mistakes in how the function is written, and worse
+    def __init__(self, train: Train, direction: Direction) -> None:
+        self.errors: list[BaseException] = []  # that end the sweep, such as a mistake in how the function is written
         self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()  # for `serve`: a trial waits, or it is closed
+        self._news: queue.SimpleQueue[None] = (
+            queue.SimpleQueue()
+        )  # wakes `serve`: a trial waits, or the backend is closed
         self._closed = False
         self._events: queue.SimpleQueue[TrialProgress | Finished] = queue.SimpleQueue()
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
-        self._train, self._sign = train, sign
+        self._train, self._direction = train, direction
 
     def start(self, job: Job) -> None:
-        report = self._reports[job.trial.id] = Report(job, self._sign, self._events)
+        report = self._reports[job.trial.id] = Report(job, self._direction, self._events)
         self._waiting.append((job, report))
         self._news.put(None)
 
@@ -143,25 +147,25 @@ class FunctionBackend:
             report.end(end, reason)
 
     def close(self) -> None:
-        """Ends `serve`, once the trial that runs there has reported or ended."""
+        """Makes `serve` return as soon as the trial that runs there has reported or ended."""
         for report in list(self._reports.values()):
             report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
         self._closed = True
         self._news.put(None)
 
     def serve(self, stop: threading.Event) -> None:
-        """Runs what is started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
+        """Runs the trials that are started, until `close`. A KeyboardInterrupt ends the trial and sets `stop`."""
         while self._waiting or not self._closed:
             try:
                 if not self._waiting:
                     self._news.get()
                 while self._waiting:
                     self._run(*self._waiting[0], stop)
-            except KeyboardInterrupt:  # may come just as `get` returns: what waits must not be lost with its result
+            except KeyboardInterrupt:  # it may come just as `get` returns; the trial that waits is not lost with it
                 stop.set()
 
     def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
-        if stop.is_set():  # while the engine was at work on this one
+        if stop.is_set():  # since the engine began to work on this trial
             report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
         end, reason, score = TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text, None
         artifacts: tuple[Artifact, ...] = ()
@@ -169,7 +173,7 @@ class FunctionBackend:
             end, reason, score, artifacts = self._try(job, report)
         except KeyboardInterrupt:
             stop.set()
-        except BaseException as error:  # a cancellation of somebody's: it says nothing about the params
+        except BaseException as error:  # such as a cancellation by a framework: it says nothing about the params
             self.errors.append(error)
         if self.errors:
             stop.set()
@@ -188,7 +192,7 @@ class FunctionBackend:
     def _try(self, job: Job, report: Report) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
         """Returns how a trial ended, why in words, its score and its files.
 
-        What is no result of its own, such as a KeyboardInterrupt, is raised.
+        An exception that is no result of the trial, such as a KeyboardInterrupt, is raised.
         """
         try:
             report.begin()
@@ -196,14 +200,14 @@ class FunctionBackend:
         except Stop as stopped:
             end, reason = report.told or (TrialEnd.USER_ERROR, str(stopped) or "Stop")  # a function may raise it itself
             return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
-        except (Exception, SystemExit) as error:  # whatever a user's function raises is that trial's result
+        except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
             end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR
             reason = _one_line(f"{type(error).__name__}: {error}")
             artifacts = _write_log(job.directory)
             if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
                 end = TrialEnd.MISTAKE
                 reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
-                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again: it goes on"))
+                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again to resume"))
             return end, reason, None, artifacts
 
     def _judge(self, value: Any) -> tuple[TrialEnd, str, float | None]:
@@ -213,16 +217,16 @@ class FunctionBackend:
             raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
         if not math.isfinite(score):
             return TrialEnd.DIVERGED, f"the score is {score}", None
-        return TrialEnd.COMPLETE, "", self._sign * score
+        return TrialEnd.COMPLETE, "", stored_score(score, self._direction)
 
 
 def _one_line(text: str) -> str:
-    """Returns a text that any terminal and file takes, not longer than anybody reads."""
+    """Returns a short text in one line that any terminal and file can hold."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:_MAX_REASON]
 
 
 def _write_log(directory: Path) -> tuple[Artifact, ...]:
-    """Keeps the current exception's traceback; where that cannot be written, the reason alone has to do."""
+    """Writes the current exception's traceback. If that fails, the reason alone is kept."""
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _LOG_FILE

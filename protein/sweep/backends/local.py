@@ -1,10 +1,10 @@
 """Runs each trial as a process of its own on this machine.
 
-Trials are forked from a server process that has imported the trainer once (`child.py`), so none waits for torch.
+Trials are forked from a server process that has imported the trainer once (`child.py`), so no trial waits for torch.
 
-A trial cannot harm the sweep: it has its own process group, dies with the sweep, and is killed past its wall-clock
-limit, past its memory limit, or after a long silence. Crash, hang, garbage and out-of-memory each end that trial alone,
-with the reason in its outcome and what it wrote to stderr in its log.
+A trial cannot harm the sweep. It has its own process group and dies with the sweep. It is killed when it exceeds its
+wall-clock limit or its memory limit, or after a long silence. A crash, a hang, garbage in the output and lack of memory
+each end that trial alone: the reason is in its outcome, and what it wrote to stderr is in its log.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from protein.sweep.backends import child, messages
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
-SILENCE_SECONDS = 600.0  # a process that says nothing for so long hangs; compiling a large model may take minutes
+SILENCE_SECONDS = 600.0  # a process that prints nothing for so long hangs; compiling a large model may take minutes
 MEMORY_CHECK_SECONDS = 1.0
 READ_BYTES = 1 << 16
 MAX_READS = 16  # of the pipe in one poll: a trial that prints without end must not hold up the others
-MAX_LOG_BYTES = 16 << 20  # what a trial prints beside its messages is kept up to here
+MAX_LOG_BYTES = 16 << 20  # what a trial prints beside its messages is kept up to this size
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 # The first optimiser that is made imports torch._dynamo, which takes as long as torch itself.
 PRELOAD = ("protein.trainer.__main__", "protein.trainer.run", "torch._dynamo")
@@ -148,7 +148,7 @@ class LocalBackend:
                 process.terminate(TrialEnd.OUT_OF_MEMORY, reason)
 
     def _finish(self, process: "_Process") -> Finished:
-        process.kill()  # whatever it left behind in its group
+        process.kill()  # processes of its group that it left behind
         finished = Finished(trial=process.job.trial, outcome=process.outcome(), artifacts=process.artifacts())
         self._forget(process)
         return finished
@@ -163,14 +163,14 @@ class LocalBackend:
 
 @dataclasses.dataclass(eq=False)
 class _Process:
-    """One running trial and what it has said so far."""
+    """One running trial and what it has printed so far."""
 
     job: Job
     worker: ForkServerProcess
     output: Connection
     spawned: float = dataclasses.field(default_factory=time.monotonic)
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
-    started: float | None = None  # when its `start` message came: imports and building are done, training begins
+    started: float | None = None  # when its `start` message came, after imports and building; training begins then
     told: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: it was not told to end
     kill_at: float | None = None
     next_memory_check: float = 0.0
@@ -194,7 +194,7 @@ class _Process:
         return self.worker.exitcode
 
     def read(self) -> bool:
-        """Takes in what the pipe holds, within bounds. Returns False once the pipe is closed."""
+        """Reads what the pipe holds, up to `MAX_READS` times. Returns False once the pipe is closed."""
         for _ in range(MAX_READS):
             if self.closed:
                 break
@@ -261,7 +261,7 @@ class _Process:
         """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
         final = self.final or {}
         timings = messages.numbers(final.get("timings"))
-        if self.started is not None:  # seen from outside: the interpreter's start and the imports are in it
+        if self.started is not None:  # measured from outside, so with the start of the process and the imports
             timings["startup"] = self.started - self.spawned
         end, reason, score = self._end()
         return Outcome(
@@ -275,7 +275,7 @@ class _Process:
         )
 
     def _cost_seconds(self) -> float:
-        """Returns the trainer's own figure, or, when it could not give one, the wall clock since training began."""
+        """Returns the cost that the trainer gave, or else the wall clock since training began."""
         own = messages.seconds(self.final or {})
         if own is not None:
             return own
@@ -326,7 +326,7 @@ class _Process:
         return f": {text.splitlines()[-1][:200]}" if text else ""
 
     def artifacts(self) -> tuple[Artifact, ...]:
-        """Returns the files that are really there."""
+        """Returns the files of the trial that exist."""
         found = [
             Artifact(kind="config", path=str(self.job.directory / CONFIG_FILE)),
             Artifact(kind="log", path=str(self.job.directory / LOG_FILE)),

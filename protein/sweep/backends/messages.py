@@ -1,7 +1,7 @@
-"""Reads the trainer's JSON lines. Whatever a process prints, nothing here raises: what is no message is log text.
+"""Reads the trainer's JSON lines. Nothing here raises, whatever a process prints: all other lines are text for the log.
 
-The trainer writes one object a line: `start`, `measurement`..., then one of `result`, `failed`, `interrupted`
-(`protein.trainer.events` has their fields).
+The trainer writes one object a line: `start`, any number of `measurement`, then one of `result`, `failed` and
+`interrupted` (see `protein.trainer.events`).
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 from protein.trainer.events import parse_line as parse_line
 from protein.types import Measurement
 
-MAX_STEPS = 2**53  # more is garbage, and no database has a column for it
+MAX_STEPS = 2**53  # more is garbage, and would not fit the database
 
 Message = Mapping[str, Any]
 
@@ -47,7 +47,7 @@ def score(message: Message) -> float | None:
 
 
 def numbers(value: object) -> dict[str, float]:
-    """Returns the finite numbers of a JSON object by name; whatever else it holds is dropped."""
+    """Returns the finite numbers of a JSON object by name, without its other values."""
     if not isinstance(value, dict):
         return {}
     return {str(key): number for key, item in value.items() if (number := _number(item)) is not None}
