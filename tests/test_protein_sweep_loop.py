@@ -126,20 +126,20 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
 
 
-def test_a_hopeless_trial_is_pruned_with_its_score_and_cost_and_the_sweep_goes_on(tmp_path: Path) -> None:
+def test_a_trial_stopped_early_keeps_its_score_and_cost_and_the_sweep_goes_on(tmp_path: Path) -> None:
     spec, designer = sweeping.sweep_spec(behaviour="polite"), sweeping.StopAtTheFirstPoint(sweeping.space(), None)
     status = sweeping.sweep(tmp_path, spec=spec, designer=designer)
     trials = stored(tmp_path)
-    hopeless = [trial for trial in trials if trial.params["train.score"] < 0.5]
+    stopped = [trial for trial in trials if trial.params["train.score"] < 0.5]
     others = [trial for trial in trials if trial.params["train.score"] >= 0.5]
-    assert len(hopeless) > 1 and len(others) > 1
-    for trial in hopeless:
+    assert len(stopped) > 1 and len(others) > 1
+    for trial in stopped:
         assert (trial.state, trial.reason) == (TrialState.PRUNED, "stopped early: it was asked for little")
         assert (trial.score, trial.cost_seconds, trial.steps) == (1.0, 0.25, 2)
         assert trial.end is TrialEnd.STOPPED_EARLY
     assert all(trial.state is TrialState.COMPLETE for trial in others)
-    assert hopeless[0].number < others[-1].number, "the sweep went on"
-    assert math.isclose(status.spent_seconds, 0.25 * len(hopeless) + sum(trial.cost_seconds for trial in others))
+    assert stopped[0].number < others[-1].number, "the sweep went on"
+    assert math.isclose(status.spent_seconds, 0.25 * len(stopped) + sum(trial.cost_seconds for trial in others))
 
 
 def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) -> None:
