@@ -76,7 +76,7 @@ def spec(name: str) -> EnvSpec:
         UnknownEnvError: if there is none of that name; the message gives the nearest.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.4)
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.66)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
         raise UnknownEnvError(f"unknown environment {name!r}; {hint}")
     return EnvSpec(**_native.describe(name))

@@ -104,7 +104,7 @@ def test_launches_that_cannot_be_are_refused_at_once(monkeypatch: pytest.MonkeyP
     check_launch(4, watched=False)
     with pytest.raises(ConfigError, match="--nproc must be between 1 and 1024, got 0"):
         check_launch(0, watched=False)
-    with pytest.raises(ConfigError, match="watch one process: give them without --nproc and torchrun"):
+    with pytest.raises(ConfigError, match="can watch only one process: use them without --nproc and torchrun"):
         check_launch(2, watched=True)
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_ADDR", "localhost")):
         monkeypatch.setenv(name, value)

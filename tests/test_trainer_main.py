@@ -101,7 +101,7 @@ def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=120) == 1
-        assert process.stderr.read() == "error: nobody reads the events any more: stopped\n"
+        assert process.stderr.read() == "error: the reader of the events closed its end: stopped\n"
     finally:
         process.kill()
         process.stderr.close()

@@ -19,19 +19,19 @@ class Several(World):
 
 def test_the_window_holds_the_last_episodes() -> None:
     scores = Scores(3, World())
-    assert scores.standing().mean is None and scores.standing().episodes == 0
+    assert scores.summary().mean is None and scores.summary().episodes == 0
     scores.add(10, [1.0, 2.0], 2)
-    assert scores.standing().mean is None, "a window that is not full favours short episodes"
+    assert scores.summary().mean is None, "a window that is not full favours short episodes"
     scores.add(20, [6.0, 7.0], 2)
-    assert scores.standing().scores == [2.0, 6.0, 7.0] and scores.standing().mean == 5.0
-    assert scores.standing().episodes == 4
+    assert scores.summary().scores == [2.0, 6.0, 7.0] and scores.summary().mean == 5.0
+    assert scores.summary().episodes == 4
 
 
 def test_a_resumed_run_counts_on() -> None:
     scores = Scores(3, World())
     scores.add(10, [4.0, 5.0], 90)
     scores.add(20, [6.0], 1)
-    assert scores.standing().scores == [4.0, 5.0, 6.0] and scores.standing().episodes == 91
+    assert scores.summary().scores == [4.0, 5.0, 6.0] and scores.summary().episodes == 91
 
 
 def test_of_several_processes_the_last_episodes_of_all_count_whoever_they_are_of() -> None:
@@ -39,5 +39,5 @@ def test_of_several_processes_the_last_episodes_of_all_count_whoever_they_are_of
     scores.add(10, [1.0], 1)
     scores.add(20, [2.0], 1)
     scores.add(30, [3.0], 1)
-    standing = scores.standing()
-    assert standing.scores == [-2.0, 3.0, -3.0, -4.0] and standing.episodes == 9
+    summary = scores.summary()
+    assert summary.scores == [-2.0, 3.0, -3.0, -4.0] and summary.episodes == 9

@@ -1,11 +1,12 @@
 """The command line of one run: `python -m protein.trainer --config FILE --directory DIR [--train.learning-rate 1e-3
 ...]`.
 
-Writes JSON lines to stdout and nothing else; whatever a library prints goes to stderr. There `--profile`
-says where the time went; `--trace FILE` writes its last moments for ui.perfetto.dev or chrome://tracing. Exit codes: 0,
-1 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
+It writes JSON lines to stdout and nothing else. What libraries print goes to stderr, and so does the table of
+`--profile`. `--trace FILE` writes the last moments of the run for ui.perfetto.dev or chrome://tracing. Exit codes: 0, 1
+(the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
 
-With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of them; the first one reports.
+With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of several processes, and the
+first one reports.
 """
 
 import time
@@ -24,7 +25,7 @@ import tyro  # noqa: E402
 from protein.trainer import config as configs  # noqa: E402
 from protein.trainer.errors import TrainerError  # noqa: E402
 from protein.trainer.events import EventSink, JsonLines, failed, ignore  # noqa: E402
-from protein.trainer.launch import check_launch, is_reporting, launch, leave, under_torchrun  # noqa: E402
+from protein.trainer.launch import check_launch, exit_at_once, is_reporting, launch, under_torchrun  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
@@ -37,13 +38,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--nproc", type=int, default=1)
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
-    # Before torch is imported, which takes seconds: a signal in that time ends the run in order, too.
+    # Before torch is imported, which takes seconds, so that a signal in that time ends the run in order.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    # Read by OpenMP when torch loads it. Its threads would else spin while they wait; where anything else wants the
-    # cores, spinning threads keep them from the very threads that they wait for, and training takes 100 times as long.
+    # Read by OpenMP when torch loads it. Otherwise its threads spin while they wait. Where other programs use the
+    # cores, spinning threads take them from the threads that they wait for, and training takes 100 times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # The events get a descriptor of their own; from here on a stray print lands on stderr.
+    # Events get a descriptor of their own, and from here on prints go to stderr.
     try:
         with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
             os.dup2(2, 1)
@@ -53,7 +54,7 @@ def main(arguments: list[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        print("error: nobody reads the events any more: stopped", file=sys.stderr)
+        print("error: the reader of the events closed its end: stopped", file=sys.stderr)
         return 1
     except OSError as error:
         if ours.trace is None or error.filename != str(ours.trace):
@@ -79,7 +80,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         check_launch(ours.nproc, watched=watched)
         if not several:
             from protein.trainer.machine.precision import (
-                resolve_device,  # torch is imported here, so that what is wrong is said fast
+                resolve_device,  # torch is imported here, so that mistakes above are reported at once
             )
 
             device = resolve_device(config.train.device)
@@ -127,5 +128,5 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     if under_torchrun():
-        leave(code)
+        exit_at_once(code)
     sys.exit(code)

@@ -1,11 +1,11 @@
-"""What one training run is made of: frozen dataclasses, read strictly from dictionaries, TOML and JSON files.
+"""The settings of one training run: frozen dataclasses, read strictly from dictionaries, TOML and JSON files.
 
-Each field's docstring is its help text on the command line. Nothing is coerced: `"false"` is not a bool, `"64"` is not
-an int, and an unknown key is an error that names the nearest known one. Only an int where a float is meant is accepted,
-because TOML and JSON writers drop the `.0`.
+Each field's docstring is its help text on the command line. Values are not converted: `"false"` is not a bool and
+`"64"` is not an int. An unknown key is an error. An int is accepted for a float, because TOML and JSON writers drop the
+`.0`.
 
 A configuration file may carry a sweep's range beside a value, `{ value = 0.01, min = 1e-3, max = 0.1, scale = "log" }`,
-and a `[sweep]` section; one run needs neither, so reading a file keeps the values alone.
+and a `[sweep]` section. One run needs neither, so reading a file keeps only the values.
 """
 
 import dataclasses

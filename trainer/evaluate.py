@@ -1,7 +1,7 @@
 """How good a policy is, on episodes that training has not seen.
 
-Every agent contributes equally many episodes, its first ones. Counting whichever episodes end first would favour
-short ones, and in most games a short episode is a lost one or a quickly won one.
+Every agent contributes the same number of episodes, its first ones. If the episodes that end first counted, short ones
+would count too often, and in most games a short episode is an early loss or a quick win.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from protein.trainer.machine.precision import Arithmetic, env_threads, resolve_d
 from protein.trainer.model.policy import Policy
 
 ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
-DRAIN_STEPS = 32  # steps between looks at finished episodes: often enough to end soon, rarely enough to cost nothing
+DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def play(
     greedy: bool,
     stop: Callable[[], bool] = lambda: False,
 ) -> EvalResult:
-    """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` cut it short.
+    """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` interrupted it.
 
     Raises:
         TrainerError: the environment has no time limit, and an episode did not end.
@@ -134,9 +134,7 @@ def play(
 
 
 class Actor:
-    """Acts in an environment, one step at a time: `observations`, `rewards`, `terminals`, ... are as the last step left
-    them.
-    """
+    """Acts in an environment, one step at a time. `observations`, `rewards` and so on are those of the last step."""
 
     def __init__(self, policy: Policy, envs: VectorEnv, *, seed: int, greedy: bool) -> None:
         """Starts every environment anew."""
@@ -168,5 +166,5 @@ class Actor:
             distribution.sample(output, self._noise, self._chosen, self._logprobs)
             self.actions.copy_(self._chosen)
         if self.actions.dtype.is_floating_point:
-            self.actions.nan_to_num_()  # weights that have just diverged play badly; an environment would refuse them
+            self.actions.nan_to_num_()  # an environment would refuse NaN, which weights that have diverged may give
         self._envs.step(self.actions.numpy(), self.observations, self.rewards, self.terminals, self.truncations)

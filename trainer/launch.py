@@ -1,13 +1,14 @@
-"""Trains with several processes of this machine: starts them, hands their events on, and sees that they end together.
+"""Trains with several processes of this machine: starts them, passes their events on, and ends them together.
 
     this process --- config, on stdin ---> rank 0, rank 1, ...      (python -m protein.trainer.launch, a process each)
                  <-- events, on stdout --- rank 0
 
-The ranks talk to each other, and only rank 0 to us. A rank that fails leaves word with rank 0, which reports it as any
-failure is reported; of a rank that was killed only we know how it ended. Either way the others, who wait for it, have
-some seconds to end by themselves and are killed then. Should this process die, the end of stdin tells the ranks.
+The ranks communicate with each other, and only rank 0 with this process. A rank that fails tells rank 0 why, and rank 0
+reports it as any other failure. If a rank is killed, only this process knows how it ended. In both cases the other
+ranks, which wait for it, have some seconds to end by themselves before they are killed. If this process dies, the ranks
+notice the end of stdin.
 
-It does not import torch: only the ranks need it.
+This module does not import torch, which only the ranks need.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ from protein.trainer.config import RunConfig, check_processes
 from protein.trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
 from protein.trainer.events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
 
-GRACE_SECONDS = 5.0  # between the first rank's failure and the end of all: time for rank 0 to say why
+GRACE_SECONDS = 5.0  # from the first rank's failure until all are killed: time for rank 0 to report why
 MAX_PROCESSES = 1024
 POLL_SECONDS = 0.1
 
 
 def under_torchrun() -> bool:
-    """Whether this process has been started as one of several, by torchrun or anyone who speaks as it does."""
+    """Whether this process is one of several that torchrun, or a program like it, has started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and {"RANK", "MASTER_ADDR"} <= os.environ.keys()
 
 
@@ -43,13 +44,13 @@ def is_reporting() -> bool:
 
 
 def check_launch(processes: int, *, watched: bool) -> None:
-    """Raises `ConfigError` for a number of processes that cannot be; `watched`: a profile or trace is wanted."""
+    """Raises `ConfigError` for an impossible number of processes. `watched`: a profile or trace is wanted."""
     if not 1 <= processes <= MAX_PROCESSES:
         raise ConfigError(f"--nproc must be between 1 and {MAX_PROCESSES}, got {processes}")
     if processes > 1 and under_torchrun():
-        raise ConfigError(f"--nproc {processes} under torchrun would start processes twice: drop it")
+        raise ConfigError(f"--nproc {processes} under torchrun would start processes twice: leave out --nproc")
     if watched and (processes > 1 or under_torchrun()):
-        raise ConfigError("--profile and --trace watch one process: give them without --nproc and torchrun")
+        raise ConfigError("--profile and --trace can watch only one process: use them without --nproc and torchrun")
 
 
 def launch(
@@ -87,7 +88,7 @@ def launch(
 
 
 class _Ranks:
-    """The processes; on leaving the context none is left."""
+    """The processes. All of them have ended when the context is left."""
 
     def __init__(self, job: dict[str, Any], size: int, folder: Path) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -110,7 +111,7 @@ class _Ranks:
             )
         for process in self._processes:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it died at once; `run` finds out
+            with contextlib.suppress(BrokenPipeError):  # it died at once, which `run` reports
                 process.stdin.write(self._job)
                 process.stdin.flush()
         self._reader.start()
@@ -127,15 +128,15 @@ class _Ranks:
                         stream.close()
 
     def run(self, report: EventSink, stop: threading.Event) -> FinalEvent:
-        """Hands events on until all ranks have ended; returns the final one."""
+        """Passes events on until all ranks have ended; returns the final one."""
         final: FinalEvent | None = None
         steps, seconds = 0, 0.0
-        begun, told, kill_at = False, False, float("inf")
+        begun, signalled, kill_at = False, False, float("inf")
         failures: dict[int, int] = {}  # exit codes of ranks that failed by themselves
         while True:
             ended = all(process.poll() is not None for process in self._processes)
             if ended:
-                self._reader.join(GRACE_SECONDS)  # the last lines; a process of its own may hold the pipe open
+                self._reader.join(GRACE_SECONDS)  # for the last lines; a child of the rank may still hold the pipe open
             with contextlib.suppress(queue.Empty):
                 while True:
                     event = read_line(self._lines.get(timeout=0 if ended else POLL_SECONDS))
@@ -146,8 +147,8 @@ class _Ranks:
                         report(event)
                     else:
                         final = event
-            if stop.is_set() and begun and not told:  # not before all ranks listen to signals
-                told = True
+            if stop.is_set() and begun and not signalled:  # not before all ranks listen to signals
+                signalled = True
                 for process in self._processes:
                     process.terminate()
             if kill_at == float("inf"):
@@ -162,7 +163,7 @@ class _Ranks:
                 break
         if final is not None and not (final["event"] == "failed" and final["reason"] == LostProcessError.reason):
             return final
-        # Whoever was killed came first; the others failed because of it.
+        # A rank that was killed is the cause; the others failed because of it.
         rank, code = min(failures.items(), key=lambda item: (item[1] > 0, item[0]), default=(0, 0))
         how = f"was killed by {signal.Signals(-code).name} (out of memory?)" if code < 0 else f"ended with code {code}"
         return failed(
@@ -189,7 +190,7 @@ def _rank() -> int:
         return None if job[key] is None else Path(job[key])
 
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)  # whatever a library prints, when it is imported or later, is no event
+        os.dup2(2, 1)  # from here on what a library prints goes to stderr
 
         from protein.trainer.machine.distributed import connect
         from protein.trainer.run import run
@@ -216,11 +217,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def leave(code: int) -> NoReturn:
-    """Ends a process that was one of several, at once: all is written, and nothing waits for it.
+def exit_at_once(code: int) -> NoReturn:
+    """Ends a process that was one of several, without the interpreter's clean-up.
 
-    While the interpreter takes itself apart, threads of the library that connected the ranks may still run; now and
-    then one ends the process with an abort.
+    During that clean-up, threads of the library that connected the ranks may still run, and sometimes one of them
+    aborts the process. All output has been written by then.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -228,4 +229,4 @@ def leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    leave(_rank())
+    exit_at_once(_rank())

@@ -1,6 +1,6 @@
-"""One training run from start to finish: `run` sets the machine up, trains, and says what went wrong.
+"""One training run from start to finish: `run` sets the machine up, trains, and reports errors.
 
-What a run is made of and its loop are in `protein.trainer.ppo.training`.
+Its parts and its loop are in `protein.trainer.ppo.training`.
 """
 
 import threading
@@ -36,9 +36,9 @@ def run(
         directory: where the checkpoint goes, created if missing; None: no checkpoint.
         report: receives each event.
         stop: when set, the run writes its checkpoint and ends as interrupted.
-        resume: a checkpoint to go on from; with the same config the result is that of a run that never stopped.
+        resume: a checkpoint to continue from; with the same config the result equals that of an uninterrupted run.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
-        stopwatch: where the time of training is booked; None: one of its own, whose sums the measurements carry.
+        stopwatch: where the time of training is booked; None: a new one. Measurements have its sums.
         world: the processes that train together, all of which call this with the same config. All but the first report
             nothing, and their results have no score.
 
@@ -90,7 +90,7 @@ def run(
     except TrainerError as error:
         _fail(error, training, report, world)
         raise
-    except Exception as error:  # an environment of the user's own may raise anything; its traceback goes to stderr
+    except Exception as error:  # a user's environment may raise anything; its traceback goes to stderr
         _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
         raise
 

@@ -15,7 +15,7 @@ from protein.trainer.model.policy import Policy
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What there is to see now. Of several agents, the numbers are those of the first."""
+    """The picture and the numbers before a decision; with several agents, the numbers of the first."""
 
     pixels: Pixels  # `H x W x 3`
     episode: int  # from 1
@@ -26,7 +26,7 @@ class Scene:
 class Player:
     """Plays `episodes` episodes, of the first agent where there are several, while `scenes` is iterated over.
 
-    Once an episode has ended its score is in `scores`. At `decisions_per_second` the play looks as it is meant to.
+    Once an episode has ended its score is in `scores`. `decisions_per_second` is the game's own speed.
     """
 
     def __init__(self, checkpoint_path: Path, *, env: str, episodes: int, seed: int = 0, greedy: bool = False) -> None:
@@ -53,9 +53,9 @@ class Player:
         self.scores: list[float] = []
 
     def scenes(self) -> Iterator[Scene]:
-        """Yields what is to be seen before each decision, and closes the environment at the end."""
+        """Yields a scene before each decision, and closes the environment at the end."""
         try:
-            # Inference mode is entered anew for each decision: held across a yield, it would be the caller's, too.
+            # Inference mode is entered anew for each decision, because across a yield it would hold for the caller too.
             with Arithmetic(resolve_device("cpu"), 1, self._config.train.precision):
                 with torch.inference_mode():
                     actor = Actor(self._policy, self._envs, seed=self._seed, greedy=self._greedy)

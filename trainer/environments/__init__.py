@@ -1,10 +1,10 @@
-"""Environments by name: our own in C, any of Gymnasium's, anyone's in Python; all behind one vectorised interface.
+"""Environments by name: ours in C, Gymnasium's, and a user's own in Python, behind one vectorised interface.
 
     "pong"                          one of `envs_c.names()`
     "gym:CartPole-v1"               a Gymnasium id, through its SyncVectorEnv; "gym-async:..." a process for each
     "python:package.module:factory" a vectorised environment of the user's own; see docs/environments.md
 
-`spec(name)` tells what an environment is, `make(name, ...)` makes a batch of it. Rows of every array are agents.
+`spec(name)` describes an environment, and `make(name, ...)` makes a batch of it. Rows of every array are agents.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ class VectorEnv(Protocol):
     (continuous, in [-1, 1]) float32; observations and final_observations `A x D` float32; rewards `A` float32;
     terminals and truncations `A` bool.
 
-    A step is one decision, held for the frames that `make` was told, rewards summed, cut short where the episode ends.
-    What has ended starts its next episode within the same step: `observations` holds its first observation;
-    `final_observations` receives, in the rows of truncated episodes alone, the observation that ended them.
+    A step is one decision. It is held for `frame_skip` frames, or until the episode ends, and the rewards are summed.
+    Where an episode has ended, the same step starts the next one, and `observations` has its first observation.
+    `final_observations` receives the last observation of truncated episodes, in their rows only.
     """
 
     @property
@@ -65,13 +65,13 @@ class VectorEnv(Protocol):
         """Returns the episodes that finished since the last call."""
 
     def get_state(self) -> bytes:
-        """Returns what `resume` goes on from."""
+        """Returns what `resume` continues from."""
 
     def set_state(self, state: bytes) -> None:
-        """Goes on from `get_state`; raises ValueError where it comes from other environments."""
+        """Restores what `get_state` returned. Raises ValueError where it comes from other environments."""
 
     def close(self) -> None:
-        """Ends what the environments hold: processes, windows, files. Calling it again does nothing."""
+        """Closes what the environments hold: processes, windows, files. Calling it again does nothing."""
 
 
 def spec(name: str) -> EnvSpec:
@@ -105,7 +105,7 @@ def make(
         num_envs: at least 1.
         seed: of the first episodes, until `reset` gives another.
         frame_skip: frames for which a decision is held.
-        threads: that step the instances, where they are native.
+        threads: that step the instances of our own environments.
         first_index: of the first instance, so that two batches behave as one.
 
     Raises:
@@ -127,10 +127,10 @@ def make(
 
 
 def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32]) -> bool:
-    """Goes on from `get_state`, taken when `observations` were the current ones; returns whether that was possible.
+    """Continues from `get_state`, taken when `observations` were the current ones; returns whether that was possible.
 
-    Environments that cannot be saved begin new episodes, which depend on the state alone: `observations` receives their
-    first, and whatever the agents remembered of the old ones must be forgotten.
+    Environments that cannot be saved begin new episodes, which depend only on the state. `observations` receives their
+    first observations, and the agents' memory of the old episodes must be cleared.
 
     Raises:
         ValueError: the state comes from other environments.
@@ -142,7 +142,7 @@ def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32])
 
 
 def kind_of(name: str) -> str:
-    """Returns what stands before the name's first colon; "" for a native name.
+    """Returns the part of the name before its first colon; "" for a name of ours.
 
     Raises:
         ConfigError: it is no kind of environment.

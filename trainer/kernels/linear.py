@@ -1,4 +1,4 @@
-"""A fully connected layer, differentiable, on the kernels' threads: y = x W^T + b, perhaps through a ReLU."""
+"""A fully connected layer on the kernels' threads, differentiable: y = x W^T + b, with or without a ReLU."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from protein.trainer.kernels.tensors import is_native
 
 
 def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:
-    """Returns `... x outputs`. Under autocast it is torch's own.
+    """Returns `... x outputs`. Under autocast torch computes it.
 
     Args:
         inputs: `... x inputs`, contiguous.
         weight: `outputs x inputs`.
         bias: `outputs`.
-        relu: whether what is below 0 becomes 0.
+        relu: whether negative numbers become 0.
 
     Raises:
         ValueError: a tensor is not as said.

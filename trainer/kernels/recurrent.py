@@ -1,13 +1,13 @@
 """Recurrent layers over whole segments: the part that goes step by step, differentiable.
 
 Notation: `T` steps of `M` agents, `H` units, h and c the states, resets `T x M`: True where the state is zeroed before
-that step. What does not depend on the state (products with the inputs, biases) is the caller's, for all steps at once.
+that step. The caller computes what does not depend on the state (products with the inputs, biases) for all steps.
 
     LSTM      i, f, g, o = gates_x + W_hh h';   c = s(f) c' + s(i) tanh(g);   h = s(o) tanh(c)      s the sigmoid
     minGRU    z = s(gate logits);   h = (1 - z) h' + z G(candidates);   G(x) = x + 0.5 for x >= 0, else s(x)
 
-The compiled LSTM needs no product per step from torch: a few agents at a time go through all steps, against weights
-that stay in a core's cache. The gradient of W_hh is one product over all steps and agents.
+The compiled LSTM takes a few agents at a time through all steps, with weights that stay in a core's cache. The gradient
+of W_hh is one product over all steps and agents.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory" (with the forget gate of Gers et al. 2000); Feng et
 al. 2024, "Were RNNs all we needed?", section 3.2 and appendix B.

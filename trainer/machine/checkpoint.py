@@ -5,8 +5,8 @@ The file is a safetensors file, so reading one runs no code. Tensors are grouped
 process's environments, observations, recurrent state and action noise), `snapshot/` (with overlap, the weights that
 act) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its score.
 
-Writing is atomic: a temporary file beside the target, flushed to the disk, then renamed over it. A crash at any moment
-leaves the old file or the new one.
+Writing is atomic: a temporary file is written beside the target, flushed to the disk and renamed. After a crash there
+is either the old file or the new one.
 """
 
 import contextlib
@@ -74,10 +74,10 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file such that a crash leaves the old content or the new one, never a part.
+    """Writes a file so that a crash leaves the old content or the new one, never a part.
 
     Raises:
-        DiskError: the file could not be written; nothing is left behind and the old one stands.
+        DiskError: the file could not be written. The old one is unchanged, and nothing else is left.
     """
     temporary = ""
     try:
@@ -117,7 +117,7 @@ def read(path: Path, *, prefix: str = "") -> Checkpoint:
     """Reads a checkpoint, or of its tensors only those whose name begins with `prefix`.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or not a checkpoint of this program.
+        CheckpointError: the file is missing, damaged, or no checkpoint of this program.
     """
     try:
         with safe_open(str(path), framework="pt") as file:

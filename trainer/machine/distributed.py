@@ -1,14 +1,14 @@
-"""The processes that train one policy together, and the little that they must agree on.
+"""The processes that train one policy together, and what they must agree on.
 
 Each process (a "rank", 0 to `size` - 1) steps its share of the environments and does its share of every minibatch. All
-hold the same weights, because all take the same steps of the optimiser: the gradient vector is summed over ranks once a
-minibatch, and that is the only traffic that counts. What has to be one run's, not N runs', is made so here:
-  - statistics are of all ranks' numbers together, from sums and counts, never means of means;
-  - the clock is rank 0's, and a signal to any rank is one to all, so that all end after the same iteration;
+hold the same weights, because all take the same steps of the optimiser. The gradient vector is summed over ranks once a
+minibatch, which is nearly all of the traffic. This module makes one run of N processes:
+  - statistics are computed from all ranks' numbers together, from sums and counts, never as means of means;
+  - the clock is rank 0's, and a signal to one rank is passed on to all, so that all end after the same iteration;
   - random numbers are drawn as one process would draw them (see `protein.trainer.ppo.rollout` and
   `protein.trainer.ppo.update`).
 
-`World()` is one process on its own: every method is then free and changes nothing.
+`World()` is a single process. Its methods cost nothing and change nothing.
 
 Source: the names and the environment variables are torchrun's; sums are gloo's on the CPU and NCCL's on CUDA.
 """
@@ -27,7 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from protein.trainer.errors import ConfigError, LostProcessError
 
 T = TypeVar("T")
-# A rank waits so long for another, which may be writing a checkpoint or compiling. A rank that died is noticed at once.
+# How long a rank waits for another, which may be writing a checkpoint or compiling. A dead rank is noticed at once.
 TIMEOUT = datetime.timedelta(minutes=10)
 _FAILURE = "failure"
 
@@ -71,13 +71,13 @@ class World:
         return own
 
     def sum_(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Replaces a tensor by its sum over all ranks, in place; every rank gets the same bits."""
+        """Replaces a tensor by its sum over all ranks, in place; every rank gets exactly the same result."""
         if self.size > 1:
             _guarded(lambda: dist.all_reduce(tensor))
         return tensor
 
     def std_mean(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns deviation (of the population) and mean of the elements of all ranks, who have equally many each."""
+        """Returns deviation (of the population) and mean of the elements of all ranks, which have equally many each."""
         if self.size == 1:
             deviation, mean = torch.std_mean(tensor, correction=0)
             return deviation, mean
@@ -96,7 +96,7 @@ class World:
         return bool(mine[0]), float(mine[1])
 
     def gather(self, value: T) -> list[T]:
-        """Returns the values of all ranks, in their order, on rank 0; elsewhere nothing. Meant for rare moments."""
+        """Returns the values of all ranks, in their order, on rank 0, and an empty list on the others. It is slow."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -123,7 +123,7 @@ class World:
             return None
 
     def close(self) -> None:
-        """Leaves the other ranks; call it when nothing more is to be agreed on."""
+        """Disconnects from the other ranks. Call it when there is nothing more to agree on."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -132,7 +132,7 @@ ALONE = World()
 
 
 def connect(store_path: Path | None = None) -> World:
-    """Joins the ranks that the environment names (RANK, WORLD_SIZE, LOCAL_RANK); returns when all are there.
+    """Joins the ranks that the environment variables name (RANK, WORLD_SIZE, LOCAL_RANK); returns when all have joined.
 
     Args:
         store_path: a file through which the ranks of one machine find each other; None: by MASTER_ADDR and MASTER_PORT.

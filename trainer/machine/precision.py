@@ -1,13 +1,13 @@
 """Where and how the arithmetic is done: device, threads, the matrix-product kernels and the precision.
 
-On x86 CPUs PyTorch sends float32 matrix products to MKL. For AMD processors its kernels reach half of oneDNN's rate,
-and for the thin products of a weight gradient (`hidden x batch @ batch x features`) down to a twentieth. PyTorch takes
+On x86 CPUs PyTorch uses MKL for float32 matrix products. On AMD processors MKL reaches half of oneDNN's rate, and for
+the thin products of a weight gradient (`hidden x batch @ batch x features`) as little as a twentieth. PyTorch uses
 oneDNN only when reduced precision is allowed, and oneDNN reduces the precision only where the processor has tile
-instructions for it. So the permission is given where a probe shows that the results stay those of float32, and nowhere
-else; and not for small products, where oneDNN's fixed cost of some 15 us a call outweighs its rate.
+instructions for it. So reduced precision is allowed only where a probe shows that the results are still those of
+float32. It is not allowed for small products, where oneDNN's fixed cost of about 15 us a call outweighs its rate.
 
-Starting and joining PyTorch's threads costs as much as many products of a small network take: they are used from a
-certain amount of work on. Both choices follow from sizes alone, never from timings, so that a run repeats.
+Starting and joining PyTorch's threads takes as long as many products of a small network. So threads are used only from
+a certain amount of work on. Both choices depend on sizes only, never on timings, so that a run can be repeated.
 """
 
 import contextlib
@@ -59,15 +59,15 @@ def resolve_threads(threads: int) -> int:
 
 
 def env_threads(num_envs: int, threads: int) -> int:
-    """Returns the threads that stepping `num_envs` environments is worth: below that many, waking them costs more."""
+    """Returns how many threads should step `num_envs` environments: one where waking others costs more."""
     return threads if num_envs >= THREADED_ENVS else 1
 
 
 def keep_freed_memory() -> None:
     """Makes the C library keep freed memory for the next allocation instead of returning it to the system.
 
-    An update frees and allocates the same few megabytes again and again; getting them back from the system page by
-    page takes longer than the arithmetic. Only glibc knows these settings; elsewhere this does nothing.
+    An update frees and allocates the same few megabytes again and again. Getting them from the system page by page
+    takes longer than the arithmetic. Only glibc has these settings; elsewhere this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -83,7 +83,7 @@ _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 
 
 class Arithmetic:
-    """Chooses threads and kernels by the size of the work. Use as a context: it restores what it found.
+    """Chooses threads and kernels by the size of the work. It is a context that restores the earlier settings.
 
     `allowed` says whether the faster kernels are exact on this machine. On CUDA, `precision` `tf32` lets products
     of float32 use tensor cores.
@@ -113,7 +113,7 @@ class Arithmetic:
         set_threads(self._found[2])
 
     def prepare_threads(self, samples: int, weights: int) -> None:
-        """Sets the number of threads as `prepare` does, which is the calling thread's own matter."""
+        """Sets the number of threads as `prepare` does. The setting is the calling thread's own."""
         flops = 2.0 * samples * weights
         torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
 

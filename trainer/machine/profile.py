@@ -1,8 +1,8 @@
-"""Where a run's time went, held against a clock of its own.
+"""Where a run's time went, compared with a second clock.
 
-The stopwatch's sections add up to the time between its switches by construction. Whether they cover the training is
-another question: a loop that forgets to switch, or work before the first one, would go unseen. So the loop is timed
-from outside as well, by the events that it reports, and the two must agree within `TOLERANCE`.
+The stopwatch's sections always sum to the time between its switches, but they may miss work, such as what comes before
+the first switch. So the loop is also timed from outside, by the events that it reports. The two must agree within
+`TOLERANCE`.
 """
 
 import dataclasses
@@ -52,9 +52,9 @@ class Profile:
 
 
 class Profiler:
-    """Stands between a run and its `report`: passes every event on, and times the training loop by them.
+    """Passes a run's events on to `report`, and times the training loop by them.
 
-    The loop is what lies between the event `start` and the last `measurement`.
+    The loop lasts from the event `start` to the last `measurement`.
     """
 
     def __init__(self, stopwatch: Stopwatch, report: EventSink) -> None:

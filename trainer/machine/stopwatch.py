@@ -1,10 +1,11 @@
-"""Where a run's time goes: every moment belongs to exactly one section, so the sections add up to the wall clock.
+"""Where a run's time goes: every moment belongs to exactly one section, so the sections sum to the wall clock.
 
-A switch costs a fifth of a microsecond, so the stopwatch always runs. On a GPU, work is queued: without `exact` a
-section's seconds are those of queueing, and the section that waits for the device pays for all. `exact` waits for the
-device at every switch, which is what a profile needs and a fast run does not.
+A switch costs 0.2 microseconds, so the stopwatch always runs. On a GPU, work is queued. Without `exact` a section has
+only the time of queueing, and the section that waits for the device has the rest. `exact` waits for the device at every
+switch. A profile needs that, and it makes a run slower.
 
-It times one thread, the one that trains: work that overlaps in another thread is the section that waits for it.
+The stopwatch times one thread, the one that trains. Work in another thread counts where the training thread waits for
+it.
 """
 
 import collections
@@ -15,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-# `copy` is moving data between buffers and devices, `other` what belongs to no section: loops and bookkeeping.
+# `copy` is moving data between buffers and devices; `other` is the rest, such as loops.
 SECTIONS: Sequence[str] = (
     "environment",
     "rollout_forward",
@@ -28,9 +29,9 @@ SECTIONS: Sequence[str] = (
     "other",
 )
 
-# What a trace keeps: the last so many intervals, some 20 MB in memory and as much in the file, which viewers still open
-# at once. A small network switches ten thousand times a second, so these are its last seconds; a large one fits as a
-# whole. The first moments of a run are the least typical ones.
+# A trace keeps this many of the last intervals: about 20 MB in memory and in the file, which viewers open without
+# delay. A small network switches ten thousand times a second, so its trace has the last seconds of the run. A large
+# network's trace has the whole run. The first moments of a run are the least typical ones.
 TRACE_INTERVALS = 200_000
 
 
@@ -39,7 +40,7 @@ class Stopwatch:
 
     Attributes:
         seconds: by section, without the one that is running.
-        paused_seconds: between a `stop` and the next `switch`: nobody's, and in no section.
+        paused_seconds: between a `stop` and the next `switch`, in no section.
 
     Args:
         device: where the work runs.
@@ -69,12 +70,12 @@ class Stopwatch:
         self._change(section)
 
     def stop(self) -> None:
-        """Ends the section that is running; time is nobody's until the next `switch`."""
+        """Ends the section that is running. Until the next `switch` no section has the time."""
         if self._section is not None:
             self._change(None)
 
     def reset(self) -> None:
-        """Stops and forgets everything: what came before, as compiling does, was no training."""
+        """Stops and sets everything to zero, because what came before (compiling) was no training."""
         self.stop()
         self.seconds = dict.fromkeys(SECTIONS, 0.0)
         self.paused_seconds, self._origin, self._num_intervals = 0.0, None, 0

@@ -24,7 +24,7 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class Terms:
-    """What a distribution has computed of a minibatch, for its derivatives: `logp` and `entropy`, both `B`."""
+    """Log-probabilities `logp` and entropies `entropy` of a minibatch, both `B`, and what their derivatives need."""
 
     __slots__ = ("entropy", "logp", "saved")
 
@@ -43,7 +43,7 @@ class Distribution(Protocol):
     dtype: torch.dtype
 
     def fill_noise_(self, noise: torch.Tensor, generator: torch.Generator) -> None:
-        """Fills any tensor with the noise that `sample` wants."""
+        """Fills any tensor with the noise that `sample` needs."""
 
     def sample(self, output: torch.Tensor, noise: torch.Tensor, actions: torch.Tensor, logprobs: torch.Tensor) -> None:
         """Writes draws, `B x K`, and their log-probabilities, `B`, given `rows x B` and noise `noise_rows x B`."""

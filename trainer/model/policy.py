@@ -6,7 +6,7 @@ output, which the distribution over actions and the value head share; `S` floats
 The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
 everything after the network (sampling, log-probabilities, the loss) reads whole rows.
 
-ReLU, not tanh: on a CPU a tanh costs as much as the matrix product that it follows.
+The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it.
 
 Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
 al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
@@ -121,7 +121,7 @@ class Policy(nn.Module):
         self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
         with torch.no_grad():
             nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
-            # All bins alike at first: a value of 0.
+            # At first all bins are equally likely, which is a value of 0.
             gain = 0.01 if config.value_bins else 1.0
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
@@ -138,7 +138,7 @@ class Policy(nn.Module):
 
     @property
     def largest_layer(self) -> int:
-        """Weights of the largest layer: what decides how a product is best done."""
+        """Weights of the largest layer. How a product is computed depends on it."""
         return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
 
     def forward(

@@ -1,8 +1,8 @@
 """Recurrent layers over whole segments, whose state is zeroed where an episode has ended.
 
 Notation: `T` steps of `M` agents, `H` hidden units, state `M x S`, resets `T x M`: True where the state is zeroed
-before that step. What can be done for all steps at once (the products with the inputs) is; the rest runs step by step
-in `trainer.kernels`.
+before that step. The products with the inputs are computed for all steps at once. The rest runs step by step in
+`trainer.kernels`.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"; Feng et al. 2024, "Were RNNs all we needed?" (minGRU,
 with the positive candidate g of its appendix); a forget gate that begins at 1: Jozefowicz et al. 2015, "An empirical

@@ -1,7 +1,7 @@
 """Gradients of a policy's parameters, in one vector.
 
-All parameters are views of one vector and all gradients of another, so that clipping, the optimiser and a sum over
-processes are one call each, not one for every layer.
+All parameters are views of one vector, and all gradients are views of another. So clipping, the optimiser and a sum
+over processes take one call each instead of one for every layer.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ Vjp = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor | None], tuple[t
 
 
 class FlatGradients:
-    """`weights`, all parameters, and `gradients`, theirs, are vectors; the policy's own are views of them."""
+    """Two vectors: the `weights` of all parameters and their `gradients`. The policy's tensors are views of them."""
 
     def __init__(self, policy: Policy, stopwatch: Stopwatch) -> None:
         """Moves the policy's parameters into one vector; the policy must be on its final device."""
@@ -58,7 +58,7 @@ class FlatGradients:
         autocast: contextlib.AbstractContextManager[object],
     ) -> torch.Tensor:
         """Returns the network's output, `rows x B`, without gradients."""
-        with autocast:  # never the compiled one, which would be compiled again for this
+        with autocast:  # not the compiled one, which would be compiled again for a pass without gradients
             output, _ = self._policy.forward(observations, state, resets)
         return output.float()
 

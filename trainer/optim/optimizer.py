@@ -1,8 +1,8 @@
 """The optimisers and the step size's schedule.
 
-AdamW works on the one vector of all weights. Muon works on the matrices of the hidden layers, orthogonalising each
-update; AdamW then takes what is left: biases, the first layer, the output layer. Muon's step is scaled to the size of
-AdamW's, so one learning rate serves both.
+AdamW works on the vector of all weights. Muon works on the matrices of the hidden layers and orthogonalises each
+update. The other parameters (biases, the first layer, the output layer) are then AdamW's. Muon's step is scaled to the
+size of AdamW's, so that one learning rate serves both.
 
 Source: Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; Jordan et al. 2024, "Muon: an optimizer for
 hidden layers in neural networks"; the scale: Liu et al. 2025, "Muon is scalable for LLM training", section 2.2.
@@ -76,7 +76,7 @@ class Optimizer:
         }
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken. Raises ValueError where that was another optimiser or network."""
+        """Restores a `state`. Raises ValueError where it comes from another optimiser or network."""
         values: list[dict[int, dict[str, torch.Tensor]]] = [{} for _ in self.parts]
         for key, tensor in state.items():
             index, number, name = key.split(".", 2)
@@ -97,7 +97,7 @@ class Optimizer:
 def scheduled_rate(config: TrainConfig, progress: float) -> float:
     """Returns the step size after the fraction `progress`, in [0, 1], of the run.
 
-    It rises evenly over `warmup_fraction`, then follows the schedule over what is left.
+    It rises linearly over `warmup_fraction`, then follows the schedule over the rest.
     """
     warmup = config.warmup_fraction
     if progress < warmup:

@@ -1,8 +1,8 @@
 """Loss scaling for float16, whose smallest numbers are too large for many gradients.
 
-Gradients are computed of the loss times a scale, divided by it before the optimiser sees them, and the step is left out
-where one overflowed; the scale then halves, and grows again after a while without. torch's own GradScaler does the
-work; other precisions pass through untouched.
+The loss is multiplied by a scale before it is differentiated, and the gradients are divided by it before the optimiser
+uses them. Where a gradient overflows, the step is skipped and the scale is halved. After a while without overflow the
+scale grows again. torch's GradScaler does the work. Other precisions are not scaled.
 
 Source: Micikevicius et al. 2018, "Mixed precision training", section 3.2.
 """
@@ -14,7 +14,7 @@ from torch import nn
 
 from protein.trainer.optim.optimizer import Optimizer
 
-SMALLEST_SCALE = 1e-4  # a gradient that still overflows here is not a matter of its scale
+SMALLEST_SCALE = 1e-4  # where gradients overflow even at this scale, the scale is not the cause
 
 
 class Scaler:
@@ -31,7 +31,7 @@ class Scaler:
     def step(self, optimizer: Optimizer, weights: nn.Parameter, max_norm: float) -> torch.Tensor:
         """Unscales the gradients, clips them to `max_norm` and takes the step; returns the norm before clipping.
 
-        A step that was left out counts as a norm of 0.
+        The norm of a skipped step is 0.
         """
         if not self._scaler.is_enabled():
             norm = _clip_(weights, max_norm)
@@ -40,7 +40,7 @@ class Scaler:
         for part in optimizer.parts:
             self._scaler.unscale_(part)
         norm = _clip_(weights, max_norm)
-        # torch leaves out the step of the optimiser whose own gradients overflowed; of two, the other must wait too.
+        # torch skips the step of an optimiser whose own gradients overflowed. Of two, the other must skip it too.
         if len(optimizer.parts) == 1 or bool(norm.isfinite()):
             for part in optimizer.parts:
                 self._scaler.step(part)
@@ -49,7 +49,7 @@ class Scaler:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the scale has fallen so far that the gradients themselves must be at fault."""
+        """Whether the scale is so small that the gradients themselves must be the cause of the overflow."""
         return self._scaler.is_enabled() and self._scaler.get_scale() < SMALLEST_SCALE
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -57,7 +57,7 @@ class Scaler:
         return {name: torch.tensor(value) for name, value in self._scaler.state_dict().items()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken; begins anew where that was without scaling."""
+        """Restores a `state`; a state that was taken without scaling changes nothing."""
         if self._scaler.is_enabled() and state:
             self._scaler.load_state_dict({name: tensor.item() for name, tensor in state.items()})
 
@@ -65,7 +65,7 @@ class Scaler:
 def _clip_(weights: nn.Parameter, max_norm: float) -> torch.Tensor:
     """Scales the gradient down to `max_norm` and returns its norm before.
 
-    torch's own takes three times as long: it is made for lists of parameters, and this is one.
+    torch's own function takes three times as long, because it is made for lists of parameters.
     """
     assert weights.grad is not None
     norm: torch.Tensor = torch.linalg.vector_norm(weights.grad)

@@ -4,16 +4,16 @@
     overlapping  collect 0 | update 0    update 1                ...
                            | collect 1   collect 2               ...   in a thread of its own
 
-Overlapping, batch k + 1 is collected during update k, so with the weights from before it: they are one update old when
-the batch is used. The update corrects for that (`protein.trainer.ppo.update`). The weights are a snapshot, taken
-once an iteration, which nobody changes while the thread reads it. With `cpu_inference` the snapshot is on the CPU,
-whatever device trains.
+With overlap, batch k + 1 is collected during update k, with the weights from before that update. So the weights are one
+update old when the batch is used, and the update corrects for that (`protein.trainer.ppo.update`). The thread reads a
+snapshot of the weights, which is taken once an iteration and does not change in between. With `cpu_inference` the
+snapshot is on the CPU, whatever device trains.
 
-A batch depends on the snapshot and on the state before it alone, never on when it is collected: not starting a batch
-early (before a checkpoint, at the end) changes no number. That is what makes a checkpoint whole between batches.
+A batch depends on the snapshot and on the state before it, but not on the time when it is collected. So a batch that is
+not begun early (before a checkpoint, or at the end) has the same numbers. Between batches a checkpoint is complete.
 
-Both threads want the processor's cores, so overlapping pays where one of them waits: for a device, or for environments
-that are slow and elsewhere.
+Both threads need the processor's cores. Overlap pays only where one of them waits, for a device or for slow
+environments in other processes.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from protein.trainer.ppo.rollout import Batch, Rollout
 
 
 class Snapshot:
-    """A copy of a policy, on a device of its own; `weights` is the vector of all its parameters."""
+    """A copy of a policy, which may be on another device. `weights` is the vector of all its parameters."""
 
     def __init__(self, policy: Policy, device: torch.device) -> None:
         self.policy = copy.deepcopy(policy).to(device)
@@ -47,10 +47,10 @@ class Collector:
     """Collects batches for an update that runs on `device`.
 
     Args:
-        rollout: its policy is the snapshot's, where there is one.
-        snapshot: None: the rollout reads the weights that train.
-        weights: the vector of those.
-        overlap: batches may be begun early. The rollout must keep two, and have a stopwatch of its own.
+        rollout: acts with the snapshot's policy, where there is a snapshot.
+        snapshot: None: the rollout reads the weights that are trained.
+        weights: the vector of the weights that are trained.
+        overlap: batches may be begun early. The rollout must keep two of them, and have its own stopwatch.
         prepare: called in the thread before it collects.
     """
 
@@ -69,12 +69,12 @@ class Collector:
         self._device, self._stopwatch, self._prepare = device, stopwatch, prepare
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollout") if overlap else None
         self._pending: Future[tuple[Batch, Episodes]] | None = None
-        # Work for the device that both threads use is queued apart, or one would wait for the other's.
+        # Each thread queues its work for the device on its own stream, so that neither waits for the other's.
         self._stream = torch.cuda.Stream(device) if overlap and rollout.device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @property
     def in_flight(self) -> bool:
-        """Whether a batch has been begun that nobody has taken; what has been collected is then not to be saved."""
+        """Whether a batch has been begun and not taken. Then the rollout's state must not be saved."""
         return self._pending is not None
 
     def begin(self, steps: int, until: float = math.inf) -> None:
@@ -85,9 +85,10 @@ class Collector:
         self._pending = self._thread.submit(self._in_thread, steps, until)
 
     def take(self, steps: int, until: float = math.inf) -> tuple[Batch, Episodes]:
-        """Returns the batch that was begun, or collects one of `steps` steps; with the episodes that finished in it.
+        """Returns the batch that was begun, or else collects one, and the episodes that finished in it.
 
-        Overlapping, the wait for it is booked as `rollout_forward`. The batch stays as it is until the next but one.
+        With overlap, waiting for the batch is booked as `rollout_forward`. The batch is overwritten by the next but
+        one.
         """
         if self._thread is None:
             if self._snapshot is not None:
@@ -112,7 +113,7 @@ class Collector:
         return batch, episodes
 
     def close(self) -> None:
-        """Waits for a batch that was begun, and forgets it."""
+        """Waits for a batch that was begun, and drops it."""
         if self._thread is not None:
             self._thread.shutdown()
 

@@ -1,21 +1,21 @@
-"""Experience, written once: the environment and the network fill the very buffers that the update reads.
+"""Collecting experience: the environment and the network write into the buffers that the update reads.
 
 Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N` agents (`num_envs * agents_per_env`),
 `D` features, `K` components of an action, `S` floats of recurrent state, `rows` of the network's output. Everything is
 `T x N` with a step's row contiguous, so one call of the environment writes observations, rewards and ends of all agents
-straight into row `t`; nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`: values of
-all steps are read from it at once.
+directly into row `t`. Nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`, and the
+values of all steps are read from it at once.
 
-The noise that turns outputs into actions is drawn for the whole rollout at once. Of several processes each draws that
-of all agents and takes its own columns, so that an agent acts as it would in one process.
+The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes each draws the
+noise of all agents and uses its own columns, so that an agent acts as it would in one process.
 
-Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers, and a batch
-stays as it is until the next but one is collected.
+Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers. A batch is
+overwritten when the next but one is collected.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
-the other. Which half steps when does not change a single number: halves share neither state nor randomness. Where the
-network is one fused kernel, which computes each row alone, the numbers are also those of undivided environments; other
-networks round differently for another number of rows.
+the other. The order in which they step does not change the results, because the halves share neither state nor
+randomness. A network that is one fused kernel computes each row alone, so its results also equal those of undivided
+environments. Other networks round differently for another number of rows.
 """
 
 import dataclasses
@@ -103,9 +103,9 @@ class _Buffers:
         self.logprobs = torch.zeros(horizon, agents, device=device)
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self.device_actions = self.actions if on_host else self.actions.to(device)
-        # Row t: which states are zeroed before step t, because the episode ended at step t - 1.
+        # Row t: the states that are zeroed before step t, because their episode ended at step t - 1.
         self.resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
-        # Views of each group's columns, made once: slicing in the loop would cost as much as the small kernels do.
+        # Views of each group's columns, made once, because slicing in the loop costs as much as a small kernel.
         self.rows = [
             [
                 _Row(
@@ -141,12 +141,12 @@ class _Group:
             self._pending = self._pool.submit(self._step, t)
 
     def close(self) -> None:
-        """Waits for the step that was begun, whatever comes of it."""
+        """Waits for the step that was begun, even if it fails."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
     def wait(self) -> None:
-        """Returns when the step that was begun is done; raises what it raised."""
+        """Waits for the step that was begun, and raises the error that it raised."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
@@ -179,7 +179,7 @@ class Rollout:
     ) -> None:
         """`envs` is one vectorised environment, or its two halves for double buffering: this process's share.
 
-        `keep`: how many batches stay as they are; `collect` overwrites the oldest.
+        `keep`: how many batches are kept; `collect` overwrites the oldest.
         """
         self._policy = policy
         self._gamma = gamma
@@ -207,14 +207,14 @@ class Rollout:
             group.close()
 
     def reset(self, seed: int) -> None:
-        """Starts every environment anew; the next `collect` goes on from there."""
+        """Starts every environment anew. The next `collect` continues from there."""
         self._start = self._horizon
         for group in self._groups:
             group.envs.reset(seed, self._now.observations[self._start, group.columns].numpy())
         self._now.resets[self._start] = True
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Returns all that the next `collect` depends on, apart from the policy."""
+        """Returns everything that the next `collect` depends on, apart from the policy."""
         state = {
             f"environments.{index}": torch.from_numpy(np.frombuffer(group.envs.get_state(), np.uint8).copy())
             for index, group in enumerate(self._groups)
@@ -227,7 +227,7 @@ class Rollout:
         return state
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken, or with new episodes where the environments cannot be saved.
+        """Restores a `state`, or begins new episodes where the environments cannot be saved.
 
         Raises:
             KeyError, ValueError: it comes from other environments.
@@ -248,7 +248,7 @@ class Rollout:
 
         Once `time.perf_counter()` has reached `until` it takes no further step, but at least one.
         """
-        # Not in inference mode: the update differentiates through what reads these tensors.
+        # Not in inference mode, because the update differentiates operations that read these tensors.
         with torch.no_grad(), autocast(self.device, self._precision):
             return self._collect(steps, until)
 
@@ -274,7 +274,7 @@ class Rollout:
                 switch("environment")
                 group.wait()
                 switch("rollout_forward")
-                self._look_ahead(group, finals)
+                self._value_final_observations(group, finals)
                 self._act(group, t)
                 switch("environment")
                 group.step(t)
@@ -283,7 +283,7 @@ class Rollout:
         self._start = steps
         switch("rollout_forward")
         for group in groups:
-            self._look_ahead(group, finals)
+            self._value_final_observations(group, finals)
             self._forward(group, steps, advance=False)
         batch = self._batch(steps, initial, finals)
         switch("other")
@@ -301,7 +301,7 @@ class Rollout:
             self._now.logprobs[t, columns],
         )
         if actions.dtype.is_floating_point:
-            actions.nan_to_num_()  # an environment would refuse it; the update finds it too, and says why
+            actions.nan_to_num_()  # an environment would refuse NaN; the update finds it too, and reports it
         if self._now.device_actions is not self._now.actions:
             self._now.actions[t, columns].copy_(actions)
 
@@ -322,7 +322,7 @@ class Rollout:
         if advance and after is not None:
             self._state[columns].copy_(after)
 
-    def _look_ahead(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+    def _value_final_observations(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
             agents = torch.from_numpy(cut).to(self.device) + group.columns.start
@@ -343,7 +343,7 @@ class Rollout:
         switch("rollout_forward")
         values = self._policy.values(outputs)
         if finals:
-            # Truncation is no end of the world: what would have followed counts, at the value of the final observation.
+            # After a truncation the episode would have continued, so the value of its final observation counts.
             follows = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
             for (t, agents, _), of_step in zip(
                 finals, torch.split(follows, [len(a) for _, a, _ in finals]), strict=True
@@ -361,7 +361,7 @@ class Rollout:
         )
 
     def drain_episodes(self) -> Episodes:
-        """Returns the episodes that finished since the last call: each group's in the order in which they did."""
+        """Returns the episodes that finished since the last call, group by group, each in the order of their ends."""
         drained = [group.envs.drain_episodes() for group in self._groups]
         if len(drained) == 1:
             return drained[0]

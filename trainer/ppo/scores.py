@@ -1,11 +1,11 @@
-"""The training score: the mean over the last finished episodes, of all processes together.
+"""The training score: the mean over the last finished episodes of all processes.
 
-Each process keeps as many scores as the window holds, with the moment of each, and they are merged only when somebody
-asks: the last ones of all are among the last ones of each. So nothing is exchanged between reports, and no process's
-episodes count for more than another's.
+Each process keeps as many scores as the window holds, and when each was reached. They are merged only for a report,
+because the last ones of all are among the last ones of each. So processes exchange nothing between reports, and all
+episodes count alike.
 
-The window holds at least one episode for each agent, and there is no score before it is full: of episodes that begin
-together the short ones end first, and in most games a short episode is a lost one or a quickly won one.
+The window holds at least one episode for each agent, and there is no score before it is full. Of episodes that begin
+together the short ones end first, and in most games a short episode is an early loss or a quick win.
 """
 
 import collections
@@ -17,8 +17,8 @@ from protein.trainer.machine.distributed import World
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The scores in the window, oldest first, how many it holds when full, and the episodes that finished in all."""
+class ScoreSummary:
+    """The scores in the window, oldest first, how many it holds when full, and the number of all finished episodes."""
 
     scores: list[float]
     window: int
@@ -43,12 +43,12 @@ class Scores:
         self._last.extend((moment, score) for score in scores)
         self._episodes += episodes
 
-    def standing(self) -> Standing:
-        """Returns that of all processes, all of which must ask; only the first one is told."""
+    def summary(self) -> ScoreSummary:
+        """Returns the summary of all processes on the first one. All of them must call this."""
         gathered = self._world.gather((list(self._last), self._episodes))
         # A stable sort: those of one moment stay in the order of processes.
         scores = sorted((entry for of_one, _ in gathered for entry in of_one), key=lambda entry: entry[0])
-        return Standing(
+        return ScoreSummary(
             scores=[score for _, score in scores[-self._window :]],
             window=self._window,
             episodes=sum(count for _, count in gathered),

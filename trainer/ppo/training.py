@@ -1,13 +1,13 @@
-"""The parts of one run and its loop: builds them, alternates rollouts and updates, reports, evaluates.
+"""One run of PPO: builds its parts, alternates rollouts and updates, reports, evaluates.
 
-The clock that a run's cost is read from covers rollouts and updates only. Start-up, compilation, checkpoints and the
-final evaluation are outside it and reported beside it.
+A run's cost is the time of its rollouts and updates. Start-up, compilation, checkpoints and the final evaluation do not
+count, and their seconds are reported separately.
 
-Of several processes (`protein.trainer.machine.distributed`) each does its share; counters and the clock are those of
-all together, and the first one reports, writes the checkpoint and evaluates.
+With several processes (`protein.trainer.machine.distributed`) each does its share. Counters and the clock are those of
+all together. The first process reports, writes the checkpoint and evaluates.
 
-All randomness comes from `train.seed` through four independent streams: weights, actions, shuffling, environments; the
-evaluation has a fifth, so its episodes are new.
+All random numbers come from `train.seed`, through independent streams for weights, actions, shuffling and environments.
+The evaluation has a fifth stream, so its episodes are new.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ from protein.trainer.ppo.update import PPO
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
-REPORT_SECONDS_MAX = 10.0  # ... but a sign of life all the same
+REPORT_SECONDS_MAX = 10.0  # ... but at least one in this time
 
 
 class Training:
@@ -133,7 +133,7 @@ class Training:
         self.elapsed = 0.0
 
     def resume(self, path: Path) -> None:
-        """Goes on from a checkpoint of the same environment, network and number of environments."""
+        """Continues from a checkpoint of the same environment, network and number of environments."""
         saved, world = checkpoints.read(path), self._world
         checkpoints.require_env(saved, path, self._spec)
         processes = len(_rollouts(saved))
@@ -152,10 +152,10 @@ class Training:
             self._ppo.set_state(saved.group("optimizer"))
             self._rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
             if self._snapshot is not None:
-                # The next batch is that of the weights before the last update; in turn, it takes the newest.
+                # With overlap the next batch uses the weights before the last update, otherwise the newest ones.
                 stale = saved.group("snapshot").get("weights")
                 self._snapshot.take(self._ppo.weights if stale is None else stale)
-            if world.is_first:  # it counts for all until they have finished more
+            if world.is_first:  # its scores stand for those of all processes until there are newer ones
                 run = saved.group("run")
                 self._scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
@@ -187,11 +187,11 @@ class Training:
         finally:
             self._collector.close()
         self._write_checkpoint()
-        standing = self._scores.standing()
-        self._world.close()  # from here on each is on its own
+        recent = self._scores.summary()
+        self._world.close()  # from here on the processes share nothing
         evaluation = None
         if self._world.is_first and stopped != "signal":
-            self.close()  # processes of Python environments would only be in the way
+            self.close()  # processes of Python environments would only take cores from the evaluation
             evaluating = self._config.eval
             num_envs = envs_for(evaluating.episodes, evaluating.num_envs, self._spec.agents_per_env)
             (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._threads)
@@ -208,9 +208,9 @@ class Training:
             timings["evaluation"] = evaluation.seconds
         interrupted = self._stop.is_set()
         score = None if evaluation is None or interrupted else evaluation.score
-        metrics = {"episodes": float(standing.episodes)}
-        if standing.mean is not None:
-            metrics["train_score"] = standing.mean
+        metrics = {"episodes": float(recent.episodes)}
+        if recent.mean is not None:
+            metrics["train_score"] = recent.mean
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
         ending = Ending(
@@ -229,22 +229,22 @@ class Training:
 
     @property
     def spent_seconds(self) -> float:
-        """Seconds of training so far, those of an iteration that is running or has failed included."""
+        """Seconds of training so far, including those of an iteration that is running or has failed."""
         return self.elapsed + (0.0 if self._began is None else time.perf_counter() - self._began)
 
     def close(self) -> None:
-        """Ends what the environments hold, processes of Python environments for one. It may be called twice."""
+        """Closes the environments and what they hold, such as processes. It may be called twice."""
         self._rollout.close()
         for envs in self._envs:
             envs.close()
 
     def _train(self) -> Stopped:
-        """Trains until the steps are done, the time is up or a signal came; returns which: `steps`, ..."""
+        """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
         train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
         reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
         stopped: Stopped = "steps"
         self._agree()
-        if train.overlap:  # both threads' kernels: nothing may change them while one of the two computes
+        if train.overlap:  # both threads use these settings, so they must not change while one of them computes
             self._prepare(train.minibatch_size // world.size)
         limit, longest = train.max_seconds or math.inf, 0.0
         while self.steps < train.total_timesteps:
@@ -252,7 +252,7 @@ class Training:
             # that may not fit, as long as the longest so far.
             timed_out = self.elapsed + (longest if world.size > 1 else 0.0) >= limit
             save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= train.checkpoint_seconds
-            # Between batches only: there the state is whole, and a resumed run repeats the uninterrupted one.
+            # Only between batches, where the state is complete: then a resumed run equals the uninterrupted one.
             if not self._collector.in_flight:
                 if save:
                     saved_seconds, save = self.elapsed, False
@@ -267,10 +267,10 @@ class Training:
                 self._prepare(agents // world.size)
             batch, finished = self._collector.take(self._horizon(self.steps), until)
             taken = len(batch) * world.size
-            # Of the batch's middle: a warm-up does not begin with a step of size 0, nor a schedule end with one.
+            # Of the batch's middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
             progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
             self.steps += taken
-            # What is due is done when this batch is, with nothing begun.
+            # A checkpoint or an end that is due comes after this batch, so no other is begun.
             ahead = train.overlap and not (save or timed_out or self._interrupted) and time.perf_counter() < until
             if ahead and self.steps < train.total_timesteps:
                 self._collector.begin(self._horizon(self.steps), until)
@@ -297,15 +297,13 @@ class Training:
         return stopped
 
     def _agree(self) -> None:
-        """Makes a signal to one process one to all, and the first one's clock that of all."""
+        """Passes a signal on to all processes, and gives all the clock of the first."""
         self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
         if self._interrupted:
             self._stop.set()
 
     def _horizon(self, steps: int) -> int:
-        """Returns the length of the iteration after `steps`; the last is as short as it takes, so that a run costs what
-        its steps say.
-        """
+        """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
         train = self._config.train
         return min(train.horizon, -(-(train.total_timesteps - steps) // self._agents))
 
@@ -321,17 +319,17 @@ class Training:
 
     def _measure(self) -> None:
         seconds = self._stopwatch.seconds
-        standing = self._scores.standing()
+        recent = self._scores.summary()
         self._report(
             Measurement(
                 event="measurement",
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
-                score=standing.mean,
+                score=recent.mean,
                 metrics={
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
-                    "episodes": standing.episodes,
+                    "episodes": recent.episodes,
                     "steps_per_second": self.steps / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
@@ -341,7 +339,7 @@ class Training:
     def _write_checkpoint(self) -> None:
         if self._path is None:
             return
-        standing = self._scores.standing()
+        recent = self._scores.summary()
         rollouts = self._world.gather(self._rollout.state())
         if not self._world.is_first:
             return
@@ -350,8 +348,8 @@ class Training:
             "optimizer": self._ppo.state(),
             **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
             "run": {
-                "scores": torch.tensor(standing.scores, dtype=torch.float64),
-                "episodes": torch.tensor(standing.episodes),
+                "scores": torch.tensor(recent.scores, dtype=torch.float64),
+                "episodes": torch.tensor(recent.episodes),
             },
         }
         if self._snapshot is not None and self._config.train.overlap:
@@ -365,7 +363,7 @@ class Training:
                 continuous_actions=self._spec.continuous_actions,
                 steps=self.steps,
                 elapsed_seconds=self.elapsed,
-                score=standing.mean,
+                score=recent.mean,
                 tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
             ),
         )
