@@ -322,7 +322,7 @@ def test_a_function_that_costs_nothing_ends_at_the_number_of_trials(store: str) 
         return loss(**params)
 
     assert len(sweep(store, None, max_trials=3).run(free).trials) == 3
-    assert len(sweep(store, None, max_trials=5).run(free).trials) == 5, "run again with more, it goes on"
+    assert len(sweep(store, None, max_trials=5).run(free).trials) == 5, "run again with more, it is resumed"
     with pytest.raises(UsageError, match="max_trials must be a whole number, 1 or more"):
         sweep(store, None, max_trials=0)
 
@@ -376,7 +376,7 @@ def test_its_last_line_says_why_it_ended(
     for name, limits, ended in (
         ("all", {"budget": None}, "every config of the space was tried"),
         ("few", {"budget": None, "max_trials": 2}, "the limit of 2 trials is reached"),
-        ("dear", {"budget": 10.0, "max_trial_cost": 20.0}, "the budget is spent"),
+        ("expensive", {"budget": 10.0, "max_trial_cost": 20.0}, "the budget is spent"),
         (
             "left",
             {"budget": 15.0, "max_trial_cost": 20.0},

@@ -8,7 +8,7 @@ from viewing import trial
 from protein.api.recommended import Choice, Recommendation
 from protein.api.summary import relative_cost, summary
 from protein.engine.recommend import MODEL, Contender
-from protein.types import Estimate
+from protein.types import Direction, Estimate
 
 
 def choice(number: int, score: float, cost_seconds: float) -> Choice:
@@ -33,7 +33,7 @@ def found(best: Choice, initial: Choice | None, knee: Choice | None = None) -> R
         has_initial=initial is not None,
         initial=initial,
         cut_short=None,
-        sign=1.0,
+        direction=Direction.MAXIMIZE,
         trains=True,
     )
 

@@ -209,7 +209,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
-    assert "measured scores hold luck; the recommended config is shown by: protein best pong\n" in text
+    assert "measured scores contain luck; the recommended config is shown by: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -4,12 +4,12 @@ import contextlib
 import re
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import Run, sweep_command
 
 from protein.api.training import Recorder
+from protein.trainer.events import Event, Measurement
 
 
 def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
@@ -66,10 +66,10 @@ def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> No
 
 
 def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
-    seen: list[dict[str, Any]] = []
+    seen: list[Event] = []
     with Recorder(Path("/dev/full"), seen.append) as recorder:
         for steps in range(3):
-            recorder({"event": "measurement", "steps": steps})
+            recorder(Measurement(event="measurement", steps=steps, elapsed_seconds=1.0, score=None, metrics={}))
     assert [event["steps"] for event in seen] == [0, 1, 2]
     assert recorder.error is not None and recorder.error.strerror == "No space left on device"
 

@@ -1,4 +1,4 @@
-"""The program as a process: it trains, plays and sweeps for real, is interrupted, resumed, cut off from its reader."""
+"""The program as a process: it trains, plays and sweeps for real, is interrupted and resumed, and loses its reader."""
 
 import contextlib
 import fcntl

@@ -15,17 +15,38 @@ import psutil
 import pytest
 from rich.console import Console
 
+from protein.trainer.events import Event, Interrupted, Measurement, Result, Start, failed
 from protein.view import tables
 from protein.view.lines import line_plot
 from protein.view.machine import Gpu, Machine, Usage, gpu_utilisation
 from protein.view.training import LiveWatcher, PlainWatcher, TrainingState, make_watcher, training_view
 
-START = {"event": "start", "env": "pong", "device": "cpu", "threads": 4, "parameters": 4996, "startup_seconds": 1.5}
+START = Start(
+    event="start",
+    env="pong",
+    steps=0,
+    device="cpu",
+    processes=1,
+    threads=4,
+    parameters=4996,
+    startup_seconds=1.5,
+    compiled=False,
+)
+INTERRUPTED = Interrupted(
+    event="interrupted",
+    score=None,
+    steps=500_000,
+    elapsed_seconds=5.0,
+    timings={},
+    metrics={},
+    checkpoint=None,
+    stopped="signal",
+)
 USAGE = Usage(busy_cores=3.14, cores=4, memory_bytes=400 << 20, total_bytes=16 << 30, gpu=None)
 SECTIONS = {"environment": 0.05, "rollout_forward": 0.3, "copy": 0.0, "update_forward": 0.25, "update_backward": 0.4}
 
 
-def measurement(steps: int, seconds: float, score: float | None) -> dict[str, Any]:
+def measurement(steps: int, seconds: float, score: float | None) -> Measurement:
     return {
         "event": "measurement",
         "steps": steps,
@@ -44,8 +65,17 @@ def measurement(steps: int, seconds: float, score: float | None) -> dict[str, An
     }
 
 
-def result(score: float = 20.5) -> dict[str, Any]:
-    return {"event": "result", "score": score, "steps": 1_000_000, "elapsed_seconds": 10.0, "metrics": {}}
+def result(score: float = 20.5) -> Result:
+    return Result(
+        event="result",
+        score=score,
+        steps=1_000_000,
+        elapsed_seconds=10.0,
+        timings={},
+        metrics={},
+        checkpoint=None,
+        stopped="steps",
+    )
 
 
 def begun(**settings: Any) -> TrainingState:
@@ -128,8 +158,8 @@ def test_speed_and_time_left_follow_the_measurements_and_the_clock() -> None:
         (trained(20, silent_seconds=2.0), "100%  evaluating on 256 new episodes, 2.00s   1M of 1M steps"),
         (trained(10, max_seconds=5.0), "100%  evaluating on 256 new episodes, 0.00s   500k of 1M steps"),
         (trained(20).after(result()), "100%  done   1M of 1M steps"),
-        (trained(10, stopping=True).after({"event": "interrupted", "score": None}), " 50%  interrupted   500k"),
-        (trained(10).after({"event": "failed", "message": "diverged"}), " 50%  failed   500k of 1M steps"),
+        (trained(10, stopping=True).after(INTERRUPTED), " 50%  interrupted   500k"),
+        (trained(10).after(failed("diverged", "loss is nan")), " 50%  failed   500k of 1M steps"),
     ],
 )
 def test_the_phase_is_said(state: TrainingState, phase: str) -> None:
@@ -198,7 +228,8 @@ def test_the_live_view_draws_from_its_own_thread_and_leaves_its_last_picture() -
     assert isinstance(watcher, LiveWatcher)
     with watcher:
         assert "loading" in file.getvalue()
-        for event in (START, *(measurement(50_000 * i, 0.5 * i, float(i)) for i in range(1, 21))):
+        events: list[Event] = [START, *(measurement(50_000 * i, 0.5 * i, float(i)) for i in range(1, 21))]
+        for event in events:
             watcher(event)
         wait_for(lambda: "evaluating on 256 new episodes" in file.getvalue())
         stop.set()
@@ -215,7 +246,8 @@ def test_without_a_terminal_each_measurement_is_one_plain_line() -> None:
     watcher = make_watcher(tables.make_console(file), state, threading.Event())
     assert isinstance(watcher, PlainWatcher)
     with watcher:
-        for event in (START, measurement(250_000, 2.5, None), measurement(1_000_000, 10.0, 20.123), result()):
+        events: list[Event] = [START, measurement(250_000, 2.5, None), measurement(1_000_000, 10.0, 20.123), result()]
+        for event in events:
             watcher(event)
     assert file.getvalue().splitlines() == [
         "4,996 parameters on cpu, threads: 4, ready in 1.50s",

@@ -136,7 +136,7 @@ STORED: tuple[tuple[float, float | None, TrialState, str], ...] = (
     (40.0, 18.0, TrialState.COMPLETE, ""),
     (20.0, None, TrialState.FAILED, "diverged: loss is nan"),
     (25.0, 15.0, TrialState.COMPLETE, ""),
-    (60.0, 18.0, TrialState.COMPLETE, ""),  # as good as number 1, and dearer
+    (60.0, 18.0, TrialState.COMPLETE, ""),  # as good as number 1, and more expensive
     (70.0, 19.0, TrialState.PRUNED, "stopped at its cost cap"),
     (5.0, None, TrialState.FAILED, "interrupted"),
 )

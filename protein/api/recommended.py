@@ -62,7 +62,7 @@ class Recommendation:
         initial: the initial config; None: there is none, or it was not trained to its end.
         cut_short: the trial with the best score among those that a limit of cost has ended, if it is better than all
             measured scores of the chosen one.
-        sign: of the scores as they are shown (see `protein.direction`).
+        direction: whether a higher score is better, or a lower one.
         trains: whether the sweep runs the trainer, and not a function of the user's.
     """
 
@@ -73,7 +73,7 @@ class Recommendation:
     has_initial: bool
     initial: Choice | None
     cut_short: TrialRecord | None
-    direction: Direction  # of the scores as they are shown
+    direction: Direction
     trains: bool
 
     @property
