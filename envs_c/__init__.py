@@ -5,12 +5,13 @@ Needs numpy alone; a torch tensor on the CPU takes part through `.numpy()`, whic
 """
 
 import dataclasses
-import difflib
 
 import numpy as np
 import numpy.typing as npt
 
-from protein.envs_c import _native
+from protein.spelling import nearest
+
+from . import _native
 
 __all__ = ["EnvSpec", "Episodes", "UnknownEnvError", "VecEnv", "names", "spec"]
 
@@ -76,9 +77,7 @@ def spec(name: str) -> EnvSpec:
         UnknownEnvError: if there is none of that name; the message gives the nearest.
     """
     if name not in names():
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.66)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
-        raise UnknownEnvError(f"unknown environment {name!r}; {hint}")
+        raise UnknownEnvError(f"unknown environment {name!r}{nearest(name, names())}")
     return EnvSpec(**_native.describe(name))
 
 

@@ -22,7 +22,8 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from protein import envs_c
-from protein.envs_c import drawing
+
+from . import drawing
 
 __all__ = ["NativeEnv", "NativeVectorEnv", "env_id"]
 

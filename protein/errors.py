@@ -1,11 +1,8 @@
 """Every error that a user can meet, as one line: the value, the limit and the remedy.
 
 The command line prints the message of a `ProteinError` after `error: ` and exits with its `exit_code`;
-anything else is a defect and shows its traceback. `nearest` ends a message about an unknown name; the trainer, which
-runs without `protein`, holds it.
+anything else is a defect and shows its traceback.
 """
-
-from protein.trainer.errors import nearest as nearest
 
 
 class ProteinError(Exception):

@@ -4,8 +4,9 @@ All are frozen, keyword-only dataclasses. Units are in the names: `_seconds` are
 own monotonic clock unless said otherwise, `steps` are decisions of the policy (skipped frames do not count). Scores
 are always to be maximised (see `protein.direction`).
 
-A fact about a trial is a field of exactly one class here, and of a column in `protein.storage.rows`: a `TrialRecord` is
-its `Trial`, the `Suggestion` that it came from and its `Result`. What lies between goes by the fields' names.
+A fact about a trial is a field of exactly one class here, and a column in `protein.storage.tables`. A `TrialRecord` is
+its `Trial`, the `Suggestion` that it came from and its `Result`. Code between them (such as `protein.storage.values`)
+matches fields by name.
 """
 
 import dataclasses
@@ -240,7 +241,7 @@ class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
     `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
-    the scores as the user knows them, `warm_start` a snapshot of the source sweep (see `protein.sweep.source`).
+    the scores as the user knows them. `warm_start` is a snapshot of the source sweep (`protein.sweep.source_snapshot`).
     """
 
     name: str

@@ -24,7 +24,7 @@ def open_store(url: str) -> Store:
     Raises:
         StoreError: it cannot be opened, is not a store of ours, or a newer version wrote it. Nothing has been changed.
     """
-    from protein.storage.store import (
+    from .store import (
         SqlStore,
     )  # late: importing SQLAlchemy takes 0.3 s, and `protein --help` does not need it
 
@@ -37,7 +37,7 @@ def database_file(url: str) -> Path | None:
     Raises:
         StoreError: the URL is malformed or not supported.
     """
-    from protein.storage.engine import parse_url
+    from .engine import parse_url
 
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from protein.errors import StoreError, StoreUnavailable, nearest
+from protein.errors import StoreError, StoreUnavailable
+from protein.spelling import nearest
 
 BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server

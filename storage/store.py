@@ -20,10 +20,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from protein.errors import StoreError, TrialLost
-from protein.storage import values
-from protein.storage.engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
-from protein.storage.rows import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
-from protein.storage.schema import bring_up_to_date
 from protein.types import (
     Artifact,
     Measurement,
@@ -38,6 +34,11 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
+
+from . import values
+from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
+from .tables import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
+from .upgrade import bring_up_to_date
 
 
 class SqlStore:

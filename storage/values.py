@@ -18,8 +18,9 @@ from enum import StrEnum
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from protein.errors import StoreError
-from protein.storage.rows import Base
 from protein.types import Direction, Estimate, Outcome, Params, Provenance, SuggestionKind, TrialEnd, TrialState
+
+from .tables import Base
 
 MAX_INTEGER = 2**63 - 1  # of both databases
 MAX_LEASE_SECONDS = 366 * 86_400.0

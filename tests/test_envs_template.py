@@ -34,7 +34,8 @@ def test_the_recipe_makes_an_environment_that_passes_its_tests(tmp_path: Path) -
     shutil.copytree(HEADERS, tmp_path / "envs_c", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     shutil.copytree(ROOT / "trainer" / "kernels" / "native", tmp_path / "trainer" / "kernels" / "native")
     (tmp_path / "protein").mkdir()
-    shutil.copy(ROOT / "protein" / "__init__.py", tmp_path / "protein")
+    for name in ("__init__.py", "spelling.py"):
+        shutil.copy(ROOT / "protein" / name, tmp_path / "protein")
     (tmp_path / "protein" / "envs_c").symlink_to("../envs_c")
     (tmp_path / "tests" / "golden").mkdir(parents=True)
     for name in ("stepping.py", "test_envs_golden.py"):

@@ -10,12 +10,12 @@ import pytest
 from viewing import trial
 
 from protein import Categorical, Float, Integer, Observation, Protein, Space
+from protein.engine.joint_fit import SourceTrials
 from protein.engine.score_model import ScoreModel
-from protein.engine.source_trials import SourceTrials
 from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
-from protein.sweep.source import MAX_TRIALS, observations, snapshot
+from protein.sweep.source_snapshot import MAX_TRIALS, observations, snapshot
 from protein.types import Budget, Params, SuggestionKind, TrialEnd, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

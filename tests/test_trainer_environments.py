@@ -128,7 +128,7 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
 def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_path: Path) -> None:
     (tmp_path / "saving_example.py").write_text(
         "import walk_example, numpy as np\n"
-        "from envs_c import Episodes\n"
+        "from protein.envs_c import Episodes\n"
         "class Saving(walk_example.Walk):\n"
         "    closed = False\n"
         "    def get_state(self): return self.place.tobytes()\n"

@@ -82,7 +82,7 @@ def test_gymnasiums_are_shown_by_themselves() -> None:
     visible.envs.close()
     with pytest.raises(ConfigError, match="'gym:gym_worlds:Many-v0': it has no render mode 'rgb_array', only: none"):
         make_visible("gym:gym_worlds:Many-v0", seed=0, frame_skip=1)
-    pong = make_visible("gym:envs_c.gymnasium:protein/pong-v0", seed=0, frame_skip=1)
+    pong = make_visible("gym:protein.envs_c.gymnasium:protein/pong-v0", seed=0, frame_skip=1)
     first = np.zeros((1, 8), np.float32)
     pong.envs.reset(3, first)
     ours = envs_c.drawing.frame(envs_c.VecEnv("pong", 1), first)

@@ -22,10 +22,10 @@ from pathlib import Path  # noqa: E402
 
 import tyro  # noqa: E402
 
-from protein.trainer import config as configs  # noqa: E402
-from protein.trainer.errors import TrainerError  # noqa: E402
-from protein.trainer.events import EventSink, JsonLines, failed, ignore  # noqa: E402
-from protein.trainer.launch import check_launch, exit_at_once, is_reporting, launch, under_torchrun  # noqa: E402
+from . import config as configs  # noqa: E402
+from .errors import TrainerError  # noqa: E402
+from .events import EventSink, JsonLines, failed, ignore  # noqa: E402
+from .launch import check_launch, exit_at_once, is_reporting, launch, under_torchrun  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:
@@ -79,7 +79,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         config.validate()
         check_launch(ours.nproc, watched=watched)
         if not several:
-            from protein.trainer.machine.precision import (
+            from .machine.precision import (
                 resolve_device,  # torch is imported here, so that mistakes above are reported at once
             )
 
@@ -99,10 +99,10 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         )
         return 130 if result.interrupted else 0
 
-    from protein.trainer.machine.distributed import ALONE, connect
-    from protein.trainer.machine.profile import Profiler
-    from protein.trainer.machine.stopwatch import Stopwatch
-    from protein.trainer.run import run
+    from .machine.distributed import ALONE, connect
+    from .machine.profile import Profiler
+    from .machine.stopwatch import Stopwatch
+    from .run import run
 
     if ours.trace is not None:
         ours.trace.touch()

@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from protein.trainer.errors import ConfigError, nearest
+from protein.spelling import nearest
+
+from .errors import ConfigError
 
 RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
 

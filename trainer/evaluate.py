@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protein.trainer.environments import VectorEnv, make, spec
-from protein.trainer.errors import ConfigError, TrainerError
-from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.machine.precision import Arithmetic, env_threads, resolve_device, resolve_threads
-from protein.trainer.model.policy import Policy
+from .environments import VectorEnv, make, spec
+from .errors import ConfigError, TrainerError
+from .machine import checkpoint as checkpoints
+from .machine.precision import Arithmetic, env_threads, resolve_device, resolve_threads
+from .model.policy import Policy
 
 ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
 DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing

@@ -24,9 +24,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from protein.trainer.config import RunConfig, check_processes
-from protein.trainer.errors import ConfigError, LostProcessError, TrainerError, with_reason
-from protein.trainer.events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
+from .config import RunConfig, check_processes
+from .errors import ConfigError, LostProcessError, TrainerError, with_reason
+from .events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
 
 GRACE_SECONDS = 5.0  # from the first rank's failure until all are killed: time for rank 0 to report why
 MAX_PROCESSES = 1024
@@ -192,8 +192,8 @@ def _rank() -> int:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
         os.dup2(2, 1)  # from here on what a library prints goes to stderr
 
-        from protein.trainer.machine.distributed import connect
-        from protein.trainer.run import run
+        from .machine.distributed import connect
+        from .run import run
 
         try:
             result = run(

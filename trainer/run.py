@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from protein.trainer.config import RunConfig, check_processes
-from protein.trainer.errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
-from protein.trainer.events import EventSink, RunResult, failed, ignore
-from protein.trainer.machine.distributed import ALONE, World
-from protein.trainer.machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
-from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.ppo.training import Training
+from .config import RunConfig, check_processes
+from .errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
+from .events import EventSink, RunResult, failed, ignore
+from .machine.distributed import ALONE, World
+from .machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
+from .machine.stopwatch import Stopwatch
+from .ppo.training import Training
 
 
 def run(

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from protein.trainer.environments.pictures import Pixels, make_visible
-from protein.trainer.evaluate import Actor
-from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.machine.precision import Arithmetic, resolve_device
-from protein.trainer.model.policy import Policy
+from .environments.pictures import Pixels, make_visible
+from .evaluate import Actor
+from .machine import checkpoint as checkpoints
+from .machine.precision import Arithmetic, resolve_device
+from .model.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
-from protein.sweep import provenance, source
+from protein.sweep import provenance, source_snapshot
 from protein.sweep.backends.function import FunctionBackend, Train
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
@@ -161,7 +161,11 @@ class Sweep:
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
-                self._method, self._space, self._start, seed=self._seed, warm_start=source.observations(spec.warm_start)
+                self._method,
+                self._space,
+                self._start,
+                seed=self._seed,
+                warm_start=source_snapshot.observations(spec.warm_start),
             )
             sweep, _ = create_or_resume(store, spec, self._budget_seconds)
             backend = FunctionBackend(train, self._direction)

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from protein import storage
-from protein.errors import StoreError, UsageError, nearest
+from protein.errors import StoreError, UsageError
 from protein.ports import Store
+from protein.spelling import nearest
 from protein.types import SweepRecord
 from protein.view import commands
 

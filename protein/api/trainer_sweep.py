@@ -7,7 +7,7 @@ from protein.config.settings import SweepConfig
 from protein.engine.settings import EngineSettings
 from protein.ports import Designer
 from protein.space import Space
-from protein.sweep import provenance, source
+from protein.sweep import provenance, source_snapshot
 from protein.sweep.methods import make_designer
 from protein.trainer import environments
 from protein.trainer.config import check_batch
@@ -55,5 +55,5 @@ def designer(spec: SweepSpec, settings: SweepConfig) -> Designer:
         {name: values[name] for name in space.names},
         seed=spec.seed,
         settings=EngineSettings(early_stopping=settings.early_stopping),
-        warm_start=source.observations(spec.warm_start),
+        warm_start=source_snapshot.observations(spec.warm_start),
     )

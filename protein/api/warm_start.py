@@ -8,7 +8,7 @@ from protein.config.layers import flatten
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.space import Space
-from protein.sweep import source
+from protein.sweep import source_snapshot
 
 
 def snapshot(store: Store, name: str, wanted: str | None, space: Space) -> Mapping[str, Any]:
@@ -21,7 +21,7 @@ def snapshot(store: Store, name: str, wanted: str | None, space: Space) -> Mappi
         space: that is searched.
 
     Returns:
-        The snapshot (see `protein.sweep.source`), empty without a warm start.
+        The snapshot (see `protein.sweep.source_snapshot`), empty without a warm start.
 
     Raises:
         UsageError: the stored sweep had another source sweep; or `wanted` is the sweep itself, is not in the store, or
@@ -42,4 +42,4 @@ def snapshot(store: Store, name: str, wanted: str | None, space: Space) -> Mappi
     if wanted == name:
         raise UsageError(f"sweep '{wanted}' cannot start warm from itself; choose another name")
     found = stores.find(store, wanted)
-    return source.snapshot(wanted, store.trials(found.id), space=space, fixed=flatten(found.spec.config))
+    return source_snapshot.snapshot(wanted, store.trials(found.id), space=space, fixed=flatten(found.spec.config))

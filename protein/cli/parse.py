@@ -19,7 +19,8 @@ from protein.cli import arguments
 from protein.cli.values import given_values, with_values
 from protein.config.layers import Layers, Setting
 from protein.config.resolve import load
-from protein.errors import ProteinError, UsageError, nearest
+from protein.errors import ProteinError, UsageError
+from protein.spelling import nearest
 
 DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 

@@ -14,7 +14,8 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from protein.config.layers import Setting, flag, value_types
-from protein.errors import UsageError, nearest
+from protein.errors import UsageError
+from protein.spelling import nearest
 from protein.trainer.config import RunConfig
 
 _TRUTH = {"true": True, "false": False}

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from protein.config.settings import SweepConfig, update_sweep
-from protein.errors import ConfigError, SpaceError, nearest
+from protein.errors import ConfigError, SpaceError
+from protein.spelling import nearest
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError as RunConfigError
 

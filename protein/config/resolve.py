@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import protein
 from protein.config.layers import Layers, display_path, read_config_file
-from protein.errors import ConfigError, SpaceError, UsageError, nearest
+from protein.errors import ConfigError, SpaceError, UsageError
+from protein.spelling import nearest
 
 if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help does not need

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from protein.errors import ConfigError, ProteinError, nearest
+from protein.errors import ConfigError, ProteinError
+from protein.spelling import nearest
 from protein.units import parse_duration, parse_size
 
 

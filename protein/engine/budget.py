@@ -27,7 +27,7 @@ from protein.engine.candidates import all_points
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array
 from protein.engine.history import History
-from protein.engine.source_trials import SourceTrials
+from protein.engine.joint_fit import SourceTrials
 from protein.space import Space
 from protein.types import Budget, Observation, Params
 

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
+from protein.engine.joint_fit import SourceTrials, fit_jointly, model_inputs
 from protein.engine.pareto import MIN_COST_SECONDS
-from protein.engine.source_trials import SourceTrials, fit_jointly, model_inputs
 from protein.space import Space
 
 _MAX_POINTS = 300  # costs are smoother than scores: more points make the model slower, not better

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
-from protein.engine.source_trials import SourceTrials, model_inputs, stacked
+from protein.engine.joint_fit import SourceTrials, model_inputs, stacked
 from protein.space import Space
 
 _MAX_POINTS = 300  # failures are smoother than scores: more points make the model slower, not better

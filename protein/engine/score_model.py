@@ -21,8 +21,8 @@ import numpy as np
 
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, Runs, fit
 from protein.engine.history import History
+from protein.engine.joint_fit import SourceTrials, aligned, fit_jointly, model_inputs
 from protein.engine.settings import EngineSettings
-from protein.engine.source_trials import SourceTrials, aligned, fit_jointly, model_inputs
 from protein.space import Space
 from protein.types import Z80, Estimate
 

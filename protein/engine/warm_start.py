@@ -7,7 +7,7 @@ hold is left out.
 
 Source scores count only by their own scale (see `protein.engine.score_model.ScoreScale`), and source costs up to a
 factor, because the environment or the machine may be another. Scores and costs are used as far as they agree with the
-new trials (see `protein.engine.source_trials`). Source failures count in the same way in the failure model.
+new trials (see `protein.engine.joint_fit`). Source failures count in the same way in the failure model.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from protein.engine.cost_model import CostModel
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
 from protein.engine.history import History, teaches
+from protein.engine.joint_fit import SourceTrials
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
-from protein.engine.source_trials import SourceTrials
 from protein.errors import SpaceError
 from protein.space import Categorical, Parameter, Space
 from protein.types import Observation, Params, ParamValue

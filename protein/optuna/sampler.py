@@ -42,8 +42,9 @@ from protein import validate
 from protein.engine.budget import RunningCost, remaining_seconds
 from protein.engine.designer import ProteinDesigner
 from protein.engine.settings import EngineSettings
-from protein.errors import UsageError, nearest
+from protein.errors import UsageError
 from protein.space.parameters import Categorical
+from protein.spelling import nearest
 from protein.types import Budget, Suggestion, SuggestionKind
 
 try:

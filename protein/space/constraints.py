@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protein.errors import SpaceError, nearest
+from protein.errors import SpaceError
+from protein.spelling import nearest
 
 Values = Mapping[str, NDArray[Any]]
 _Evaluate = Callable[[Values], Any]

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protein.errors import SpaceError, nearest
+from protein.errors import SpaceError
+from protein.spelling import nearest
 from protein.types import ParamValue
 from protein.validate import plain
 

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from protein.errors import SpaceError, nearest
+from protein.errors import SpaceError
 from protein.space.constraints import Constraint
 from protein.space.parameters import Array, Categorical, Float, Integer, Parameter
+from protein.spelling import nearest
 from protein.types import Params, ParamValue
 
 __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]

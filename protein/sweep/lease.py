@@ -1,7 +1,8 @@
-"""Which process owns a running trial, and whether that process still runs.
+"""Which process owns a running trial, for how long, and whether that process still runs.
 
-An owner is a text that names the host, the process and when the process started. The system may give the number of a
-process that has ended to another one, which started later and so is not taken for the owner.
+The owner of a trial holds a lease on it, and renews it while the trial runs (`protein.sweep.trials`). A trial whose
+lease has ended, or whose owner has died, is interrupted when the sweep is resumed. An owner is a text: host, process id
+and the process's start time. Process ids are reused; the start time tells an old process from a new one.
 """
 
 import os
@@ -12,6 +13,8 @@ import psutil
 
 from protein.types import TrialRecord, TrialState
 
+LEASE_SECONDS = 120.0
+RENEW_SECONDS = 20.0  # the lease of a silent trial is renewed this often
 START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
 
 

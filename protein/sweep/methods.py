@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from protein.engine.designer import ProteinDesigner, RandomDesigner
 from protein.engine.settings import EngineSettings
-from protein.errors import UsageError, nearest
+from protein.errors import UsageError
 from protein.space import Space
+from protein.spelling import nearest
 from protein.types import Observation, Params
 
 if TYPE_CHECKING:

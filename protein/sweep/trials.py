@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.sweep.lease import current_owner, dead_owners
+from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners
 from protein.types import (
     Observation,
     Outcome,
@@ -27,8 +27,6 @@ from protein.types import (
     TrialState,
 )
 
-LEASE_SECONDS = 120.0
-RENEW_SECONDS = 20.0  # the lease of a silent trial is renewed this often
 STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
 STORE_RETRY_SECONDS = 5.0
 

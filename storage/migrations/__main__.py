@@ -8,7 +8,7 @@ from alembic import command
 from alembic.config import Config
 
 from protein.storage.engine import WRITE, create_engine, parse_url
-from protein.storage.schema import HEAD, MIGRATIONS, bring_up_to_date
+from protein.storage.upgrade import HEAD, MIGRATIONS, bring_up_to_date
 
 
 def main(message: str) -> None:

@@ -1,11 +1,11 @@
-"""Runs migrations on the connection that `storage.schema` hands over, inside its transaction."""
+"""Runs migrations on the connection that `storage.upgrade` hands over, inside its transaction."""
 
 from typing import Any, Literal
 
 from alembic import context
 
-from protein.storage.rows import Base, Utc
-from protein.storage.schema import VERSION_TABLE
+from protein.storage.tables import Base, Utc
+from protein.storage.upgrade import VERSION_TABLE
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:

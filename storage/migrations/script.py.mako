@@ -1,6 +1,6 @@
 """${message}
 
-Follows ${down_revision}. Raise `storage.schema.HEAD` to ${up_revision} with it.
+Follows ${down_revision}. Raise `storage.upgrade.HEAD` to ${up_revision} with it.
 """
 
 import sqlalchemy as sa

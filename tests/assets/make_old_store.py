@@ -10,7 +10,7 @@ from typing import Any
 
 from protein.ports import Store
 from protein.storage import open_store
-from protein.storage.schema import HEAD
+from protein.storage.upgrade import HEAD
 from protein.types import (
     Artifact,
     Direction,

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protein import envs_c
-from protein.envs_c import EnvSpec, Episodes
-from protein.trainer.errors import ConfigError, nearest
+from protein.spelling import nearest
+
+from ... import envs_c
+from ...envs_c import EnvSpec, Episodes
+from ..errors import ConfigError
 
 __all__ = ["EnvSpec", "Episodes", "VectorEnv", "kind_of", "make", "resume", "spec"]
 
@@ -82,11 +84,11 @@ def spec(name: str) -> EnvSpec:
     """
     kind = kind_of(name)
     if kind in GYMNASIUM:
-        from protein.trainer.environments import gym  # an optional package
+        from . import gym  # an optional package
 
         return gym.spec(name)
     if kind == PYTHON:
-        from protein.trainer.environments import python
+        from . import python
 
         return python.spec(name)
     try:
@@ -113,11 +115,11 @@ def make(
     """
     kind = kind_of(name)
     if kind in GYMNASIUM:
-        from protein.trainer.environments.gym import GymnasiumEnv
+        from .gym import GymnasiumEnv
 
         return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
     if kind == PYTHON:
-        from protein.trainer.environments.python import PythonEnv
+        from .python import PythonEnv
 
         return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
     try:

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protein.envs_c import EnvSpec, Episodes
-from protein.trainer.environments.episodes import EpisodeCounter, require
-from protein.trainer.errors import ConfigError, TrainerError
+from ...envs_c import EnvSpec, Episodes
+from ..errors import ConfigError, TrainerError
+from .episodes import EpisodeCounter, require
 
 try:
     import gymnasium

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from protein.envs_c import VecEnv
-from protein.trainer.environments import GYMNASIUM, PYTHON, VectorEnv, kind_of, make
-from protein.trainer.errors import ConfigError
+from ...envs_c import VecEnv
+from ..errors import ConfigError
+from . import GYMNASIUM, PYTHON, VectorEnv, kind_of, make
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
 
@@ -36,7 +36,7 @@ def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
     envs: VectorEnv
     draw: Callable[[npt.NDArray[np.float32]], Pixels]
     if kind in GYMNASIUM:
-        from protein.trainer.environments.gym import GymnasiumEnv
+        from .gym import GymnasiumEnv
 
         gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, render_mode="rgb_array")
         frames_per_second = gym_envs.render_fps or frames_per_second
@@ -46,7 +46,7 @@ def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
 
         envs = gym_envs
     elif kind == PYTHON:
-        from protein.trainer.environments.python import PythonEnv
+        from .python import PythonEnv
 
         own_envs = PythonEnv(name, 1, seed=seed, frame_skip=frame_skip)
         frames_per_second = own_envs.render_fps or frames_per_second
@@ -56,7 +56,7 @@ def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
 
         envs = own_envs
     else:
-        from protein.envs_c import drawing
+        from ...envs_c import drawing
 
         envs = make(name, 1, seed=seed, frame_skip=frame_skip)
         native = cast(VecEnv, envs)

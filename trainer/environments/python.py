@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from protein.envs_c import EnvSpec, Episodes
-from protein.trainer.environments.episodes import EpisodeCounter, require
-from protein.trainer.errors import ConfigError
+from ...envs_c import EnvSpec, Episodes
+from ..errors import ConfigError
+from .episodes import EpisodeCounter, require
 
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
 _OPTIONAL: dict[str, Any] = {

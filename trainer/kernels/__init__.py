@@ -6,18 +6,18 @@ several instruction sets, and the best one that the processor has is used. Resul
 between instruction sets in the last bits, and do not depend on the number of threads.
 """
 
-from protein.trainer.kernels._native import get_threads, instruction_set, set_threads
-from protein.trainer.kernels.advantage import advantages, advantages_by_torch
-from protein.trainer.kernels.categorical import ppo_gradient, sample, sample_by_torch
-from protein.trainer.kernels.linear import linear, linear_by_torch
-from protein.trainer.kernels.mlp import Backward, mlp, mlp_by_layers, mlp_vjp
-from protein.trainer.kernels.recurrent import (
+from ._native import get_threads, instruction_set, set_threads
+from .advantage import advantages, advantages_by_torch
+from .categorical import ppo_gradient, sample, sample_by_torch
+from .linear import linear, linear_by_torch
+from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
+from .recurrent import (
     lstm_sequence,
     lstm_sequence_by_torch,
     mingru_sequence,
     mingru_sequence_by_torch,
 )
-from protein.trainer.kernels.tensors import is_native
+from .tensors import is_native
 
 __all__ = [
     "Backward",

@@ -11,8 +11,8 @@ Espeholt et al. 2018, "IMPALA", section 4.1 and remark 2 (lambda).
 
 import torch
 
-from protein.trainer.kernels import _native
-from protein.trainer.kernels.tensors import is_native
+from . import _native
+from .tensors import is_native
 
 
 def advantages(

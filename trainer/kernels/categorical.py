@@ -8,8 +8,8 @@ trainer/kernels/native/vector_math.hpp.
 
 import torch
 
-from protein.trainer.kernels import _native
-from protein.trainer.kernels.tensors import is_native
+from . import _native
+from .tensors import is_native
 
 
 def sample(logits: torch.Tensor, uniform: torch.Tensor, actions: torch.Tensor, logprobs: torch.Tensor) -> None:

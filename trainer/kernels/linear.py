@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from protein.trainer.kernels import _native
-from protein.trainer.kernels.tensors import is_native
+from . import _native
+from .tensors import is_native
 
 
 def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 import torch
 
-from protein.trainer.kernels import _native
-from protein.trainer.kernels.linear import linear
-from protein.trainer.kernels.tensors import is_native
+from . import _native
+from .linear import linear
+from .tensors import is_native
 
 # Weights of the largest layer up to which the fused network is faster than its layers one by one.
 FUSED_WEIGHTS = 2**18

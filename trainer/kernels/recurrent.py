@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from protein.trainer.kernels import _native
-from protein.trainer.kernels.linear import weight_gradient
-from protein.trainer.kernels.tensors import is_native
+from . import _native
+from .linear import weight_gradient
+from .tensors import is_native
 
 State = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

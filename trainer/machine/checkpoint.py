@@ -22,9 +22,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from protein.envs_c import EnvSpec
-from protein.trainer.config import RunConfig
-from protein.trainer.errors import CheckpointError, ConfigError, DiskError
+from ...envs_c import EnvSpec
+from ..config import RunConfig
+from ..errors import CheckpointError, ConfigError, DiskError
 
 FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"

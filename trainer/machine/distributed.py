@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from protein.trainer.errors import ConfigError, LostProcessError
+from ..errors import ConfigError, LostProcessError
 
 T = TypeVar("T")
 # How long a rank waits for another, which may be writing a checkpoint or compiling. A dead rank is noticed at once.

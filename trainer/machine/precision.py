@@ -16,10 +16,10 @@ import sys
 
 import torch
 
-from protein.trainer.config import TrainConfig
-from protein.trainer.errors import ConfigError
-from protein.trainer.kernels import get_threads, set_threads
-from protein.trainer.machine.cores import usable_cores
+from ..config import TrainConfig
+from ..errors import ConfigError
+from ..kernels import get_threads, set_threads
+from .cores import usable_cores
 
 FULL = ("fp32", "tf32")  # precisions that need no autocast
 

@@ -9,8 +9,8 @@ import dataclasses
 from collections.abc import Mapping
 from time import perf_counter
 
-from protein.trainer.events import Event, EventSink
-from protein.trainer.machine.stopwatch import Stopwatch
+from ..events import Event, EventSink
+from .stopwatch import Stopwatch
 
 TOLERANCE = 0.02  # of the wall clock
 

@@ -17,8 +17,8 @@ from typing import Protocol
 
 import torch
 
-from protein.envs_c import EnvSpec
-from protein.trainer.kernels import sample
+from ...envs_c import EnvSpec
+from ..kernels import sample
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 

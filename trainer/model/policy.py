@@ -20,13 +20,13 @@ import math
 import torch
 from torch import nn
 
-from protein.envs_c import EnvSpec
-from protein.trainer.config import PolicyConfig
-from protein.trainer.errors import ConfigError
-from protein.trainer.kernels import Backward, linear, mlp, mlp_vjp
-from protein.trainer.model.distribution import Gaussian, distribution_of
-from protein.trainer.model.recurrence import LSTM, MinGRU
-from protein.trainer.model.value import CategoricalValue, ScalarValue, ValueHead
+from ...envs_c import EnvSpec
+from ..config import PolicyConfig
+from ..errors import ConfigError
+from ..kernels import Backward, linear, mlp, mlp_vjp
+from .distribution import Gaussian, distribution_of
+from .recurrence import LSTM, MinGRU
+from .value import CategoricalValue, ScalarValue, ValueHead
 
 LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the image before it becomes features
 

@@ -15,7 +15,7 @@ import math
 import torch
 from torch import nn
 
-from protein.trainer.kernels import linear, lstm_sequence, mingru_sequence
+from ..kernels import linear, lstm_sequence, mingru_sequence
 
 LONGEST_MEMORY = 256.0  # steps after which the slowest unit of a minGRU has forgotten 1 - 1/e, before training
 

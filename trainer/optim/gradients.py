@@ -10,9 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from protein.trainer.kernels import Backward
-from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy
+from ..kernels import Backward
+from ..machine.stopwatch import Stopwatch
+from ..model.policy import Policy
 
 # Maps the network's output, `rows x B`, to the loss's derivative by it.
 GradientOf = Callable[[torch.Tensor], torch.Tensor]

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from protein.trainer.config import TrainConfig
-from protein.trainer.model.policy import Policy
-from protein.trainer.optim.gradients import FlatGradients
+from ..config import TrainConfig
+from ..model.policy import Policy
+from .gradients import FlatGradients
 
 
 class Optimizer:

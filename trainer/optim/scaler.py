@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from protein.trainer.optim.optimizer import Optimizer
+from .optimizer import Optimizer
 
 SMALLEST_SCALE = 1e-4  # where gradients overflow even at this scale, the scale is not the cause
 

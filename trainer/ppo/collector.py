@@ -24,11 +24,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
-from protein.envs_c import Episodes
-from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy
-from protein.trainer.optim.gradients import flatten_
-from protein.trainer.ppo.rollout import Batch, Rollout
+from ...envs_c import Episodes
+from ..machine.stopwatch import Stopwatch
+from ..model.policy import Policy
+from ..optim.gradients import flatten_
+from .rollout import Batch, Rollout
 
 
 class Snapshot:

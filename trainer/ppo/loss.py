@@ -33,10 +33,10 @@ import dataclasses
 
 import torch
 
-from protein.trainer import kernels
-from protein.trainer.model.distribution import Discrete
-from protein.trainer.model.policy import Policy
-from protein.trainer.model.value import CategoricalValue
+from .. import kernels
+from ..model.distribution import Discrete
+from ..model.policy import Policy
+from ..model.value import CategoricalValue
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,12 +30,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from protein.envs_c import EnvSpec, Episodes
-from protein.trainer.environments import VectorEnv, resume
-from protein.trainer.machine.distributed import ALONE, World
-from protein.trainer.machine.precision import autocast
-from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy
+from ...envs_c import EnvSpec, Episodes
+from ..environments import VectorEnv, resume
+from ..machine.distributed import ALONE, World
+from ..machine.precision import autocast
+from ..machine.stopwatch import Stopwatch
+from ..model.policy import Policy
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import dataclasses
 import statistics
 from collections.abc import Iterable
 
-from protein.trainer.machine.distributed import World
+from ..machine.distributed import World
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

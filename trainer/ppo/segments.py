@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import torch
 
-from protein.trainer.errors import DivergedError
+from ..errors import DivergedError
 
 
 def shuffled(segments: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from protein.trainer.config import RunConfig, check_batch
-from protein.trainer.environments import VectorEnv, make
-from protein.trainer.errors import CheckpointError, DivergedError
-from protein.trainer.evaluate import envs_for, play
-from protein.trainer.events import (
+from ..config import RunConfig, check_batch
+from ..environments import VectorEnv, make
+from ..errors import CheckpointError, DivergedError
+from ..evaluate import envs_for, play
+from ..events import (
     Ending,
     EventSink,
     Interrupted,
@@ -34,15 +34,15 @@ from protein.trainer.events import (
     Stopped,
     run_result,
 )
-from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.machine.distributed import World
-from protein.trainer.machine.precision import Arithmetic, env_threads
-from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
-from protein.trainer.model.policy import Policy
-from protein.trainer.ppo.collector import Collector, Snapshot
-from protein.trainer.ppo.rollout import Rollout
-from protein.trainer.ppo.scores import Scores
-from protein.trainer.ppo.update import PPO
+from ..machine import checkpoint as checkpoints
+from ..machine.distributed import World
+from ..machine.precision import Arithmetic, env_threads
+from ..machine.stopwatch import SECTIONS, Stopwatch
+from ..model.policy import Policy
+from .collector import Collector, Snapshot
+from .rollout import Rollout
+from .scores import Scores
+from .update import PPO
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...

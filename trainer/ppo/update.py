@@ -22,19 +22,19 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
-from protein.trainer.config import TrainConfig
-from protein.trainer.errors import DivergedError
-from protein.trainer.kernels import advantages as compute_advantages
-from protein.trainer.machine.distributed import ALONE, World
-from protein.trainer.machine.precision import autocast, update_precision
-from protein.trainer.machine.stopwatch import Stopwatch
-from protein.trainer.model.policy import Policy
-from protein.trainer.optim.gradients import FlatGradients
-from protein.trainer.optim.optimizer import Optimizer
-from protein.trainer.optim.scaler import Scaler
-from protein.trainer.ppo.loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from protein.trainer.ppo.rollout import Batch
-from protein.trainer.ppo.segments import prioritized, shuffled
+from ..config import TrainConfig
+from ..errors import DivergedError
+from ..kernels import advantages as compute_advantages
+from ..machine.distributed import ALONE, World
+from ..machine.precision import autocast, update_precision
+from ..machine.stopwatch import Stopwatch
+from ..model.policy import Policy
+from ..optim.gradients import FlatGradients
+from ..optim.optimizer import Optimizer
+from ..optim.scaler import Scaler
+from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
+from .rollout import Batch
+from .segments import prioritized, shuffled
 
 
 class PPO:

@@ -25,7 +25,7 @@ from storing import complete, new_sweep, start
 from protein.errors import StoreError
 from protein.storage import open_store, schema
 from protein.storage.engine import WRITE, create_engine, parse_url
-from protein.storage.rows import Base, SweepRow, TrialRow
+from protein.storage.tables import Base, SweepRow, TrialRow
 from protein.types import Outcome, Provenance, Result, Suggestion, SweepRecord, SweepSpec, Trial, TrialRecord
 
 ASSETS = Path(__file__).parent / "assets"
@@ -322,7 +322,7 @@ def test_ends_kinds_and_directions_are_filled_from_the_texts_of_earlier_versions
 
 
 def test_a_trials_row_has_a_column_for_each_field_of_its_record() -> None:
-    """So that a new field is written once in `protein.types` and once in `protein.storage.rows`."""
+    """So that a new field is written once in `protein.types` and once in `protein.storage.tables`."""
     estimates = ("predicted_score", "predicted_cost_seconds")
     fields = {field.name for field in dataclasses.fields(TrialRecord)} - {"curve", "artifacts", "provenance"}
     fields |= {f"{name}_{side}" for name in estimates for side in ("low", "high")}

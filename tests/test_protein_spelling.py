@@ -2,9 +2,8 @@
 
 import pytest
 
-from protein import errors
 from protein.config.layers import flag, value_types
-from protein.trainer import errors as trainer_errors
+from protein.spelling import nearest
 
 VALUES = list(value_types())
 FLAGS = [flag(name) for name in VALUES]
@@ -25,7 +24,7 @@ ENVS = ["breakout", "cartpole", "maze", "pong", "snake"]
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(name: str, known: list[str], meant: str) -> None:
-    assert errors.nearest(name, known) == f"; did you mean '{meant}'?"
+    assert nearest(name, known) == f"; did you mean '{meant}'?"
 
 
 @pytest.mark.parametrize(
@@ -41,13 +40,9 @@ def test_a_slip_is_answered_with_what_was_meant(name: str, known: list[str], mea
     ],
 )
 def test_something_unrelated_is_not_suggested(name: str, known: list[str]) -> None:
-    assert errors.nearest(name, known).startswith("; known: ")
+    assert nearest(name, known).startswith("; known: ")
 
 
 def test_only_the_names_of_the_section_are_listed() -> None:
-    said = errors.nearest("policy.foo", VALUES)
+    said = nearest("policy.foo", VALUES)
     assert "policy.hidden_size" in said and "train." not in said
-
-
-def test_there_is_one_helper() -> None:
-    assert errors.nearest is trainer_errors.nearest

@@ -1,0 +1,34 @@
+"""The one "did you mean": how a message about an unknown name ends. It imports nothing, so every package may use it."""
+
+import difflib
+from collections.abc import Iterable
+
+MIN_LIKENESS = 0.66  # from here on a name counts as a slip of another; at 0.5 unrelated names were suggested
+MIN_PART = 3  # letters that a name must have to be taken for a part of another
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns `; did you mean 'x'?` for the known name that `name` is a slip of, to end a message with.
+
+    Where no known name is close enough, it returns the list of known names. Of dotted names, such as
+    `train.learning_rate`, the sections that both share do not count as likeness.
+    """
+    names = sorted(known)
+    likeness = {candidate: _likeness(name, candidate) for candidate in names}
+    closest = max(names, key=lambda candidate: likeness[candidate], default=None)
+    if closest is not None and likeness[closest] >= MIN_LIKENESS:
+        return f"; did you mean '{closest}'?"
+    section = name.rpartition(".")[0]
+    of_section = [candidate for candidate in names if section and candidate.startswith(section + ".")]
+    return f"; known: {', '.join(of_section or names)}"
+
+
+def _likeness(name: str, known: str) -> float:
+    """Returns how alike two names are, in [0, 1]: enough where one is part of the other, or letters changed places."""
+    a, b = name.strip("-").lower(), known.strip("-").lower()
+    section = a.rpartition(".")[0]
+    if section and b.startswith(section + "."):
+        a, b = a[len(section) + 1 :], b[len(section) + 1 :]
+    ratio = difflib.SequenceMatcher(None, a, b).ratio()
+    part = min(len(a), len(b)) >= MIN_PART and (a in b or b in a)
+    return max(ratio, MIN_LIKENESS) if part or (len(a) > 1 and sorted(a) == sorted(b)) else ratio
