@@ -23,14 +23,14 @@ from sqlalchemy import Engine, MetaData, inspect, text
 from storing import complete, new_sweep, start
 
 from protein.errors import StoreError
-from protein.storage import open_store, schema
+from protein.storage import open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url
 from protein.storage.tables import Base, SweepRow, TrialRow
 from protein.types import Outcome, Provenance, Result, Suggestion, SweepRecord, SweepSpec, Trial, TrialRecord
 
 ASSETS = Path(__file__).parent / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
-NEXT = f"{int(schema.HEAD) + 1:04}"  # the revision after ours
+NEXT = f"{int(upgrade.HEAD) + 1:04}"  # the revision after ours
 
 ADD_AND_REBUILD = """
 import sqlalchemy as sa
@@ -70,28 +70,28 @@ def by_models(own_url: str, tmp_path: Path, request: pytest.FixtureRequest) -> I
 
 def later_migrations(folder: Path, more: str = "") -> Path:
     """Returns a copy of our migrations with one more, which rebuilds the table of trials."""
-    shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / f"{NEXT}_note.py").write_text(ADD_AND_REBUILD.format(more=more, new=NEXT, head=schema.HEAD))
+    shutil.copytree(upgrade.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / f"{NEXT}_note.py").write_text(ADD_AND_REBUILD.format(more=more, new=NEXT, head=upgrade.HEAD))
     return folder
 
 
 def version(path: Path) -> str:
     with closing(sqlite3.connect(path)) as connection:
-        return str(connection.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchone()[0])
+        return str(connection.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchone()[0])
 
 
 def test_head_is_the_last_migration() -> None:
     config = Config()
-    config.set_main_option("script_location", str(schema.MIGRATIONS))
+    config.set_main_option("script_location", str(upgrade.MIGRATIONS))
     scripts = ScriptDirectory.from_config(config)
-    assert scripts.get_heads() == [schema.HEAD]
+    assert scripts.get_heads() == [upgrade.HEAD]
     revisions = [script.revision for script in scripts.walk_revisions()]
     assert sorted(revisions) == [f"{number:04}" for number in range(1, len(revisions) + 1)]
 
 
 def test_the_migrations_make_what_the_row_classes_say(engine: Engine) -> None:
     with engine.connect() as connection:
-        options = {"version_table": schema.VERSION_TABLE, "compare_server_default": True}
+        options = {"version_table": upgrade.VERSION_TABLE, "compare_server_default": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
 
@@ -178,7 +178,7 @@ def test_the_database_itself_refuses_nonsense(engine: Engine, own_url: str, chan
 
 
 def test_every_schema_has_an_old_database_to_test_with() -> None:
-    assert [path.stem for path in OLD] == [f"storage_{number:04}" for number in range(1, int(schema.HEAD) + 1)]
+    assert [path.stem for path in OLD] == [f"storage_{number:04}" for number in range(1, int(upgrade.HEAD) + 1)]
 
 
 @pytest.mark.parametrize("old", OLD, ids=lambda path: path.stem)
@@ -186,7 +186,7 @@ def test_an_old_database_keeps_all_that_it_held(old: Path, tmp_path: Path) -> No
     path = tmp_path / "x.db"
     shutil.copy(old, path)
     store = open_store(str(path))
-    assert version(path) == schema.HEAD
+    assert version(path) == upgrade.HEAD
     assert contents(store) == json.loads(old.with_suffix(".json").read_text())
     sweep = store.list_sweeps()[0]
     assert store.interrupt_orphans(sweep.id, ["host:1"]) == [3]  # and it goes on
@@ -199,7 +199,7 @@ def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
     shutil.copy(ASSETS / "storage_0001.db", path)
     engine = create_engine(parse_url(str(path)))
     migrations = later_migrations(tmp_path / "later")
-    schema.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
+    upgrade.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
     assert version(path) == NEXT
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*), min(note) FROM trials")).one() == (8, "none")
@@ -212,10 +212,10 @@ def test_an_older_schema_is_upgraded_with_its_rows(tmp_path: Path) -> None:
 
 def at_schema(url: str, head: str, folder: Path) -> Engine:
     """Returns an engine of a new database with an earlier schema."""
-    later = [f"{number:04}_*" for number in range(int(head) + 1, int(schema.HEAD) + 1)]
-    shutil.copytree(schema.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__", *later))
+    later = [f"{number:04}_*" for number in range(int(head) + 1, int(upgrade.HEAD) + 1)]
+    shutil.copytree(upgrade.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__", *later))
     engine = create_engine(parse_url(url))
-    schema.bring_up_to_date(engine, "x", migrations=folder, head=head)
+    upgrade.bring_up_to_date(engine, "x", migrations=folder, head=head)
     return engine
 
 
@@ -350,7 +350,7 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, more: str, reason
     engine = create_engine(parse_url(str(path)))
     migrations = later_migrations(tmp_path / "later", more)
     with pytest.raises(StoreError, match=reason):
-        schema.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
+        upgrade.bring_up_to_date(engine, "x.db", migrations=migrations, head=NEXT)
     engine.dispose()
     assert version(path) == "0001"
     store = open_store(str(path))
@@ -363,11 +363,11 @@ def test_a_newer_schema_is_refused_untouched(tmp_path: Path, newer: str) -> None
     path = tmp_path / "x.db"
     open_store(str(path)).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE {schema.VERSION_TABLE} SET version_num = ?", (newer,))
+        connection.execute(f"UPDATE {upgrade.VERSION_TABLE} SET version_num = ?", (newer,))
         connection.commit()
     before = path.read_bytes()
     with pytest.raises(
-        StoreError, match=rf"x\.db has schema {newer}, .* up to {schema.HEAD}; upgrade with: pip install"
+        StoreError, match=rf"x\.db has schema {newer}, .* up to {upgrade.HEAD}; upgrade with: pip install"
     ):
         open_store(str(path))
     assert path.read_bytes() == before
@@ -376,7 +376,7 @@ def test_a_newer_schema_is_refused_untouched(tmp_path: Path, newer: str) -> None
 
 def test_a_newer_schema_on_a_server_is_refused(own_url: str, engine: Engine) -> None:
     with engine.execution_options(**WRITE).begin() as connection:
-        connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '0099'"))
+        connection.execute(text(f"UPDATE {upgrade.VERSION_TABLE} SET version_num = '0099'"))
     with pytest.raises(StoreError, match=r"has schema 0099"):
         open_store(own_url)
 
@@ -384,9 +384,9 @@ def test_a_newer_schema_on_a_server_is_refused(own_url: str, engine: Engine) -> 
 @pytest.mark.parametrize("value", ["v3.2.0.a", None])
 def test_a_version_that_was_never_ours_is_refused(own_url: str, engine: Engine, value: str | None) -> None:
     with engine.execution_options(**WRITE).begin() as connection:
-        connection.execute(text(f"DELETE FROM {schema.VERSION_TABLE}"))
+        connection.execute(text(f"DELETE FROM {upgrade.VERSION_TABLE}"))
         if value is not None:
-            connection.execute(text(f"INSERT INTO {schema.VERSION_TABLE} VALUES ('{value}')"))
+            connection.execute(text(f"INSERT INTO {upgrade.VERSION_TABLE} VALUES ('{value}')"))
     with pytest.raises(StoreError, match=r"none of ours"):
         open_store(own_url)
 
