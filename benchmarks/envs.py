@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import machine
 import numpy as np
+import numpy.typing as npt
 
 from protein import envs_c
 
@@ -22,6 +23,9 @@ RUNS = 31
 RUN_SECONDS = 0.02
 NUM_AGENTS = (1024, 16384)
 FRAME_SKIPS = (1, 4, 8)
+
+# observations, rewards, terminals, truncations
+Outputs = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
 
 
 @dataclasses.dataclass
@@ -54,9 +58,13 @@ class Row:
         return statistics.median(self.rates)
 
 
-def outputs(agents: int, size: int) -> tuple[np.ndarray, ...]:
-    shapes = (((agents, size), np.float32), (agents, np.float32), (agents, np.bool_), (agents, np.bool_))
-    return tuple(np.zeros(shape, dtype) for shape, dtype in shapes)
+def outputs(agents: int, size: int) -> Outputs:
+    return (
+        np.zeros((agents, size), np.float32),
+        np.zeros(agents, np.float32),
+        np.zeros(agents, np.bool_),
+        np.zeros(agents, np.bool_),
+    )
 
 
 def random_actions(spec: envs_c.EnvSpec, agents: int) -> np.ndarray:

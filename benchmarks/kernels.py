@@ -121,13 +121,14 @@ def layer() -> tuple[Work, Work]:
 
 def lstm(steps: int, agents: int, *, backward: bool) -> tuple[Work, Work]:
     gates, weight = torch.randn(steps, agents, 4 * UNITS), torch.randn(4 * UNITS, UNITS) / 11
-    states, resets = torch.zeros(2, agents, UNITS), torch.rand(steps, agents) > 0.98
+    h, c = torch.zeros(2, agents, UNITS)
+    resets = torch.rand(steps, agents) > 0.98
     if backward:
-        given = gates.requires_grad_(), weight.requires_grad_(), *states, resets
+        given = gates.requires_grad_(), weight.requires_grad_(), h, c, resets
         return differentiated(kernels.lstm_sequence, kernels.lstm_sequence_by_torch, *given)
     return (
-        lambda: kernels.lstm_sequence(gates, weight, *states, resets),
-        lambda: kernels.lstm_sequence_by_torch(gates, weight, *states, resets),
+        lambda: kernels.lstm_sequence(gates, weight, h, c, resets),
+        lambda: kernels.lstm_sequence_by_torch(gates, weight, h, c, resets),
     )
 
 

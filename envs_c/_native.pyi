@@ -26,8 +26,8 @@ class VecEnv:
         actions: npt.NDArray[np.int32] | npt.NDArray[np.float32],
         observations: npt.NDArray[np.float32],
         rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
+        terminals: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
+        truncations: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
         final_observations: npt.NDArray[np.float32] | None = None,
         all_finals: bool = False,
     ) -> None: ...

@@ -70,6 +70,8 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
 }
 
 if "Counter-v0" not in gymnasium.registry:
-    gymnasium.register("Counter-v0", Counter, reward_threshold=20.0)
+    gymnasium.register("Counter-v0", f"{__name__}:Counter", reward_threshold=20.0)
     for _name, (_observations, _actions) in ECHOES.items():
-        gymnasium.register(f"{_name}-v0", Echo, kwargs={"observations": _observations, "actions": _actions})
+        gymnasium.register(
+            f"{_name}-v0", f"{__name__}:Echo", kwargs={"observations": _observations, "actions": _actions}
+        )

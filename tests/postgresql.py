@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import LiteralString, cast
 
 import psycopg
 
@@ -47,17 +46,17 @@ def server() -> Iterator[str]:
     """Runs a server and yields its URL without a database: `postgresql+psycopg://postgres@127.0.0.1:PORT`."""
     binaries = find_binaries()
     folder = Path(tempfile.mkdtemp(prefix="protein-postgresql-"))
-    as_user = []
+    as_user: list[str | Path] = []
     if os.geteuid() == 0:
         folder.chmod(0o755)
         os.chown(folder, NOBODY, NOBODY)
         as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     # Where the tool is there (Linux), the server dies with a killed test run.
-    mortal = [*(as_user or ["setpriv"]), "--pdeathsig=INT"] if shutil.which("setpriv") else []
+    mortal: list[str | Path] = [*(as_user or ["setpriv"]), "--pdeathsig=INT"] if shutil.which("setpriv") else []
     data, log = folder / "data", folder / "log"
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     try:
-        options = ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        options: list[str | Path] = ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         _run([*as_user, binaries / "initdb", *options], environment, folder)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -93,7 +92,7 @@ def drop_database(url: str, name: str) -> None:
 def execute(url: str, statement: str) -> None:
     """Executes one statement in a database, past our own code."""
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute(cast(LiteralString, statement))
+        connection.execute(statement)
 
 
 def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from event_log import EventLog
+
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import TrainerError
 from protein.trainer.machine.distributed import connect
@@ -17,12 +19,12 @@ from protein.trainer.run import run
 def main(jobs: list[dict[str, Any]]) -> None:
     for job in jobs:
         directory = Path(job["directory"])
-        events: list[dict[str, Any]] = []
+        events = EventLog()
         world = connect(directory.with_suffix(".store"))
         config = RunConfig.from_dict(job["config"])
         resume = Path(job["resume"]) if job.get("resume") else None
         try:
-            run(config, directory=directory, report=events.append, resume=resume, world=world)
+            run(config, directory=directory, report=events.record, resume=resume, world=world)
         except TrainerError as error:
             events.append({"event": "raised", "kind": type(error).__name__})
         world.close()

@@ -8,6 +8,13 @@ import numpy.typing as npt
 from protein import envs_c
 
 Actions = npt.NDArray[np.int32] | npt.NDArray[np.float32]
+Arrays = tuple[
+    npt.NDArray[np.float32],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.bool_],
+    npt.NDArray[np.bool_],
+    npt.NDArray[np.float32],
+]
 SENTINEL = np.float32(1e30)  # no environment writes it
 
 
@@ -57,7 +64,7 @@ class Buffers:
         self.truncations.view(np.uint8).fill(7)
         self.final_observations.fill(SENTINEL)
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
+    def arrays(self) -> Arrays:
         return self.observations, self.rewards, self.terminals, self.truncations, self.final_observations
 
     def bytes(self) -> bytes:

@@ -5,17 +5,20 @@ import numpy.typing as npt
 import pytest
 from stepping import SENTINEL, Stepper
 
+Floats = npt.NDArray[np.float64]
+
 LINES, HALF, LIMIT = 32, 0.15625, 0.84375
 PADDLE_SPEED, BALL_VX_MAX = 0.03125, 0.03
 MAX_FRAMES = 20_000
 STAY, LEFT, RIGHT = 0, 1, 2
 
 
-def landing_x(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+def landing_x(observations: npt.NDArray[np.float32]) -> Floats:
     """Where a falling ball will be on the paddle's line, as the walls fold its straight flight; bricks aside."""
     straight = observations[:, 1] + observations[:, 3] * BALL_VX_MAX * (observations[:, 2].astype(float) + 1) * LINES
-    folded = (straight + 1) % 4
-    return np.where(folded > 2, 4 - folded, folded) - 1
+    folded: Floats = (straight + 1) % 4
+    landing: Floats = np.where(folded > 2, 4 - folded, folded) - 1
+    return landing
 
 
 def meet(observations: npt.NDArray[np.float32], frame_skip: int, offset: float) -> npt.NDArray[np.int32]:

@@ -19,8 +19,8 @@ class Game:
 
     def step(self, actions: float) -> None:
         spec = self.envs.spec
-        kind = np.float32 if spec.continuous_actions else np.int32
-        rows = np.full((self.agents, spec.action_components), actions, kind)
+        shape = (self.agents, spec.action_components)
+        rows = np.full(shape, actions, np.float32) if spec.continuous_actions else np.full(shape, actions, np.int32)
         ends = np.zeros((2, self.agents), np.bool_)
         self.envs.step(rows, self.observations, np.zeros(self.agents, np.float32), ends[0], ends[1])
 
@@ -141,7 +141,8 @@ def test_entities_are_where_the_first_agent_sees_them() -> None:
 
     def at(x: float, y: float) -> np.ndarray:
         size = len(picture)
-        return picture[int((1 - y / 1.1) / 2 * size), int((1 + x / 1.1) / 2 * size)]
+        pixel: np.ndarray = picture[int((1 - y / 1.1) / 2 * size), int((1 + x / 1.1) / 2 * size)]
+        return pixel
 
     x, y = seen[:2]
     assert (at(x, y) == GREEN).all()

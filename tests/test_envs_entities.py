@@ -49,7 +49,8 @@ def pcg32(world: np.void) -> int:
 
 
 def near(a: Floats, b: Floats, reach: np.float32) -> np.ndarray:
-    return (np.abs(a - b) <= reach).all(axis=0)
+    result: np.ndarray = (np.abs(a - b) <= reach).all(axis=0)
+    return result
 
 
 def reference_frame(world: np.void, actions: Actions) -> None:
@@ -60,7 +61,7 @@ def reference_frame(world: np.void, actions: Actions) -> None:
             continue
         moves = np.array([(0, 1, -1)[move_x], (0, 1, -1)[move_y]], np.float32) * SPEED
         agent[:, k] = np.clip(agent[:, k] + moves, -1, 1)
-        for i in np.flatnonzero(near(crystal, agent[:, k, None], TAKE)):
+        for i in np.flatnonzero(near(crystal, agent[:, k, None], TAKE)).tolist():
             if world["charges"][k] < CHARGES:
                 world["charges"][k] = min(CHARGES, world["charges"][k] + 3)
                 bits = pcg32(world)
@@ -178,12 +179,12 @@ def test_every_frame_and_view_is_the_references(frame_skip: int) -> None:
         team = (expected["felled"] - before["felled"]).repeat(AGENTS)
         assert out.rewards == pytest.approx(own + 0.1 * (team - own), abs=1e-6)
         after = worlds(stepper)
-        for env in np.flatnonzero(~over):
+        for env in np.flatnonzero(~over).tolist():
             for k in range(AGENTS):
                 view, slots, ally = seen(after[env], k)
                 assert np.abs(out.observations[env * AGENTS + k] - view).max() < 1e-6
                 expected[env]["slots"][k], expected[env]["ally"][k] = slots, ally
-            for field in WORLD.names:
+            for field, *_ in FIELDS:
                 assert np.array_equal(after[env][field], expected[env][field]), field
         bitten += int((after["health"] < before["health"]).sum())
         mended += int((after["health"] > before["health"])[~over].sum())

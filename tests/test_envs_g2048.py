@@ -56,7 +56,8 @@ def read(observations: npt.NDArray[np.float32]) -> Board:
     planes = observations.reshape(-1, 16, 4, 4)
     assert np.isin(planes, (0, 1)).all()
     assert (planes.sum(axis=1) == 1).all()
-    return planes.argmax(axis=1)
+    boards: Board = planes.argmax(axis=1)
+    return boards
 
 
 SNAKE = np.array([[0, 1, 2, 3], [7, 6, 5, 4], [8, 9, 10, 11], [15, 14, 13, 12]])

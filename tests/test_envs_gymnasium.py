@@ -54,12 +54,13 @@ def test_one_environment_plays_what_ours_plays(name: str) -> None:
     env.action_space.seed(0)
     observation, _ = env.reset(seed=5)
     native.reset(int(np.random.default_rng(5).integers(2**63)), theirs)
-    kind = np.float32 if native.spec.continuous_actions else np.int32
     for _ in range(native.spec.max_episode_steps // 8 + 1):
         np.testing.assert_array_equal(np.ravel(observation), theirs[0])
         action = env.action_space.sample()
         observation, reward, terminal, truncation, info = env.step(action)
-        native.step(np.reshape(action, (1, -1)).astype(kind), theirs, rewards, terminals, truncations, finals, True)
+        row = np.reshape(action, (1, -1))
+        taken = row.astype(np.float32) if native.spec.continuous_actions else row.astype(np.int32)
+        native.step(taken, theirs, rewards, terminals, truncations, finals, True)
         assert (reward, terminal, truncation) == (rewards[0], terminals[0], truncations[0])
         if terminal or truncation:
             break
@@ -83,7 +84,7 @@ def test_seeds_and_threads() -> None:
     envs = gymnasium.make_vec(env_id("cartpole"), num_envs=2)
     for wrong in ({"seed": [1, 2]}, {"options": {"reset_mask": np.ones(2, np.bool_)}}):
         with pytest.raises(ValueError, match="one seed for all of them, and no options"):
-            envs.reset(**wrong)  # type: ignore[arg-type]
+            envs.reset(**wrong)
 
 
 def test_what_cannot_be_made_is_told() -> None:

@@ -21,7 +21,8 @@ def explore(observations: Observations) -> npt.NDArray[np.int32]:
     """Goes to the open cell beside it with the least trail."""
     planes = observations.reshape(-1, 3, 7, 7)
     cost = planes[:, TRAIL, *BESIDE] + 9 * planes[:, WALLS, *BESIDE]
-    return cost.argmin(axis=1).astype(np.int32)
+    cheapest: npt.NDArray[np.intp] = cost.argmin(axis=1)
+    return cheapest.astype(np.int32)
 
 
 class State(ctypes.Structure):
@@ -102,7 +103,7 @@ def test_mazes_are_spanning_trees_and_the_shortest_way_leads_to_the_goal(library
         place, length = start, distance[start]
         for left in range(length, 0, -1):
             assert distance[place] == left
-            steps = [tuple(int(x) for x in place + move) for move in MOVES]
+            steps = [(place[0] + int(down), place[1] + int(right)) for down, right in MOVES]
             action = next(i for i, cell in enumerate(steps) if distance.get(cell) == left - 1)
             found = library.step(env, action, out)
             assert found == (left == 1)

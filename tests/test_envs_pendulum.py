@@ -1,5 +1,7 @@
 """Pendulum: the published equations and reward, and that a swing-up solves it while chance does not."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -25,7 +27,8 @@ def swing_up(observations: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     energy = spin**2 / 6 + 5 * cosine  # 5 upright and at rest
     pump = np.sign(spin + 1e-9) * np.sign(5 - energy)
     hold = -8 * np.arctan2(sine, cosine) - 2 * spin
-    return np.clip(np.where(cosine > 0.85, hold, pump), -1, 1).astype(np.float32)
+    torque: Floats = np.clip(np.where(cosine > 0.85, hold, pump), -1, 1)
+    return torque.astype(np.float32)
 
 
 def test_every_frame_follows_the_equations() -> None:
@@ -75,7 +78,11 @@ def test_a_swing_up_solves_it_within_its_200_frames(frame_skip: int) -> None:
 
 def test_chance_and_rest_do_not() -> None:
     rng = np.random.default_rng(3)
-    for draw in (lambda: rng.uniform(-1, 1, 256).astype(np.float32), lambda: np.zeros(256, np.float32)):
+    draws: tuple[Callable[[], npt.NDArray[np.float32]], ...] = (
+        lambda: rng.uniform(-1, 1, 256).astype(np.float32),
+        lambda: np.zeros(256, np.float32),
+    )
+    for draw in draws:
         stepper = Stepper("pendulum", 256, seed=3)
         for _ in range(MAX_FRAMES):
             stepper.step(draw())

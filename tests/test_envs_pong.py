@@ -20,8 +20,9 @@ def landing_y(observations: npt.NDArray[np.float32]) -> Floats:
     """Where the ball will be on the player's line, as the walls fold its straight flight."""
     x, y, slope = observations[:, 2].astype(float), observations[:, 3], observations[:, 5]
     straight = y + slope * BALL_VY_MAX * (1 - x) / 2 * CROSSING
-    folded = (straight + 1) % 4
-    return np.where(folded > 2, 4 - folded, folded) - 1
+    folded: Floats = (straight + 1) % 4
+    landing: Floats = np.where(folded > 2, 4 - folded, folded) - 1
+    return landing
 
 
 def aim(observations: npt.NDArray[np.float32], frame_skip: int, offset: float) -> npt.NDArray[np.int32]:

@@ -4,6 +4,7 @@ The reference reads the whole map out of `get_state`, so the struct's layout is 
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ def window(cells: npt.NDArray[np.uint8], head: int, heading: int) -> npt.NDArray
     return np.rot90(square, heading)
 
 
-def spread(values: npt.NDArray, free: npt.NDArray[np.bool_], rounds: int, fade: float) -> npt.NDArray:
+def spread(values: npt.NDArray[Any], free: npt.NDArray[np.bool_], rounds: int, fade: float) -> npt.NDArray[Any]:
     """Each free cell's own value or its best neighbour's times `fade`, `rounds` cells far; shape `agents x 11 x 11`."""
     for _ in range(rounds):
         near = np.zeros_like(values)
@@ -105,7 +106,8 @@ def look_ahead(observations: npt.NDArray[np.float32]) -> Actions:
         room = spread(start, free, 9, 1).sum(axis=(1, 2))
         good = value[:, row, column] + 0.02 * np.minimum(room, 30) - 0.7 * contested[:, row, column]
         merit[:, action] = np.where(free[:, row, column], good + 0.001 * (action == STRAIGHT), -9)
-    return merit.argmax(axis=1).astype(np.int32)
+    best: npt.NDArray[np.intp] = merit.argmax(axis=1)
+    return best.astype(np.int32)
 
 
 def test_moves_meals_deaths_and_windows_are_the_references() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,7 +68,7 @@ def test_unknown_name_gives_the_nearest() -> None:
         ({"num_envs": 1, "first_index": -1}, "first_index must be .* got -1"),
     ],
 )
-def test_numbers_out_of_range_are_refused(arguments: dict, message: str) -> None:
+def test_numbers_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         envs_c.VecEnv("pong", **arguments)
 
@@ -113,15 +115,16 @@ def test_parts_with_a_first_index_each_are_one_whole(
         Stepper(name, size, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first + sum(sizes[:i]))
         for i, (size, (_, threads)) in enumerate(zip(sizes, parts, strict=True))
     ]
-    cuts = np.cumsum([stepper.vec.num_agents for stepper in steppers])[:-1]
+    edges = [0, *itertools.accumulate(stepper.vec.num_agents for stepper in steppers)]
     for step in range(40):
-        actions = np.split(scripted_actions(step, whole.vec.num_agents, whole.vec.spec), cuts)
-        outs = [stepper.step(part).arrays() for stepper, part in zip(steppers, actions, strict=True)]
-        for array, *pieces in zip(whole.step(np.concatenate(actions)).arrays(), *outs, strict=True):
+        actions = scripted_actions(step, whole.vec.num_agents, whole.vec.spec)
+        own = [actions[start:end] for start, end in itertools.pairwise(edges)]
+        outs = [stepper.step(part).arrays() for stepper, part in zip(steppers, own, strict=True)]
+        for array, *pieces in zip(whole.step(actions).arrays(), *outs, strict=True):
             assert np.array_equal(array, np.concatenate(pieces))
     steppers[-1].vec.reset(4, steppers[-1].out.observations)
     whole.vec.reset(4, whole.out.observations)
-    assert np.array_equal(steppers[-1].out.observations, whole.out.observations[cuts[-1] :])
+    assert np.array_equal(steppers[-1].out.observations, whole.out.observations[edges[-2] :])
 
 
 @every_env
@@ -166,13 +169,13 @@ def test_returns_lengths_and_frames_agree_with_what_was_seen(name: str) -> None:
     stepper = Stepper(name, num_envs_of(name, 8), frame_skip=8)
     agents = stepper.vec.num_agents
     returns, lengths = np.zeros(agents), np.zeros(agents, int)
-    seen = []
+    seen: list[tuple[int, float, int]] = []
     for _ in range(steps_of(name)):
         out = stepper.step()
         returns += out.rewards
         lengths += 1
         ended = np.flatnonzero(out.terminals | out.truncations)
-        seen += zip(ended, returns[ended], lengths[ended], strict=True)
+        seen += zip(ended.tolist(), returns[ended].tolist(), lengths[ended].tolist(), strict=True)
         returns[ended] = lengths[ended] = 0
     episodes = stepper.vec.drain_episodes()
     assert len(episodes) > 0

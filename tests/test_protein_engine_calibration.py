@@ -37,8 +37,8 @@ def records(num: int, *, width: float, shift: float = 0.0, seed: int = 0) -> lis
 
 
 @pytest.mark.parametrize("quantity", ["score", "cost"])
-def test_honest_intervals_are_found_to_be_about_right(quantity: str) -> None:
-    found = calibration(records(400, width=1.0), quantity)  # type: ignore[arg-type]
+def test_honest_intervals_are_found_to_be_about_right(quantity: Quantity) -> None:
+    found = calibration(records(400, width=1.0), quantity)
     assert found.coverage == pytest.approx(0.8, abs=0.05)
     assert (found.below + found.inside + found.above, sum(found.pit)) == (400, 400)
     assert found.mean_z == pytest.approx(0.0, abs=0.15)

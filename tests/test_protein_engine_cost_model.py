@@ -39,7 +39,8 @@ def test_the_cost_model_learns_what_is_expensive() -> None:
     new = SPACE.sample(40, rng)
 
     def true_cost(points: np.ndarray) -> np.ndarray:
-        return np.array([3.0 + p["steps"] * p["width"] / 1e5 for p in SPACE.from_unit_many(points)])  # type: ignore[operator]
+        params = SPACE.from_unit_many(points)
+        return np.array([3.0 + float(p["steps"]) * float(p["width"]) / 1e5 for p in params])
 
     mean, sd = CostModel.fit(SPACE, x, true_cost(x)).predict(new)
     error = mean - np.log(true_cost(new))

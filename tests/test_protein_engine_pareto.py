@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -39,10 +40,10 @@ def test_the_front_is_what_nothing_dominates(sample: list[tuple[int, int]]) -> N
 
 @given(points, st.randoms(use_true_random=False))
 @settings(deadline=None)
-def test_order_does_not_matter(sample: list[tuple[int, int]], random: object) -> None:
+def test_order_does_not_matter(sample: list[tuple[int, int]], random: Random) -> None:
     records = [done(s, c) for s, c in sample]
     shuffled = list(records)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     assert front(records) == front(shuffled)
     assert best_under(records, 4) == best_under(shuffled, 4)
     assert knee(records) == knee(shuffled)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +42,8 @@ def suggest(
     return designer.suggest(trials, running, Budget(remaining_seconds=remaining), seed=0)
 
 
-def repeats(trials: list[Observation], **arguments: object) -> bool:
-    suggestion = suggest(trials, **arguments)  # type: ignore[arg-type]
+def repeats(trials: list[Observation], **arguments: Any) -> bool:
+    suggestion = suggest(trials, **arguments)
     assert suggestion is not None
     again = suggestion.params in [trial.params for trial in trials]
     assert (

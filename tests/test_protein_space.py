@@ -4,6 +4,8 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Space
 from protein.space.constraints import Constraint
+from protein.space.parameters import Scale
 
 MIXED = Space(
     [
@@ -59,8 +62,8 @@ def test_params_from_the_unit_cube_round_trip_exactly(x: list[float]) -> None:
     scale=st.sampled_from(["linear", "log"]),
 )
 @settings(max_examples=300, deadline=None)
-def test_a_float_of_any_range_round_trips_exactly(low: float, ratio: float, x: float, scale: str) -> None:
-    space = Space([Float("v", low, low * ratio, scale=scale)])  # type: ignore[arg-type]
+def test_a_float_of_any_range_round_trips_exactly(low: float, ratio: float, x: float, scale: Scale) -> None:
+    space = Space([Float("v", low, low * ratio, scale=scale)])
     params = space.from_unit([x])
     assert space.from_unit(space.to_unit(params)) == params
     assert low <= float(params["v"]) <= low * ratio
@@ -107,8 +110,8 @@ def test_linear_integers_are_drawn_equally_often() -> None:
         (123456.0, "log", 1.0, 1e9),
     ],
 )
-def test_a_hand_written_value_is_kept_to_the_last_bit(value: float, scale: str, low: float, high: float) -> None:
-    space = Space([Float("v", low, high, scale=scale)])  # type: ignore[arg-type]
+def test_a_hand_written_value_is_kept_to_the_last_bit(value: float, scale: Scale, low: float, high: float) -> None:
+    space = Space([Float("v", low, high, scale=scale)])
     assert space.from_unit(space.to_unit({"v": value})) == {"v": value}
 
 
@@ -190,11 +193,11 @@ def test_snap_clips_fills_and_repairs() -> None:
         ({"train.minibatch_size": 8192}, "constraint 'train.minibatch_size <= .* is violated by env.num_envs = 16, "),
     ],
 )
-def test_validate_names_value_and_limit(params: dict[str, object], message: str) -> None:
+def test_validate_names_value_and_limit(params: dict[str, Any], message: str) -> None:
     given_params = {**MIXED.default(), **params}
     with pytest.raises(SpaceError, match=message):
-        MIXED.validate(given_params)  # type: ignore[arg-type]
-    assert not MIXED.is_valid(given_params)  # type: ignore[arg-type]
+        MIXED.validate(given_params)
+    assert not MIXED.is_valid(given_params)
 
 
 def test_a_missing_value_is_named() -> None:
@@ -242,9 +245,9 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Space([Float("a", 0.0, 1.0)], constraints="a > 2"), "must be a list of texts"),
     ],
 )
-def test_a_space_that_cannot_be_searched_is_refused(build: object, message: str) -> None:
+def test_a_space_that_cannot_be_searched_is_refused(build: Callable[[], object], message: str) -> None:
     with pytest.raises(SpaceError, match=message):
-        build()  # type: ignore[operator]
+        build()
 
 
 def test_a_fixed_cost_parameter_counts_as_none() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import sweeping
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.errors import TrialFailed, TrialLost, UsageError
+from protein.ports import SweepStatus
 from protein.sweep.job import trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
@@ -37,9 +39,9 @@ def stored(folder: Path) -> list[TrialRecord]:
         store.close()
 
 
-def wait_until(condition: object) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():  # type: ignore[operator]
+    while not condition():
         assert time.monotonic() < deadline, "what the test waits for never came"
         time.sleep(0.05)
 
@@ -89,8 +91,8 @@ def test_stop_marks_the_running_trial_interrupted_and_counts_its_cost(tmp_path: 
     stop = threading.Event()
 
     class StopAtFirstPoint(sweeping.Lines):
-        def update(self, status: object) -> None:
-            if status.trials[-1].curve:  # type: ignore[attr-defined]
+        def update(self, status: SweepStatus) -> None:
+            if status.trials[-1].curve:
                 stop.set()
 
     spec = sweeping.sweep_spec(behaviour="hang")
@@ -126,12 +128,18 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
 
 
+def score_param(trial: TrialRecord) -> float:
+    value = trial.params["train.score"]
+    assert isinstance(value, float)
+    return value
+
+
 def test_a_trial_stopped_early_keeps_its_score_and_cost_and_the_sweep_goes_on(tmp_path: Path) -> None:
     spec, designer = sweeping.sweep_spec(behaviour="polite"), sweeping.StopAtTheFirstPoint(sweeping.space(), None)
     status = sweeping.sweep(tmp_path, spec=spec, designer=designer)
     trials = stored(tmp_path)
-    stopped = [trial for trial in trials if trial.params["train.score"] < 0.5]
-    others = [trial for trial in trials if trial.params["train.score"] >= 0.5]
+    stopped = [trial for trial in trials if score_param(trial) < 0.5]
+    others = [trial for trial in trials if score_param(trial) >= 0.5]
     assert len(stopped) > 1 and len(others) > 1
     for trial in stopped:
         assert (trial.state, trial.reason) == (TrialState.PRUNED, "stopped early: it was asked for little")
@@ -157,8 +165,8 @@ def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) 
 @pytest.mark.parametrize("victim", ["trial", "server of trials"])
 def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
     class KillFirst(sweeping.Lines):
-        def update(self, status: object) -> None:
-            trial = status.trials[-1]  # type: ignore[attr-defined]
+        def update(self, status: SweepStatus) -> None:
+            trial = status.trials[-1]
             if trial.number == 0 and trial.curve and not trial.state.finished:
                 servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
                 for process in servers if victim == "server of trials" else servers[0].children():
@@ -224,7 +232,7 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
         sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="full disk"))
     [trial] = stored(tmp_path)
     assert (trial.end, trial.reason, trial.cost_seconds) == (TrialEnd.DISK, "disk: no space is left; free some", 0.1)
-    assert not trial.end.teaches
+    assert trial.end is not None and not trial.end.teaches
 
 
 class ExpectLittle(RandomDesigner):
@@ -287,9 +295,9 @@ def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
     together = 0
 
     class Count(sweeping.Lines):
-        def update(self, status: object) -> None:
+        def update(self, status: SweepStatus) -> None:
             nonlocal together
-            running = [trial for trial in status.trials if not trial.state.finished]  # type: ignore[attr-defined]
+            running = [trial for trial in status.trials if not trial.state.finished]
             together = max(together, len(running))
 
     sweeping.sweep(tmp_path, listener=Count(), workers=3, spec=sweeping.sweep_spec(sleep=0.5))

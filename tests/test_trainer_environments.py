@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from event_log import EventLog
 
 from protein import envs_c
 from protein.trainer.config import RunConfig
@@ -193,9 +194,9 @@ def test_an_environment_that_raises_ends_the_run_as_failed_with_what_it_cost(wal
         "        if self.calls > 40: raise ZeroDivisionError('no ground')\n"
         "        super().step(*arrays)\n"
     )
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     with pytest.raises(ZeroDivisionError):
-        run(training("python:raising_example:Raising"), directory=None, report=events.append)
+        run(training("python:raising_example:Raising"), directory=None, report=events.record)
     last = events[-1]
     assert (last["event"], last["reason"], last["message"]) == ("failed", "error", "ZeroDivisionError: no ground")
     assert last["steps"] == 2 * 16 * 4 and last["elapsed_seconds"] > 0

@@ -1,5 +1,6 @@
 """Gymnasium environments behind our interface, with ends, seeds and spaces whose numbers are known."""
 
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from gym_worlds import DEADLY, ECHOES, LIMIT
+from gym_worlds import DEADLY, ECHOES, LIMIT, Counter
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import VectorEnv, make, resume, spec
@@ -159,7 +160,7 @@ def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None
 def test_spaces(name: str, shape: tuple[int, ...], sizes: tuple[int, ...], continuous: int) -> None:
     described = spec(f"gym:gym_worlds:{name}-v0")
     assert (described.observation_shape, described.action_sizes) == (shape, sizes)
-    assert (described.observation_size, described.continuous_actions) == (np.prod(shape), continuous)
+    assert (described.observation_size, described.continuous_actions) == (math.prod(shape), continuous)
     stepper = Stepper(described.name, 3)
     stepper.envs.reset(0, stepper.observations)
     assert np.isfinite(stepper.observations).all()
@@ -286,7 +287,9 @@ def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) ->
     before = counter.observations.copy()
     for instance in counter.envs._vector.envs:  # type: ignore[attr-defined]
         assert isinstance(instance, gymnasium.Wrapper)
-        instance.unwrapped.now[:] = -1
+        counter_env = instance.unwrapped
+        assert isinstance(counter_env, Counter)
+        counter_env.now[:] = -1
     np.testing.assert_array_equal(counter.observations, before)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,6 +188,14 @@ def test_extreme_logits_and_draws_are_sampled() -> None:
 LOSS = {"clip": 0.2, "value_coef": 0.7, "entropy_coef": 0.03}
 
 
+def ppo_gradient(
+    output: torch.Tensor, columns: dict[str, torch.Tensor], **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The kernel at the coefficients of `LOSS`; `columns` are its arguments of one number a sample."""
+    arguments: dict[str, Any] = {**columns, **LOSS, **options}
+    return kernels.ppo_gradient(output, **arguments)
+
+
 def slow_loss(
     output: torch.Tensor, columns: dict[str, torch.Tensor], weights: torch.Tensor, clip_value: float
 ) -> torch.Tensor:
@@ -232,13 +241,13 @@ def test_the_gradient_is_that_of_the_loss(choices: int, batch: int, clip_value: 
     slow_loss(exact_output, wide, ones if weights is None else weights.double(), clip_value).backward()
     assert exact_output.grad is not None
     exact = exact_output.grad.numpy()
-    gradient, ratios = kernels.ppo_gradient(output, **columns, **LOSS, clip_value=clip_value, weights=weights)
+    gradient, ratios = ppo_gradient(output, columns, clip_value=clip_value, weights=weights)
     np.testing.assert_allclose(gradient.numpy(), exact, rtol=2e-5, atol=2e-6 / batch)
     logp = torch.log_softmax(output.double()[:-1], 0).gather(0, columns["actions"].long().unsqueeze(0))[0]
     np.testing.assert_allclose(ratios.numpy(), (logp - columns["logprobs"]).exp().numpy(), rtol=2e-6)
     # The rows of a larger tensor, and the mean of a larger batch.
     apart = torch.full((choices + 2, batch + 3), 7.0)[:-1, :batch].copy_(output)
-    given, _ = kernels.ppo_gradient(apart, **columns, **LOSS, clip_value=clip_value, weights=weights, count=2 * batch)
+    given, _ = ppo_gradient(apart, columns, clip_value=clip_value, weights=weights, count=2 * batch)
     np.testing.assert_allclose(given.numpy() * 2, gradient.numpy(), rtol=1e-6, atol=1e-9)
 
 
@@ -246,11 +255,11 @@ def test_extreme_outputs_have_a_finite_gradient_and_nan_does_not_hide() -> None:
     output = torch.tensor([[1e4, -1e4, 50.0, 0.0], [-1e4, 1e4, -50.0, math.nan], [1e6, -1e6, 0.0, 0.0]])
     columns = {name: torch.zeros(4) for name in ("logprobs", "values", "returns")}
     columns |= {"advantages": torch.ones(4), "actions": torch.zeros(4, dtype=torch.int32)}
-    gradient, ratios = kernels.ppo_gradient(output, **columns, **LOSS, clip_value=0.0)
+    gradient, ratios = ppo_gradient(output, columns, clip_value=0.0)
     assert gradient[:, :3].isfinite().all() and gradient[:2, 3].isnan().all() and ratios[3].isnan()
     np.testing.assert_allclose(ratios[:3].numpy(), [1.0, 0.0, 1.0], atol=1e-30)
     columns["advantages"][0] = math.nan
-    assert kernels.ppo_gradient(output, **columns, **LOSS, clip_value=0.0)[0][:2, 0].isnan().all()
+    assert ppo_gradient(output, columns, clip_value=0.0)[0][:2, 0].isnan().all()
 
 
 def test_threads_change_nothing(threads: None) -> None:
@@ -262,7 +271,7 @@ def test_threads_change_nothing(threads: None) -> None:
         actions, logprobs = torch.empty(70_000, dtype=torch.int32), torch.empty(70_000)
         kernels.sample(output[:-1], columns["advantages"].abs() / 2, actions, logprobs)
         advantages = kernels.advantages(rewards, values, ends, gamma=0.9, gae_lambda=0.9)
-        return [actions, logprobs, advantages, *kernels.ppo_gradient(output, **columns, **LOSS, clip_value=0.1)]
+        return [actions, logprobs, advantages, *ppo_gradient(output, columns, clip_value=0.1)]
 
     parallel = everything()
     kernels.set_threads(1)
@@ -284,7 +293,7 @@ def test_unfit_tensors_are_refused_with_what_was_expected() -> None:
     with pytest.raises(ValueError, match="logits must be a row-contiguous"):
         kernels.sample(torch.zeros(4, 3).t(), values[0], torch.zeros(4, dtype=torch.int32), values[1])
     output, actions, column = torch.zeros(3, 4), torch.zeros(4, dtype=torch.int32), torch.zeros(4)
-    known = {"clip_value": 0.0, **LOSS}
+    known: dict[str, Any] = {"clip_value": 0.0, **LOSS}
     with pytest.raises(ValueError, match=r"actions must be a contiguous torch.int32 .* got torch.int64"):
         kernels.ppo_gradient(output, actions.long(), column, column, column, column, **known)
     with pytest.raises(ValueError, match=r"returns must be a contiguous .* of shape \(4,\), got .* shape \(3,\)"):

@@ -45,10 +45,15 @@ def forward(layers: Layers, observations: torch.Tensor) -> torch.Tensor:
 def run(layers: Layers, observations: torch.Tensor, by_output: torch.Tensor) -> tuple[torch.Tensor, Layers]:
     for parameter in flat(layers):
         parameter.grad = torch.full_like(parameter, 7.0)
+
+    def added(parameter: torch.Tensor) -> torch.Tensor:
+        assert parameter.grad is not None
+        return parameter.grad - 7.0
+
     output, backward = kernels.mlp_vjp(observations, flat(layers))
     assert output.grad_fn is None, "these layers must take the fused network"
     backward(by_output)
-    gradients = [(weight.grad - 7.0, bias.grad - 7.0) for weight, bias in layers]  # type: ignore[operator]
+    gradients = [(added(weight), added(bias)) for weight, bias in layers]
     apart = torch.empty(by_output.shape[0], 2 * by_output.shape[1])[:, : by_output.shape[1]]  # rows apart
     assert kernels.mlp(observations, flat(layers), apart) is apart
     assert torch.equal(apart, output) and torch.equal(forward(layers, observations), output)

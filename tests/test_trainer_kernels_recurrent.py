@@ -9,6 +9,8 @@ import torch
 from protein.trainer import kernels
 from protein.trainer.kernels import _native
 
+Layer = Callable[..., tuple[torch.Tensor, ...]]
+
 
 @pytest.fixture(params=_native.instruction_sets(), autouse=True)
 def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
@@ -41,6 +43,14 @@ def mingru_inputs(steps: int, agents: int, units: int) -> tuple[torch.Tensor, ..
     return both[..., :units], both[..., units:], normal(agents, units, seed=3), some_resets(steps, agents)
 
 
+def both_layers(steps: int, agents: int, units: int) -> list[tuple[Layer, tuple[torch.Tensor, ...]]]:
+    """Each layer with inputs of that size."""
+    return [
+        (kernels.lstm_sequence, lstm_inputs(steps, agents, units)),
+        (kernels.mingru_sequence, mingru_inputs(steps, agents, units)),
+    ]
+
+
 def slow_lstm(
     gates_x: torch.Tensor, w_hh: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, resets: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -65,7 +75,7 @@ def slow_mingru(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The definition, one number at a time."""
     steps, agents, units = gates.shape
-    hidden = []
+    hidden: list[torch.Tensor] = []
     for t in range(steps):
         for m in range(agents):
             for j in range(units):
@@ -79,8 +89,8 @@ def slow_mingru(
 
 
 def check(
-    ours: Callable[..., tuple[torch.Tensor, ...]],
-    slow: Callable[..., tuple[torch.Tensor, ...]],
+    ours: Layer,
+    slow: Layer,
     inputs: tuple[torch.Tensor, ...],
     tolerance: float,
 ) -> None:
@@ -123,10 +133,7 @@ def test_mingru_and_its_gradients_equal_the_reference(steps: int, agents: int, u
 
 
 def test_a_reset_cuts_off_the_past_whatever_it_was() -> None:
-    for function, inputs in (
-        (kernels.lstm_sequence, lstm_inputs(4, 3, 8)),
-        (kernels.mingru_sequence, mingru_inputs(4, 3, 8)),
-    ):
+    for function, inputs in both_layers(4, 3, 8):
         resets = torch.zeros(4, 3, dtype=torch.bool)
         resets[2] = True
         whole = function(*inputs[:-1], resets)[0]
@@ -146,14 +153,13 @@ def test_one_call_equals_a_call_for_every_step() -> None:
 
 @pytest.mark.parametrize("scale", [50.0, 1e4])
 def test_extreme_inputs_stay_finite(scale: float) -> None:
-    for function, inputs in (
-        (kernels.lstm_sequence, lstm_inputs(6, 3, 8)),
-        (kernels.mingru_sequence, mingru_inputs(6, 3, 8)),
-    ):
+    for function, inputs in both_layers(6, 3, 8):
         given = [*((tensor * scale).detach().requires_grad_() for tensor in inputs[:2]), *inputs[2:]]
         hidden = function(*given)[0]
         hidden.sum().backward()
-        assert hidden.isfinite().all() and all(tensor.grad.isfinite().all() for tensor in given[:2])
+        gradients = [tensor.grad for tensor in given[:2]]
+        assert hidden.isfinite().all()
+        assert all(gradient is not None and gradient.isfinite().all() for gradient in gradients)
 
 
 def test_threads_change_nothing() -> None:

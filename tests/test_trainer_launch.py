@@ -10,9 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
+from event_log import EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError, LostProcessError, OutOfMemoryError
+from protein.trainer.events import Event
 from protein.trainer.launch import check_launch, launch
 from protein.trainer.machine import checkpoint as checkpoints
 
@@ -37,11 +39,11 @@ def ranks_of(parent: int) -> dict[int, psutil.Process]:
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int) -> None:
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     ranks: dict[int, psutil.Process] = {}
 
-    def report(event: dict[str, Any]) -> None:
-        events.append(event)
+    def report(event: Event) -> None:
+        events.record(event)
         if event["event"] == "start":
             ranks.update(ranks_of(os.getpid()))
             ranks[rank].kill()
@@ -53,10 +55,10 @@ def test_a_rank_that_is_killed_ends_all_with_one_reason(rank: int) -> None:
 
 
 def test_a_rank_that_fails_says_why_through_the_first(capfd: pytest.CaptureFixture[str]) -> None:
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     config = small(env={"name": "python:tests.failing_rank:Failing"}, train={"total_timesteps": 10**6})
     with pytest.raises(OutOfMemoryError, match=r"^process 1 of 2: out of memory: lower env\.num_envs"):
-        launch(config, 2, directory=None, report=events.append)
+        launch(config, 2, directory=None, report=events.record)
     assert [(event["event"], event.get("reason")) for event in events] == [("start", None), ("failed", "memory")]
     assert events[-1]["steps"] > 0
     assert capfd.readouterr().err == "", "the caller says it, once"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
 
 from protein.trainer.machine import profile, stopwatch
 from protein.trainer.machine.profile import Profile, Profiler
@@ -26,28 +27,33 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+def event(name: str, **values: int) -> Any:
+    """An event with only the keys that a profile reads."""
+    return {"event": name, **values}
+
+
 def train(
     watch: Stopwatch, clock: Clock, report: Profiler, *, unseen: float = 0.0, pause: float = 2.0, first_step: int = 0
 ) -> None:
     """A run of four iterations with a checkpoint after each, then an evaluation; `unseen` seconds before it begins."""
     clock.now += 3.0  # start-up
-    report({"event": "start", "steps": first_step})
+    report(event("start", steps=first_step))
     clock.now += unseen
     for count in range(1, 5):
         for section, seconds in (("environment", 1.0), ("update_backward", 3.0), ("logging", 0.0)):
             watch.switch(section)
             clock.now += seconds
-        report({"event": "measurement", "steps": first_step + 1000 * count})
+        report(event("measurement", steps=first_step + 1000 * count))
         clock.now += 0.5  # what the report takes is part of the section that it is called in
         watch.stop()
         clock.now += pause
     clock.now += 100.0
-    report({"event": "result", "steps": first_step + 4000})
+    report(event("result", steps=first_step + 4000))
 
 
 def test_the_sections_are_held_against_the_wall_clock(clock: Clock) -> None:
-    watch, seen = Stopwatch(torch.device("cpu")), []
-    profiler = Profiler(watch, seen.append)
+    watch, seen = Stopwatch(torch.device("cpu")), EventLog()
+    profiler = Profiler(watch, seen.record)
     train(watch, clock, profiler)
     assert [event["event"] for event in seen] == ["start", *["measurement"] * 4, "result"]
     result = profiler.profile()
@@ -95,10 +101,10 @@ def test_a_resumed_run_profiles_only_its_own_steps(clock: Clock) -> None:
 
 
 def test_a_run_that_measured_nothing_has_an_empty_profile() -> None:
-    events: list[dict[str, Any]] = []
-    profiler = Profiler(Stopwatch(torch.device("cpu")), events.append)
-    profiler({"event": "start", "steps": 0})
-    profiler({"event": "interrupted"})
+    events = EventLog()
+    profiler = Profiler(Stopwatch(torch.device("cpu")), events.record)
+    profiler(event("start", steps=0))
+    profiler(event("interrupted"))
     result = profiler.profile()
     assert (result.total_seconds, result.wall_seconds, result.steps, result.gap) == (0.0, 0.0, 0, 0.0)
     assert result.lines()[-1].endswith("the sum is 0.00% less")

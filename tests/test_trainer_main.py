@@ -96,8 +96,8 @@ def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) 
 
 def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
     process = start("--config", write_config(tmp_path, total_timesteps=5_000_000))
+    assert process.stdout is not None and process.stderr is not None
     try:
-        assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=120) == 1

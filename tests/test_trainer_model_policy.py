@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import FlatGradients
 
 FEATURES = math.prod(GRID)
-ACTIONS = {
+ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},
     "several": {"action_sizes": (3, 2)},
     "continuous": {"continuous_actions": 2},
@@ -56,7 +57,7 @@ def test_the_gradients_of_the_kernel_and_of_autograd_are_those_in_float64(num_la
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("kind", POLICIES)
 def test_flat_vectors_are_the_policys_own_memory(kind: str, actions: str) -> None:
-    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])
     expected = torch.cat([p.detach().flatten() for p in policy.parameters()])
     flat = FlatGradients(policy, Stopwatch(CPU))
     assert torch.equal(flat.weights.detach(), expected)
@@ -73,7 +74,7 @@ def test_flat_vectors_are_the_policys_own_memory(kind: str, actions: str) -> Non
 @pytest.mark.parametrize("kind", POLICIES)
 def test_outputs_are_feature_major_and_time_major(kind: str, actions: str) -> None:
     """A sample's column does not depend on the other agents, and its place is t * M + m."""
-    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])
     observations = torch.randn(3, 5, FEATURES)
     with torch.no_grad():
         output, state = policy(observations)
@@ -94,7 +95,7 @@ def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> Non
     assert output.shape == (7, 100)
     p = torch.softmax(output[:6], 0)
     assert (p - 1 / 6).abs().max() < 0.02
-    square = policy.encoder.layers[1].weight.detach()
+    square = policy.encoder.get_parameter("layers.1.weight").detach()
     torch.testing.assert_close(square @ square.t(), 2 * torch.eye(32), rtol=1e-4, atol=1e-4)
     assert policy.head.weight[6].norm().item() == pytest.approx(1.0, rel=1e-4)
     assert math.isclose(sum(p.detach().abs().sum().item() for n, p in policy.named_parameters() if "bias" in n), 0.0)
@@ -103,7 +104,7 @@ def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> Non
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("kind", POLICIES)
 def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, actions: str) -> None:
-    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])  # type: ignore[arg-type]
+    policy = make_policy(make_spec(**ACTIONS[actions]), **POLICIES[kind])
     flat = FlatGradients(policy, Stopwatch(CPU))
     observations, resets = torch.randn(6, FEATURES), torch.arange(6) % 2 == 0
     state = torch.randn(6, policy.state_size) if policy.state_size else None

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
 
 from protein.trainer.config import PolicyConfig, RunConfig, TrainConfig
 from protein.trainer.environments import make
+from protein.trainer.events import RunResult
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
@@ -16,7 +18,7 @@ from protein.trainer.optim.gradients import flatten_
 from protein.trainer.ppo.collector import Collector, Snapshot
 from protein.trainer.ppo.rollout import Batch, Rollout
 from protein.trainer.ppo.update import PPO, advantages_and_returns
-from protein.trainer.run import RunResult, run
+from protein.trainer.run import run
 
 CPU = torch.device("cpu")
 SMALL: dict[str, dict[str, Any]] = {
@@ -91,8 +93,8 @@ def test_overlapping_is_another_run_that_ends_as_any_other(tmp_path: Path) -> No
 
 def test_sections_add_up_and_the_threads_time_is_not_in_them() -> None:
     stopwatch = Stopwatch(CPU)
-    events: list[dict[str, Any]] = []
-    run(small(overlap=True), directory=None, report=events.append, stopwatch=stopwatch)
+    events = EventLog()
+    run(small(overlap=True), directory=None, report=events.record, stopwatch=stopwatch)
     metrics = next(event["metrics"] for event in reversed(events) if event["event"] == "measurement")
     total = sum(metrics[f"{section}_seconds"] for section in SECTIONS)
     assert total == pytest.approx(events[-1]["elapsed_seconds"], rel=0.02)

@@ -121,7 +121,7 @@ def test_the_kernels_gradient_and_that_of_torch_are_one(clip_value: float, weigh
     policy = make_policy(make_spec())
     c = Coefficients(clip=0.2, clip_value=clip_value, value=0.5, entropy=0.01)
     output, batch = make_minibatch(policy, 301, weighted=weighted)
-    wide = {
+    wide: dict[str, Any] = {
         field.name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for field in dataclasses.fields(Minibatch)
         for value in [getattr(batch, field.name)]

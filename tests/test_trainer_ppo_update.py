@@ -45,7 +45,8 @@ class Recorder(Scaler):
     def step(self, optimizer: Optimizer, weights: nn.Parameter, max_norm: float) -> torch.Tensor:
         assert weights.grad is not None
         self.gradients.append(weights.grad.clone())
-        return weights.grad.norm()
+        norm: torch.Tensor = weights.grad.norm()
+        return norm
 
 
 def make_ppo(policy: Policy, scaler: Scaler | None = None, **train: Any) -> PPO:

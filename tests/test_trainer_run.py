@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError, OutOfMemoryError
 from protein.trainer.evaluate import evaluate
+from protein.trainer.events import Event, RunResult
 from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.run import RunResult, run
+from protein.trainer.run import run
 
 SMALL: dict[str, dict[str, Any]] = {
     "env": {"num_envs": 16, "frame_skip": 16},
@@ -26,9 +28,9 @@ def small(**sections: dict[str, Any]) -> RunConfig:
     return RunConfig.from_dict({name: values | sections.get(name, {}) for name, values in SMALL.items()})
 
 
-def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tuple[RunResult, list[dict[str, Any]]]:
-    events: list[dict[str, Any]] = []
-    return run(config, directory=directory, report=events.append, **options), events
+def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tuple[RunResult, EventLog]:
+    events = EventLog()
+    return run(config, directory=directory, report=events.record, **options), events
 
 
 def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     straight, _ = go(config, tmp_path / "straight")
 
     stop = threading.Event()
-    events: list[dict[str, Any]] = []
+    events = EventLog()
 
     class StopAtThird(threading.Event):
         asked = 0
@@ -114,7 +116,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
             self.asked += 1
             return self.asked > 5 or stop.is_set()
 
-    first = run(config, directory=tmp_path / "cut", report=events.append, stop=StopAtThird())
+    first = run(config, directory=tmp_path / "cut", report=events.record, stop=StopAtThird())
     assert first.interrupted and first.score is None and first.steps == 16 * 32 * 5
     assert events[-1]["event"] == "interrupted" and events[-1]["steps"] == first.steps
     checkpoint = tmp_path / "cut" / checkpoints.FILE_NAME
@@ -174,10 +176,10 @@ def test_a_time_limit_holds_within_an_iteration(train: dict[str, Any], tmp_path:
 
 
 def test_divergence_ends_as_failed_with_the_step(tmp_path: Path) -> None:
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     config = small(train={"learning_rate": 1e30, "lr_schedule": "constant"})
     with pytest.raises(DivergedError, match=r"diverged at step \d+: .* not finite: lower train.learning_rate"):
-        run(config, directory=tmp_path, report=events.append)
+        run(config, directory=tmp_path, report=events.record)
     failed = events[-1]
     assert (failed["event"], failed["reason"]) == ("failed", "diverged")
     assert 0 < failed["steps"] <= 4000 and failed["elapsed_seconds"] > 0
@@ -186,10 +188,10 @@ def test_divergence_ends_as_failed_with_the_step(tmp_path: Path) -> None:
 
 def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    events: list[dict[str, Any]] = []
+    events = EventLog()
 
-    def report(event: dict[str, Any]) -> None:
-        events.append(event)
+    def report(event: Event) -> None:
+        events.record(event)
         if event["event"] == "start":  # the folder was fine when the run began
             shutil.rmtree(directory)
             directory.write_text("in the way")
@@ -202,12 +204,12 @@ def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
 
 
 def test_a_run_that_asks_for_too_much_memory_says_so() -> None:
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     with pytest.raises(OutOfMemoryError, match=r"out of memory: lower env\.num_envs"):  # a billion rows of 8 floats
         run(
             small(env={"num_envs": 2**12}, train={"horizon": 2**20, "minibatch_size": 2**20}),
             directory=None,
-            report=events.append,
+            report=events.record,
         )
     assert [(event["event"], event["reason"]) for event in events] == [("failed", "memory")]
 
@@ -221,9 +223,9 @@ def test_a_run_that_asks_for_too_much_memory_says_so() -> None:
     ],
 )
 def test_what_cannot_be_run_is_refused_before_training(sections: dict[str, Any], message: str) -> None:
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     with pytest.raises(ConfigError, match=message):
-        run(small(**sections), directory=None, report=events.append)
+        run(small(**sections), directory=None, report=events.record)
     assert [(event["event"], event["reason"]) for event in events] == [("failed", "config")]
 
 
@@ -279,12 +281,12 @@ def test_every_shape_of_a_compiled_run_is_tried_before_its_clock_starts(monkeypa
         "minibatch_size": 32,
         "accumulation_steps": 2,
     }
-    events: list[dict[str, Any]] = []
+    events = EventLog()
 
-    def note(event: dict[str, Any]) -> None:
+    def note(event: Event) -> None:
         nonlocal compiled
         compiled = compiled or event["event"] == "start"
-        events.append(event)
+        events.record(event)
 
     run(small(env={"num_envs": 6}, train=train), directory=None, report=note)
     tried = {shape for shape, after in seen if not after}

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from event_log import EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, DivergedError
+from protein.trainer.events import RunResult
 from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.run import RunResult, run
+from protein.trainer.run import run
 
 Sections = dict[str, dict[str, Any]]
 SMALL: Sections = {
@@ -86,7 +88,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(variant: str, tmp_path: Pa
     assert not torch.is_autocast_enabled("cpu")
 
 
-MAZE = {"env": {"name": "maze", "frame_skip": 1, "num_envs": 64}, "train": {"total_timesteps": 64 * 16 * 8}}
+MAZE: Sections = {"env": {"name": "maze", "frame_skip": 1, "num_envs": 64}, "train": {"total_timesteps": 64 * 16 * 8}}
 
 
 @pytest.mark.parametrize("env", ["pong", "maze"])
@@ -116,9 +118,9 @@ def test_threads_change_nothing_in_small_networks(variant: str, tmp_path: Path) 
 )
 def test_an_exploding_loss_ends_as_failed_with_the_step(variant: str) -> None:
     explosive = {"learning_rate": 1e30, "lr_schedule": "constant", "max_grad_norm": 100.0, "total_timesteps": 10_000}
-    events: list[dict[str, Any]] = []
+    events = EventLog()
     with pytest.raises(DivergedError, match=r"diverged at step \d+: .* not finite: lower train\.learning_rate"):
-        run(small(VARIANTS[variant], {"train": explosive}), directory=None, report=events.append)
+        run(small(VARIANTS[variant], {"train": explosive}), directory=None, report=events.record)
     failed = events[-1]
     assert (failed["event"], failed["reason"]) == ("failed", "diverged")
     assert 0 < failed["steps"] <= 10_112 and f"step {failed['steps']}:" in failed["message"]

@@ -33,9 +33,13 @@ def contents(store: Store) -> Any:
     """Returns all that a store holds, as JSON values."""
     sweeps = store.list_sweeps()
     everything = [{"sweep": s, "trials": store.trials(s.id)} for s in sweeps]
-    return json.loads(
-        json.dumps(everything, default=lambda v: dataclasses.asdict(v) if dataclasses.is_dataclass(v) else str(v))
-    )
+    return json.loads(json.dumps(everything, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return str(value)
 
 
 def ok(end: TrialEnd) -> bool:

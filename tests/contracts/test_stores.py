@@ -84,7 +84,8 @@ def test_space_config_and_warm_start_keep_order_types_and_every_digit(store: Sto
 @pytest.mark.parametrize("value", [*NOT_FINITE, {1, 2}, b"bytes"])
 @pytest.mark.parametrize("part", ["space", "config", "warm_start"])
 def test_a_sweep_that_is_not_plain_json_is_refused(store: Store, part: str, value: Any) -> None:
-    spec = dataclasses.replace(sweep_spec(), **{part: {"train": {"x": [value]}}})
+    changed: dict[str, Any] = {part: {"train": {"x": [value]}}}
+    spec = dataclasses.replace(sweep_spec(), **changed)
     with pytest.raises(StoreError, match=f"{part} cannot be stored"):
         store.create_sweep(spec, None)
     assert store.list_sweeps() == []

@@ -1,9 +1,9 @@
 """Pong is solved from its configuration file: mean score >= 20 of 21 over the last 100 episodes, on every seed."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from event_log import EventLog
 
 from protein.envs_c import spec
 from protein.trainer.config import RunConfig, load
@@ -17,8 +17,8 @@ CONFIG = Path(__file__).parents[2] / "configs" / "pong.toml"
 def test_pong_is_solved_on_every_seed(seed: int) -> None:
     nested = load(CONFIG).to_dict()
     nested["train"]["seed"] = seed
-    events: list[dict[str, Any]] = []
-    result = run(RunConfig.from_dict(nested), directory=None, report=events.append)
+    events = EventLog()
+    result = run(RunConfig.from_dict(nested), directory=None, report=events.record)
     solved = spec("pong").solved_score
     assert result.metrics["train_score"] >= solved
     assert result.score is not None and result.score >= solved

@@ -70,7 +70,7 @@ class Collector:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollout") if overlap else None
         self._pending: Future[tuple[Batch, Episodes]] | None = None
         # Each thread queues its work for the device on its own stream, so that neither waits for the other's.
-        self._stream = torch.cuda.Stream(device) if overlap and rollout.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device) if overlap and rollout.device.type == "cuda" else None
 
     @property
     def in_flight(self) -> bool:
