@@ -106,7 +106,7 @@ class Recommendation:
         if other.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
             chosen = self.chosen.trial.number
             return f"{line}but its expected score is the same as that of trial {chosen}, which costs less"
-        return f"{line}which looks like luck: its expected score is {text.score(other.score.value)}"
+        return f"{line}which looks like noise: its expected score is {text.score(other.score.value)}"
 
 
 def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
@@ -211,7 +211,7 @@ def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
 
 
 def score_range(env: str) -> tuple[float, float] | None:
-    """Returns the lowest and the highest possible score of an environment; None where it does not say."""
+    """Returns the lowest and the highest possible score of an environment; None where it does not give them."""
     return envs_c.spec(env).score_range if env in envs_c.names() else None
 
 

@@ -37,7 +37,7 @@ _STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was found about one thing. With a note everything works; what is broken must be mended."""
+    """What was found about one thing. With a note everything works; what is broken must be fixed."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -106,7 +106,7 @@ def least_version(name: str) -> str:
         else:
             requirements = importlib.metadata.requires(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
-        return ""  # `package` says so
+        return ""  # the check `package` reports it
     found = (re.match(rf"{re.escape(name)}[^;]*>=\s*([\d.]+)", requirement) for requirement in requirements)
     return next((match[1] for match in found if match), "")
 

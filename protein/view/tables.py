@@ -222,7 +222,7 @@ def state(record: TrialRecord) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column of a table that may be left out where there is no room."""
+    """One column of a table that may be left out where the table is too wide."""
 
     title: str
     cells: Sequence[str]
