@@ -53,7 +53,7 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
 
 
 def find(store: Store, name: str | None) -> SweepRecord:
-    """Returns a sweep by name, or without one the only sweep there is.
+    """Returns a sweep by name; without a name the store's only sweep.
 
     Raises:
         UsageError: there is no such sweep, or several to choose from.

@@ -8,7 +8,7 @@ Notation
 The prior mean of z rises by `trend` over the range of the cost parameter. More steps help in nearly every training.
 While the scores of cheap trials are flat or noise, nothing else is known. The Gaussian process bends this line to the
 data. Its amplitude may rise with the cost parameter, too: in short runs the other parameters matter less, and before
-learning takes off they do not matter at all.
+learning takes off they have no effect.
 
 Search and recommendation both build the model with `fit_score_model`. The recommendation gives it no points of curves
 (see `protein.engine.recommend`).

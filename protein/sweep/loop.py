@@ -278,7 +278,7 @@ class _Loop:
         del self._limits[trial.number]
         self._listener.finished(trial, self.status())
         outcome = event.outcome
-        if outcome.end is TrialEnd.DISK:  # the next trial would fail likewise
+        if outcome.end is TrialEnd.DISK:  # the next trial would fail in the same way
             self._no_more_trials = UsageError(
                 f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
             )

@@ -86,7 +86,7 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
     Args:
         records: the front; its last one is the best measured.
         width: in characters.
-        notes: what else to say of a trial, by number, as in {3: "knee"}.
+        notes: further notes on trials, by number, as in {3: "knee"}.
     """
     names, gains = [], [""]
     for record in records:
@@ -229,7 +229,7 @@ class Column:
     _: dataclasses.KW_ONLY
     keep: int  # where not all columns fit, the one with the lowest `keep` is left out first
     right: bool = False
-    least: int | None = None  # the column may be cut to this many characters; None: it is shown whole or not at all
+    least: int | None = None  # the column may be cut to this many characters; None: it is shown whole or left out
     styles: Sequence[str] = ()  # one for each cell
 
     def needed(self, *, whole: bool) -> int:

@@ -192,7 +192,7 @@ class FunctionBackend:
     def _try(self, job: Job, report: Report) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
         """Returns how a trial ended, why in words, its score and its files.
 
-        An exception that is no result of the trial, such as a KeyboardInterrupt, is raised.
+        An exception that is not a result of the trial, such as a KeyboardInterrupt, is raised.
         """
         try:
             report.begin()

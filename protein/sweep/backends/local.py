@@ -286,7 +286,7 @@ class _Process:
         """Returns how the process ended, why in words, and the score that counts."""
         final = self.final or {}
         event, score = final.get("event"), messages.score(final)
-        # A result that came while the trial was being stopped is a result: no finished trial is lost.
+        # A result that arrives while the trial is being stopped counts, so that no finished trial is lost.
         if event == "result" and self.exitcode == 0 and score is not None:
             end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
