@@ -45,7 +45,7 @@ def draw(rows: Sequence[dict[str, Any]], budgets: Sequence[float], path: Path) -
 
 
 def _colours(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One color for each method, the same in every panel; red is ours alone."""
+    """One colour for each method, the same in every panel; red is ours alone."""
     palette = [c for i, c in enumerate(plt.get_cmap("tab20").colors) if i not in (6, 7)]  # type: ignore[attr-defined]
     peers = sorted({row["method"] for row in rows} - {OURS})
     return {OURS: _OURS_COLOUR} | {peer: palette[(2 * i + i // 9) % 18] for i, peer in enumerate(peers)}
