@@ -1,6 +1,6 @@
-"""How long `protein --help` takes, as a whole process, beside the interpreter's own start in the same run. One table.
+"""How long the process `protein --help` takes, compared with the interpreter's own start in the same run. One table.
 
-The two alternate, so that other work on the machine touches both; each figure is the median of its runs.
+The two alternate, so that other work on the machine affects both. Each figure is the median of its runs.
 """
 
 import statistics

@@ -1,10 +1,12 @@
-"""How fast the environments step through the Python API: random actions drawn beforehand, arrays allocated once.
+"""How fast the environments step through the Python API, with random actions drawn in advance and arrays allocated
+once.
 
-A step is one decision of one agent; skipped frames do not count. A batch is of so many agents, in as many environments
-as hold them; actions are uniform in each component's choices or range. Each figure is the median of RUNS runs, which
-take turns over all rows, so that a busy moment of the machine meets them all. Two baselines from the same minutes:
-  copy    numpy copying ready-made outputs into the caller's arrays: what the writing alone costs
-  loop    one environment a VecEnv, a Python loop over them: what one call an environment costs
+A step is one decision of one agent; skipped frames do not count. A batch is a number of agents, in as many environments
+as they need; actions are uniform in each component's choices or range. Each figure is the median of RUNS runs. The runs
+of all rows take turns, so that a busy moment of the machine affects all rows. Two baselines are measured in the same
+minutes:
+  copy    numpy copying prepared outputs into the caller's arrays: the cost of writing alone
+  loop    one VecEnv for each environment, in a Python loop: the cost of one call per environment
 """
 
 import argparse

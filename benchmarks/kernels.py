@@ -2,7 +2,8 @@
 
 Sizes are those of the default configuration: 1,024 agents, 64 steps, minibatches of 8,192 samples in 128 segments, and
 128 units where there is memory. Torch runs as the trainer would run it: the faster of its two libraries for products,
-freed memory kept. The two take turns, so that a busy moment of the machine meets both; medians and the fastest of RUNS.
+freed memory kept. The two take turns, so that a busy moment of the machine affects both. Figures are the median and the
+fastest of RUNS runs.
 """
 
 import argparse
@@ -66,7 +67,7 @@ def ppo_gradient() -> tuple[Work, Work]:
 
 
 def mlp(batch: int, *, backward: bool, width: int) -> tuple[Work, Work]:
-    """Two hidden layers and the output; the output alone, or the gradients by all weights as well."""
+    """Two hidden layers and the output: the output alone, or also the gradients with respect to all weights."""
     sizes = (FEATURES, width, width, ACTIONS + 1)
     layers = [(torch.randn(b, a) / a**0.5, torch.zeros(b)) for a, b in itertools.pairwise(sizes)]
     parameters = tuple(itertools.chain.from_iterable(layers))
@@ -100,7 +101,7 @@ def mlp(batch: int, *, backward: bool, width: int) -> tuple[Work, Work]:
 def differentiated(
     function: Callable[..., Any], by_torch: Callable[..., Any], *given: torch.Tensor
 ) -> tuple[Work, Work]:
-    """Forward and backward by the tensors that want a gradient."""
+    """Forward, and backward with respect to the tensors that need a gradient."""
     wanted = [tensor for tensor in given if tensor.requires_grad]
 
     def work(of: Callable[..., Any]) -> Work:

@@ -1,4 +1,4 @@
-"""On what a benchmark ran, and where its result goes: the frame of every table in this folder.
+"""The machine that a benchmark ran on, and where its result goes: shared by every benchmark in this folder.
 
 Benchmarks are scripts, `python benchmarks/NAME.py`, so they import this as `machine`.
 """

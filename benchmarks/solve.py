@@ -1,10 +1,10 @@
 """How soon each environment is solved, from its own configuration: seconds of training, over seeds.
 
 An environment is solved where the mean score of the last finished training episodes (100, or one for each agent where
-there are more) reaches the threshold in its header, which says why that is a solution; it counts only where the
-evaluation after the run, on fresh episodes, is above the threshold, too. A mean that wavers may cross a threshold some
-moments before it stays there: the curves, docs/images/learning_curves.png, show how much. Environments that are left
-out keep the runs of before. Every run is a process of its own, one at a time, with all cores.
+there are more) reaches the threshold in its header, which gives the reason for it. It counts only where the evaluation
+after the run, on new episodes, is above the threshold, too. A noisy mean may cross a threshold some time before it
+stays above it. The curves in docs/images/learning_curves.png show how much. Environments that are left out keep their
+earlier runs. Every run is a process of its own, one at a time, with all cores.
 """
 
 import argparse
@@ -42,7 +42,7 @@ POINTS = 60  # of a curve that is kept
 def solve(name: str, seed: int) -> dict[str, Any]:
     """Trains one environment; returns when the training score reached the threshold and how it ended."""
     target = spec(name).solved_score
-    # Of every iteration a measurement, so that the moment is known exactly.
+    # A measurement in every iteration, so that the moment is known exactly.
     code = (
         "import runpy, protein.trainer.ppo.training as training\n"
         "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
@@ -137,7 +137,7 @@ def main() -> None:
 
 
 def keep(runs: list[dict[str, Any]]) -> None:
-    """Puts the runs of one environment in the place of those of before, in the result and in the picture."""
+    """Replaces the earlier runs of one environment, in the result and in the picture."""
     path = machine.RESULTS / "solve.json"
     before = json.loads(path.read_text())["rows"] if path.exists() else []
     runs = runs + [run for run in before if run["environment"] != runs[0]["environment"]]

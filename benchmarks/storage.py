@@ -1,7 +1,7 @@
 """What the store costs: transactions a second, opening, reading. One table; `--url` takes an empty PostgreSQL database.
 
-A trial here is what one is in a sweep: a start, ten writes of a curve point, a finish, each a transaction (12 in all).
-Every figure is the median of some repetitions; a fresh SQLite file in a temporary folder unless `--url` says otherwise.
+A trial here is as in a sweep: a start, ten writes of a curve point and a finish, each a transaction (12 in all). Every
+figure is the median of some repetitions. Without `--url` the store is a new SQLite file in a temporary folder.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the engine and the store cost a sweep: their share of a real sweep's wall clock.
+"""The cost of the engine and the store: their share of a real sweep's wall clock.
 
     python benchmarks/sweep.py [--minutes 10]
 

@@ -1,8 +1,8 @@
 """How fast the trainer trains pong, and where its time goes; `solve.py` has how soon each environment is solved.
 
 A step is one decision of one agent; skipped frames do not count. Every run is a process of its own, as in a sweep, and
-its seconds are those of training: without start-up and evaluation. Figures are medians of RUNS runs, which take turns
-over all rows, so that a busy moment of the machine meets them all. Baselines from the same minutes:
+its seconds are those of training, without start-up and evaluation. Figures are medians of RUNS runs. The runs of all
+rows take turns, so that a busy moment of the machine affects all rows. Baselines from the same minutes:
   plain   PPO as it is usually written in PyTorch (`trainer_plain.py`), same environment, sizes and hyperparameters
   peak    the rate of a 2048 x 2048 x 2048 float32 product on as many threads, the better of PyTorch's two libraries;
           the update's rate counts its products alone
@@ -106,7 +106,8 @@ def peak_gflops(threads: int) -> float:
 def update_flops(row: Row) -> tuple[float, int]:
     """Returns the arithmetic of the update's matrix products for each step, and the network's parameters.
 
-    Each weight takes a product forward, one for its gradient, and but for the first layer one for that of its inputs.
+    Each weight matrix needs one product forward, one for its gradient and, except in the first layer, one for the
+    gradient of its inputs.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""PPO as it is usually written in PyTorch: the yardstick that `trainer.py` measures against. Prints one JSON line.
+"""PPO as it is usually written in PyTorch: the baseline of `trainer.py`. Prints one JSON line.
 
 The same environment, network sizes and hyperparameters as the trainer's, read from the same file; straightforward
 code: a list of tensors a rollout, `Categorical`, automatic differentiation of the whole loss, PyTorch's own settings.

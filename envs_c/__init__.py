@@ -1,7 +1,7 @@
 """The C environments, vectorised: `names`, `spec` and `VecEnv`.
 
 Every array is the caller's own and is written in place: no copies, one call a step, without the GIL. Rows are agents.
-Needs numpy alone; a torch tensor on the CPU takes part through `.numpy()`, which shares its memory.
+Needs only numpy. Pass a torch tensor on the CPU as `.numpy()`, which shares its memory.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ __all__ = ["EnvSpec", "Episodes", "UnknownEnvError", "VecEnv", "names", "spec"]
 
 
 class UnknownEnvError(ValueError):
-    """No environment bears this name."""
+    """There is no environment of this name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def spec(name: str) -> EnvSpec:
     """Returns the description of one environment.
 
     Raises:
-        UnknownEnvError: if there is none of that name; the message gives the nearest.
+        UnknownEnvError: if there is none of that name; the message gives the nearest name.
     """
     if name not in names():
         raise UnknownEnvError(f"unknown environment {name!r}{nearest(name, names())}")
@@ -84,16 +84,18 @@ def spec(name: str) -> EnvSpec:
 class VecEnv(_native.VecEnv):
     """`num_envs` instances of one environment, stepped together.
 
-    A step is one decision: the action held for `frame_skip` frames, rewards summed, cut short where the episode ends.
-    An agent that ends starts its next episode within the same step: with all agents of its instance, or alone, as the
-    environment says. Instance i depends on (seed, `first_index` + i) alone: not on `num_envs`, not on `threads`; so two
-    of 512, the second with `first_index=512`, are one of 1,024. Calls from several threads wait for one another.
+    A step is one decision: the action is held for `frame_skip` frames, or until the episode ends, and the rewards are
+    summed. An agent whose episode ends starts the next one within the same step, together with all agents of its
+    instance or alone, depending on the environment. Instance i depends only on (seed, `first_index` + i), not on
+    `num_envs` or `threads`. So two batches of 512, the second with `first_index=512`, equal one of 1,024. Calls from
+    several threads wait for each other.
 
     With A = `num_agents` (= `num_envs * spec.agents_per_env`), C = `spec.action_components` and D =
     `spec.observation_size`, all C-contiguous: actions `A x C` int32, or float32 where they are continuous, or `A` where
     C is 1; observations `A x D` float32, rewards `A` float32, terminals and truncations `A` bool, final_observations
-    `A x D` float32. A wrong array is a ValueError that names it and says what was expected. So is, before anything has
-    moved, a discrete action that is out of range or a continuous one that is not finite; a finite one is clipped.
+    `A x D` float32. A wrong array raises a ValueError that names it and what was expected. A discrete action that is
+    out of range, or a continuous one that is not finite, raises a ValueError before any instance has moved. Finite
+    continuous actions are clipped.
 
     Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,
     final_observations=None)`, where the observation of an agent that has ended is its next episode's first and
@@ -106,7 +108,7 @@ class VecEnv(_native.VecEnv):
         ValueError: if a number is outside its range.
     """
 
-    resumable = True  # `set_state` restores the very episodes
+    resumable = True  # `set_state` restores the same episodes
 
     def __init__(
         self,
@@ -132,10 +134,10 @@ class VecEnv(_native.VecEnv):
         super().reset(seed, observations)
 
     def close(self) -> None:
-        """Does nothing: memory is all that these environments hold. Others in their place may hold more."""
+        """Does nothing: these environments hold only memory, unlike other kinds behind the same interface."""
 
     def drain_episodes(self) -> Episodes:
-        """Returns the episodes that finished since the last call. They are kept until then: call it now and then."""
+        """Returns the episodes that finished since the last call. They are stored until then: call it regularly."""
         agent, score, return_, length = self._drain_episodes()
         return Episodes(agent=agent, score=score, return_=return_, length=length)
 

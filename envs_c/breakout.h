@@ -1,11 +1,11 @@
 /* Breakout: a wall of 6 x 12 bricks, a paddle, three balls.
  *
- * Court: x and y in [-1, 1]. The paddle moves on the line y = -1. The ball is a point that moves one line, 1/32, up or
- * down a frame, and sideways as it was hit: the further from the paddle's centre, the flatter it leaves. It bounces off
- * the side walls, the top and the bricks, each of which it breaks. A brick that it enters through its top or bottom
- * turns it up or down, one that it enters through its side turns it left or right; it stays where it was for that
- * frame. A ball that the paddle misses is lost, and the next one is served from y = 0, downwards, with the paddle in
- * the middle.
+ * Court: x and y in [-1, 1]. The paddle moves on the line y = -1. The ball is a point. Each frame it moves one line
+ * (1/32) up or down, and sideways by its slope. The further from the paddle's centre it is hit, the flatter it leaves.
+ * It bounces off the side walls, the top and the bricks, and breaks the bricks that it hits. A brick that it enters
+ * through its top or bottom turns it up or down; one that it enters through its side turns it left or right. In that
+ * frame the ball does not move. A ball that the paddle misses is lost, and the next one is served from y = 0,
+ * downwards, with the paddle in the middle.
  *
  * Observation (float32 x 78):
  *   0       paddle, x of its centre                  [-0.84375, 0.84375]
@@ -19,8 +19,8 @@
  * Reward: +1 for each brick, summed over the frames of a step.
  * Ends: terminal when the last ball is lost or the last brick broken; truncated after BREAKOUT_MAX_FRAMES frames that
  * did not end it. A step stops at the frame that ends the episode. Score of an episode: bricks broken, in [0, 72].
- * Solved: BREAKOUT_SOLVED_SCORE, at which four of the 72 bricks or fewer stand at the end of an average game. Chance
- *   breaks one or two.
+ * Solved: BREAKOUT_SOLVED_SCORE, at which on average at most four of the 72 bricks stand at the end of a game. Random
+ *   actions break one or two.
  * Call order: breakout_seed once, breakout_reset, then breakout_step until it ends, breakout_episode if wanted,
  *   breakout_reset, breakout_step ...
  * RNG draws (state in the struct): one per serve (slope from the upper 24 bits, x from the lower 8).
@@ -56,7 +56,7 @@
 #define BREAKOUT_PADDLE_HALF 0.15625f  /* half a paddle's length */
 #define BREAKOUT_PADDLE_LIMIT 0.84375f /* 1 - BREAKOUT_PADDLE_HALF */
 #define BREAKOUT_PADDLE_SPEED 0.03125f /* per frame; 2^-5, so that sums of it are exact */
-#define BREAKOUT_BALL_VX_MAX 0.03f     /* per frame, off the very edge of the paddle */
+#define BREAKOUT_BALL_VX_MAX 0.03f     /* per frame, off the edge of the paddle */
 #define BREAKOUT_SERVE_VX_MAX 0.015f   /* per frame */
 
 typedef struct breakout_t {
@@ -97,7 +97,7 @@ static inline void breakout_serve(breakout_t *env) {
     env->ball_climb = -1;
 }
 
-/* The ball is on the paddle's line: it is returned, or lost and, if there is one, the next one served. */
+/* The ball is on the paddle's line: it is returned, or it is lost and the next one, if any, is served. */
 static inline void breakout_return_or_lose(breakout_t *env) {
     const float offset = env->ball_x - env->paddle_x;
     if (offset <= BREAKOUT_PADDLE_HALF && offset >= -BREAKOUT_PADDLE_HALF) {
@@ -109,10 +109,10 @@ static inline void breakout_return_or_lose(breakout_t *env) {
     if (env->balls > 0) breakout_serve(env);
 }
 
-/* The ball would move to (x, line), within the wall: it breaks the brick there and turns, or goes on through a gap. */
+/* The ball would move to (x, line), within the wall: it breaks the brick there and turns, or flies on through a gap. */
 static inline void breakout_enter(breakout_t *env, float x, int32_t line) {
     const int32_t row = (line - BREAKOUT_WALL_LINE) / BREAKOUT_ROW_LINES;
-    const int32_t from = env->ball_line - BREAKOUT_WALL_LINE; /* negative below the wall: no row of it */
+    const int32_t from = env->ball_line - BREAKOUT_WALL_LINE; /* negative below the wall: no row */
     int32_t column = (int32_t)((x + 1.0f) * (0.5f * BREAKOUT_COLUMNS));
     uint8_t *brick;
     column = column < BREAKOUT_COLUMNS ? column : BREAKOUT_COLUMNS - 1; /* x = 1 belongs to the last */
@@ -148,7 +148,7 @@ static inline void breakout_frame(breakout_t *env, float paddle_vx) {
     if (line == -BREAKOUT_LINES) breakout_return_or_lose(env);
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void breakout_seed(breakout_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -187,7 +187,7 @@ static inline void breakout_step(breakout_t *env, const int32_t *action, int32_t
     *truncation = (uint8_t)(!over && env->frames >= BREAKOUT_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void breakout_episode(const breakout_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)env->broken;

@@ -3,11 +3,11 @@
  * The classic task, in its usual form: Euler steps of 0.02 s, a push of 10 N, gravity 9.8 m/s^2, a cart of 1 kg, a pole
  * of 0.1 kg whose centre is 0.5 m from the pivot, no friction.
  *
- * Observation (float32 x 4), as it is when the episode goes on:
+ * Observation (float32 x 4), with the ranges while the episode continues:
  *   0  cart's position, m                 [-2.4, 2.4]
- *   1  cart's velocity, m/s               unbounded; the track ends before it is 10
+ *   1  cart's velocity, m/s               unbounded; the episode ends before it reaches 10
  *   2  pole's angle, rad, right positive  [-0.20943951, 0.20943951] (12 degrees)
- *   3  pole's angular velocity, rad/s     unbounded; the angle ends it before it is 10
+ *   3  pole's angular velocity, rad/s     unbounded; the episode ends before it reaches 10
  * Actions: 0 push left, 1 push right, for `frame_skip` frames. Any other value is the caller's error.
  * Reward: +1 for each frame, the last included, summed over the frames of a step.
  * Ends: terminal when position or angle leaves its range; truncated after CARTPOLE_MAX_FRAMES frames that did not end
@@ -67,7 +67,7 @@ static inline void cartpole_observe(const cartpole_t *env, float *observation) {
     observation[3] = env->spin;
 }
 
-/* Taylor series, below 1e-10 off for angles up to 0.25; the C library's functions differ between machines. */
+/* Taylor series, error below 1e-10 for angles up to 0.25; the C library's functions differ between machines. */
 static inline float cartpole_sin(float angle) {
     const float square = angle * angle;
     return angle *
@@ -98,7 +98,7 @@ static inline int cartpole_fell(const cartpole_t *env) {
            env->angle > CARTPOLE_ANGLE_LIMIT || env->angle < -CARTPOLE_ANGLE_LIMIT;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void cartpole_seed(cartpole_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -136,7 +136,7 @@ static inline void cartpole_step(cartpole_t *env, const int32_t *action, int32_t
     *truncation = (uint8_t)(!over && env->frames >= CARTPOLE_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void cartpole_episode(const cartpole_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)env->frames;

@@ -1,8 +1,8 @@
 """Pictures of the environments, for people: `frame(envs, observations)` draws the first instance of a batch.
 
-One function an environment, from the agents' current observations, or from the state where these do not show enough
-(the maze and the snakes see only what is near). An environment without one is drawn as the bars of its observation.
-Needs Pillow, which `envs_c` itself does not.
+Each environment has one function. It draws from the agents' current observations, or from the state where these do not
+show enough (in the maze and in snake, agents see only what is near). An environment without a function is drawn as bars
+of its observation. Needs Pillow, which `envs_c` itself does not.
 
 Notation: `H x W x 3` pixels of uint8; courts have x and y in [-1, 1], y upwards.
 """
@@ -21,7 +21,7 @@ Observation = npt.NDArray[np.float32]
 Pixels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
-# How fast people like to see one frame of each game; the physical ones at their own speed.
+# How many frames of each game are pleasant to watch; the physical ones run at their own speed.
 FRAMES_PER_SECOND = {
     "breakout": 60.0,
     "cartpole": 50.0,
@@ -43,7 +43,7 @@ GREEN: Colour = (108, 214, 130)
 RED: Colour = (255, 107, 107)
 VIOLET: Colour = (190, 140, 255)
 
-_SMOOTH = 2  # drawn so many times larger, then shrunk: edges come out smooth
+_SMOOTH = 2  # factor by which pictures are drawn larger and then shrunk, which smooths edges
 _STATE_HEADER = 80  # bytes of `VecEnv.get_state` before the first instance's struct; its size is the 8 after byte 40
 
 
@@ -171,7 +171,7 @@ def _g2048(seen: Observation) -> Pixels:
 
 
 def _tile(exponent: int) -> Colour:
-    """From pale over amber to red and violet as tiles grow; faint where there is none."""
+    """From pale through amber to red and violet as tiles grow; faint for an empty cell."""
     stops = (LIGHT, AMBER, RED, VIOLET)
     if exponent == 0:
         return FAINT
@@ -237,7 +237,7 @@ _SNAKE_VIEW = 36  # cells; those of the map begin at 5, behind the walls
 
 
 def _snake(envs: envs_c.VecEnv) -> Pixels:
-    """What is around the first snake, which is green; the whole map would be too small to see."""
+    """The surroundings of the first snake, which is green. The cells of the whole map would be too small to see."""
     state = _struct(envs, _SNAKE)
     cells = state["map"]
     picture = np.full((*cells.shape, 3), BACKGROUND, np.uint8)
@@ -260,7 +260,8 @@ def _snake(envs: envs_c.VecEnv) -> Pixels:
 
 
 def _entities(seen: Observation) -> Pixels:
-    """The field as the first agent sees it, which is all of it. That agent is green; whoever has just acted is pale."""
+    """The field as the first agent sees it, which is all of it. That agent is green. One that has just acted is
+    pale."""
     here = seen[:2]
     allies, creatures, crystals = seen[8:57].reshape(7, 7), seen[57:201].reshape(24, 6), seen[201:].reshape(24, 2)
     canvas = _Canvas(1.1, 1.1, 170)
@@ -297,7 +298,7 @@ def _grid(cells: Pixels, pixels_per_cell: int) -> Pixels:
 
 
 def _struct(envs: envs_c.VecEnv, kind: np.dtype[np.void]) -> np.void:
-    """Returns the first instance's C struct; raises ValueError where the header has changed and `kind` has not."""
+    """Returns the first instance's C struct; raises ValueError where the header has changed but `kind` has not."""
     state = envs.get_state()
     size = int.from_bytes(state[40:48], "little")
     if size != kind.itemsize:

@@ -1,13 +1,13 @@
 /* Entities: a squad of eight holds its ground against creatures that never stop coming.
  *
- * The field is the square [-1, 1] x [-1, 1]. Each of the 8 agents has health, and charges that it strikes with. 24
- * creatures walk to the standing agent that is nearest to each and bite it. 24 crystals lie about; an agent that comes
- * near one takes it for ENTITIES_CRYSTAL_CHARGES more charges, and another appears elsewhere. A creature that has taken
- * ENTITIES_CREATURE_HEALTH strikes is felled, and another comes from the edge. An agent without health is down: it does
- * nothing until an ally has mended it. All distances are the greater of |dx| and |dy|, but who is nearest is told by
- * dx^2 + dy^2, ties by the lower index.
+ * The field is the square [-1, 1] x [-1, 1]. Each of the 8 agents has health, and charges that it needs for striking.
+ * 24 creatures each walk to the nearest standing agent and bite it. There are 24 crystals. An agent that comes near one
+ * takes it and gets ENTITIES_CRYSTAL_CHARGES more charges, and another crystal appears elsewhere. A creature that has
+ * taken ENTITIES_CREATURE_HEALTH strikes is felled, and another comes from the edge. An agent without health is down:
+ * it does nothing until an ally has mended it. Distances are the greater of |dx| and |dy|. But "nearest" is by dx^2 +
+ * dy^2, and ties go to the lower index.
  *
- * Observation (float32 x 249), for each agent of itself and everything else, each kind nearest first:
+ * Observation (float32 x 249), for each agent: itself, then all others by kind, nearest first:
  *     0  x, then y                                    [-1, 1]
  *     2  health / 5                                   [0, 1]
  *     3  charges / 6                                  [0, 1]
@@ -29,17 +29,17 @@
  * Actions (three components, held for `frame_skip` frames; any value out of range is the caller's error):
  *   0  along x: 0 stay, 1 to +, 2 to -                1  along y: the same
  *   2  act: 0 nothing, 1 to 4 strike the nearest creature to the fourth nearest, 5 mend the nearest ally
- *   Creatures and ally are those of the observation that the agent decides on, whatever moves in the meantime. A strike
+ *   Creatures and ally are those of the observation that the agent acts on, even if they move in the meantime. A strike
  *   costs a charge and reaches ENTITIES_STRIKE_RANGE, mending raises health by one and reaches ENTITIES_MEND_RANGE;
- *   after either an agent cannot act for ENTITIES_ACT_FRAMES frames. An act that is out of reach, has no charge or
- *   mends nothing costs nothing.
+ *   after either an agent cannot act for ENTITIES_ACT_FRAMES frames. An act that is out of reach, lacks a charge or
+ *   mends nothing has no effect and no cost.
  * A frame: the agents by index each move, take a crystal and act; then the creatures by index each walk and bite.
- * Reward: +1 for each creature that the agent's own strike has felled and +0.1 for each that another's has, summed
- *   over the frames of a step.
+ * Reward: +1 for each creature that the agent's own strike felled and +0.1 for each that another agent's strike felled,
+ *   summed over the frames of a step.
  * Ends: all agents together. Terminal when all are down; truncated after ENTITIES_MAX_FRAMES frames that did not end
  *   it. A step stops at the frame that ends the episode. Score of an episode: creatures felled by the squad, in
- *   [0, 533], the same for all agents. Chance fells 4, a squad that only fights 10, one that fetches crystals too 30.
- *   Solved is what one reaches that also keeps its distance and mends: ENTITIES_SOLVED_SCORE.
+ *   [0, 533], the same for all agents. Random actions fell 4, a squad that only fights 10, one that also fetches
+ *   crystals 30. Solved: ENTITIES_SOLVED_SCORE, which a squad reaches that also keeps its distance and mends.
  * Call order: entities_seed once, entities_reset, then entities_step until it ends, entities_episode if wanted,
  *   entities_reset, entities_step ...
  * RNG draws (state in the struct): one for each agent, creature and crystal that is placed, in this order at a reset.
@@ -122,14 +122,14 @@ static inline int entities_within(float dx, float dy, float range) {
     return dx <= range && dx >= -range && dy <= range && dy >= -range;
 }
 
-/* Anywhere in the field: x from the upper 16 bits, y from the lower. */
+/* A point anywhere in the field: x from the upper 16 bits, y from the lower. */
 static inline void entities_place(entities_t *env, float *x, float *y, float extent) {
     const uint32_t bits = pcg32_next(&env->rng);
     *x = ((float)(bits >> 16) - 32767.5f) * (1.0f / 32768.0f) * extent;
     *y = ((float)(bits & 0xffffu) - 32767.5f) * (1.0f / 32768.0f) * extent;
 }
 
-/* On the edge: which side from the lower two bits, where from the upper 24. */
+/* A point on the edge: the side from the lower two bits, the place from the upper 24. */
 static inline void entities_arrive(entities_t *env, int32_t creature) {
     const uint32_t bits = pcg32_next(&env->rng);
     const float along = pcg32_symmetric(bits), side = (bits & 1u) ? 1.0f : -1.0f;
@@ -139,7 +139,7 @@ static inline void entities_arrive(entities_t *env, int32_t creature) {
     env->creature_wait[creature] = 0;
 }
 
-/* Each creature's nearest standing agent; as it was where none stands. */
+/* Sets each creature's nearest standing agent; unchanged where none stands. */
 static inline void entities_choose_prey(entities_t *env) {
     float best[ENTITIES_CREATURES];
     for (int i = 0; i < ENTITIES_CREATURES; ++i) best[i] = 16.0f; /* beyond the field's diagonal */
@@ -172,7 +172,7 @@ static inline void entities_sort(float x, float y, const float *xs, const float 
     }
 }
 
-/* One agent's observation, and the slots and ally that its next action speaks of. */
+/* Writes one agent's observation, and the slots and ally that its next action refers to. */
 static inline void entities_observe(entities_t *env, int32_t agent, float *o) {
     const float x = env->agent_x[agent], y = env->agent_y[agent];
     float dx[ENTITIES_CREATURES], dy[ENTITIES_CREATURES];
@@ -287,10 +287,10 @@ static inline void entities_frame(entities_t *env, const int32_t *actions) {
     env->frames += 1;
 }
 
-/* What an agent is rewarded with for `own` creatures that it has felled and `all` that the squad has. */
+/* Returns an agent's reward for `own` creatures that it felled and `all` that the squad felled. */
 static inline float entities_reward(int32_t own, int32_t all) { return (float)own + 0.1f * (float)(all - own); }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void entities_seed(entities_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -335,7 +335,7 @@ static inline void entities_step(entities_t *env, const int32_t *actions, int32_
     }
 }
 
-/* Tells of the episode that the last step ended, for each agent: score, undiscounted return and length in steps. */
+/* Writes, for each agent, score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void entities_episode(const entities_t *env, float *scores, float *returns, int32_t *lengths) {
     assert(env && scores && returns && lengths);
     for (int32_t i = 0; i < ENTITIES_AGENTS; ++i) {

@@ -1,11 +1,11 @@
 /* 2048: slide numbered tiles over a 4 x 4 board; two equal tiles that meet become one of twice the value.
  *
- * A move slides every tile as far as it goes in one direction. Of a line's tiles, the pair nearest to the wall that is
- * slid to merges first; a tile that a merge made does not merge again in the same move. A move that changes the board
- * is followed by a new tile on an empty cell, all equally likely: a 2 with probability 0.9, else a 4. Where an action's
- * move would change nothing, the next one clockwise that changes something is made instead: every step is a move, no
- * policy can stand still for ever, and any choice among the possible moves can still be made. The game goes on past the
- * tile 2048 and is lost when no move is possible.
+ * A move slides every tile as far as it goes in one direction. In each line, the pair of tiles nearest to the wall in
+ * that direction merges first. A merged tile does not merge again in the same move. After a move that changes the
+ * board, a new tile appears on an empty cell, all equally likely: a 2 with probability 0.9, else a 4. Where an action
+ * would change nothing, the next direction clockwise that changes something is taken instead. So every step is a move,
+ * no policy can stand still endlessly, and each possible move can still be chosen. The game continues past the tile
+ * 2048 and is lost when no move is possible.
  *
  * Notation: a tile's exponent e stands for its value 2^e; 0 is an empty cell. Row 0 is at the top, column 0 at the
  * left.
@@ -19,19 +19,19 @@
  * Ends: terminal when no move is possible; truncated after G2048_MAX_FRAMES moves that did not end it. A step stops
  *   at the move that ends the episode.
  * Score of an episode: the sum of the values of the tiles that merges made, as players count it, in [0, 3,932,164]
- *   (a 131,072 and one of each tile below it, all built of 2s). Chance makes about 1,100.
- * Solved: G2048_SOLVED_SCORE, at which the average game makes a 1,024 and goes on: that tile has taken merges worth
- *   8,192 (built of 4s alone) to 9,216 (of 2s alone, and nine in ten new tiles are 2s). The tile that names the game
- *   has taken twice as much and more, 18,432 to 20,480.
+ *   (a 131,072 and one of each tile below it, all built of 2s). Random actions make about 1,100.
+ * Solved: G2048_SOLVED_SCORE, at which the average game makes a 1,024 and continues. The merges up to that tile are
+ *   worth 8,192 (if built only of 4s) to 9,216 (only of 2s; nine in ten new tiles are 2s). The merges up to the tile
+ *   2048 are worth more than twice as much, 18,432 to 20,480.
  * Call order: g2048_seed once, g2048_reset, then g2048_step until it ends, g2048_episode if wanted, g2048_reset,
  *   g2048_step ...
  * RNG draws (state in the struct): one for each new tile (cell and value), so two per reset and one per move that
  *   changes the board. Buffers are borrowed for the call; every call writes every element of each output that it is
- *   given. No allocation, no output, no exit. Integers all but the reward's scale, a power of two: a trajectory repeats
- *   bit for bit on every machine.
+ *   given. No allocation, no output, no exit. All numbers are integers, except the reward's scale, a power of two: a
+ *   trajectory repeats bit for bit on every machine.
  *
- * How it is fast: a row is one 32-bit word of four bytes, and a move works on all four lines at once, byte by byte
- * within words, without a branch ("SIMD within a register").
+ * Speed: a row is one 32-bit word of four bytes, and a move works on all four lines at once, byte by byte within words,
+ * without a branch ("SIMD within a register").
  *
  * Source: the game is G. Cirulli's, 2014. Bytes within a word: H. S. Warren, "Hacker's Delight", 2nd edition, 2013,
  * sections 2-18 and 6-1.
@@ -109,7 +109,7 @@ static inline uint32_t g2048_slide(uint32_t words[4]) {
     return points;
 }
 
-/* Byte k of word i changes places with byte i of word k. */
+/* Transposes: byte k of word i changes places with byte i of word k. */
 static inline void g2048_transpose(uint32_t words[4]) {
     const uint32_t even = UINT32_C(0x00ff00ff), odd = UINT32_C(0xff00ff00), low = UINT32_C(0xffff);
     const uint32_t a = (words[0] & even) | ((words[1] & even) << 8), b = ((words[0] & odd) >> 8) | (words[1] & odd);
@@ -158,7 +158,7 @@ static inline void g2048_observe(const g2048_t *env, float *observation) {
 }
 
 /* Slides the board if that changes it. Returns whether it does; then `points` is what the merges scored. Directions are
- * hard to foretell, so they select by masks: a branch that the processor guesses wrong costs as much as half a move. */
+ * hard to predict, so masks select them: a mispredicted branch costs as much as half a move. */
 static inline int g2048_move(uint32_t rows[4], int32_t action, int32_t *points) {
     const uint32_t sideways = 0u - ((uint32_t)action & 1u);               /* right and left: all ones */
     const uint32_t backwards = 0u - (((uint32_t)(action + 1) >> 1) & 1u); /* right and down: all ones */
@@ -179,7 +179,7 @@ static inline int g2048_move(uint32_t rows[4], int32_t action, int32_t *points) 
     return changed != 0;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void g2048_seed(g2048_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -220,7 +220,7 @@ static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame
     *truncation = (uint8_t)(!over && env->frames >= G2048_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void g2048_episode(const g2048_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)env->points;

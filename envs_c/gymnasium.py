@@ -4,13 +4,13 @@
     env = gymnasium.make("protein/pong-v0", frame_skip=8)  # one environment
     envs = gymnasium.make_vec("protein/pong-v0", num_envs=1024, threads=4)  # many, stepped in C
 
-or in one go, `gymnasium.make("protein.envs_c.gymnasium:protein/pong-v0")`. An environment of several agents has the
-vector interface alone, a row for each agent.
+or in one call, `gymnasium.make("protein.envs_c.gymnasium:protein/pong-v0")`. An environment of several agents has only
+the vector interface, with a row for each agent.
 
-`observation_space` is a Box of `spec.observation_shape` and of the bounds that the head of each header states, or of
-looser ones; actions are Discrete, MultiDiscrete or a Box from -1 to 1. At an episode's end `info["score"]` is its
-score, by which `envs_c.EnvSpec.score_range` and `solved_score` count. Every episode's randomness comes from what
-`reset` was seeded with; frames are counted and episodes truncated in C.
+`observation_space` is a Box of `spec.observation_shape`, with the bounds in the comment of the environment's header or
+looser ones. Actions are Discrete, MultiDiscrete or a Box from -1 to 1. At an episode's end `info["score"]` is its
+score, which `envs_c.EnvSpec.score_range` and `solved_score` refer to. All randomness of the episodes comes from the
+seed of `reset`. Frames are counted and episodes truncated in C.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ def _action_space(spec: envs_c.EnvSpec) -> Any:
 
 
 class _Batch:
-    """A `VecEnv` with its arrays; what has ended keeps its last observation in `finals`."""
+    """A `VecEnv` with its arrays; `finals` keeps the last observations of episodes that ended."""
 
     def __init__(self, name: str, num_envs: int, frame_skip: int, threads: int) -> None:
         self.envs = envs_c.VecEnv(name, num_envs, frame_skip=frame_skip, threads=threads)
@@ -99,7 +99,7 @@ class NativeEnv(gymnasium.Env[Array, Any]):
 
         Raises:
             UnknownEnvError: there is no environment of that name.
-            ValueError: it has several agents, or not this render mode.
+            ValueError: it has several agents, or it lacks this render mode.
         """
         described = envs_c.spec(name)
         if described.agents_per_env > 1:
@@ -150,7 +150,7 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
     """Many environments stepped in C. `num_envs` counts rows: agents, where an environment has several.
 
     An episode ends and the next one begins in the same step (AutoresetMode.SAME_STEP): `infos["final_obs"]` and
-    `infos["score"]` hold what has ended, in the rows that `infos["_final_obs"]` and `infos["_score"]` mark.
+    `infos["score"]` belong to the ended episodes, in the rows that `infos["_final_obs"]` and `infos["_score"]` mark.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -163,7 +163,7 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
 
         Args:
             name: one of `envs_c.names()`.
-            num_envs: environments; `self.num_envs` is that times the agents of one.
+            num_envs: number of environments; `self.num_envs` is this number times the agents of one.
             frame_skip: frames for which an action is held.
             threads: that step the environments; results do not depend on them.
 
@@ -182,7 +182,7 @@ class NativeVectorEnv(gymnasium.vector.VectorEnv[Array, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begins all episodes anew. One seed is that of all; a list of them, and options, are a ValueError."""
+        """Begins all episodes anew. One seed serves all of them; a list of seeds, or options, raise a ValueError."""
         if isinstance(seed, list) or options:
             raise ValueError("these environments take one seed for all of them, and no options")
         super().reset(seed=seed)

@@ -1,4 +1,4 @@
-/* Maze: find the goal of a maze that is new in every episode, by what is near and by one's own trail.
+/* Maze: find the goal of a maze that is new in every episode, from a view of what is near and of one's own trail.
  *
  * The maze is MAZE_ROOMS x MAZE_ROOMS rooms on a grid of MAZE_SIDE x MAZE_SIDE cells: cell (r, c) is a room where r and
  * c are odd, and a wall or a passage where one of them is. Its passages are a spanning tree, carved at random depth
@@ -6,7 +6,7 @@
  * likely. A move into a wall leaves the player where it is.
  *
  * Observation (float32 x 147, shape 3 x 7 x 7: plane, row, column), a window whose middle, row 3 and column 3, is the
- * player's cell; north is row 0. What is further than 3 cells away is not seen:
+ * player's cell; north is row 0. Cells further than 3 away are not seen:
  *     0 + 7 i + j   1 where the cell is a wall or outside the maze, else 0
  *    49 + 7 i + j   1 where it is the goal, else 0
  *    98 + 7 i + j   the trail: 0 where the player has not been, 1/3 where it has entered once (or started), 2/3 where
@@ -15,20 +15,20 @@
  *   error.
  * Reward: 1 at the goal, 0 before.
  * Ends: terminal at the goal; truncated after MAZE_MAX_FRAMES moves that did not lead there. A step stops at the move
- *   that ends the episode. Score of an episode: 1 or 0, as the reward; how soon does not count, but shows in its
- * length.
+ *   that ends the episode. Score of an episode: 1 or 0, as the reward. The time until the goal does not count in the
+ *   score, but it is the episode's length.
  *
- * What is possible: 1, without any memory but the trail. Whoever always goes to the open cell beside it with the least
- *   trail explores depth first: into what is new, else back along what was entered once, never twice into a dead end.
- *   It walks each of the 48 passages, of two cells each, at most twice, so MAZE_MAX_FRAMES moves always suffice.
- *   Chance, four directions equally likely, finds about 12 goals of 100, mostly near ones.
- * Solved: MAZE_SOLVED_SCORE: all goals but those that the remaining randomness of a policy in training costs.
+ * What is possible: 1, without any memory but the trail. A policy that always goes to the open neighbouring cell with
+ *   the least trail explores depth first: into new cells, else back along cells that it entered once, and never twice
+ *   into a dead end. It walks each of the 48 passages, of two cells each, at most twice, so MAZE_MAX_FRAMES moves
+ *   always suffice. Random actions find about 12 goals of 100, mostly near ones.
+ * Solved: MAZE_SOLVED_SCORE: all goals, except those missed by the remaining randomness of a policy in training.
  * Call order: maze_seed once, maze_reset, then maze_step until it ends, maze_episode if wanted, maze_reset, maze_step
  *   ...
  * RNG draws (state in the struct), all in reset: the start, the goal, and one for each of the 48 passages, in the order
  *   in which they are carved. Buffers are borrowed for the call; every call writes every element of each output that it
- *   is given. No allocation, no output, no exit. Integers and constants alone: a trajectory repeats bit for bit on
- *   every machine.
+ *   is given. No allocation, no output, no exit. All numbers are integers and constants: a trajectory repeats bit for
+ *   bit on every machine.
  *
  * Source: depth-first search of a maze by marks on the floor is C. P. Tremaux's, in E. Lucas, "Recreations
  * mathematiques" I, 1882.
@@ -81,7 +81,7 @@ static inline int32_t maze_draw(maze_t *env, int32_t count) {
     return (int32_t)(((uint64_t)pcg32_next(&env->rng) * (uint32_t)count) >> 32);
 }
 
-/* Returns the cell of room `room`, which count row by row. */
+/* Returns the cell of room `room`. Rooms count row by row. */
 static inline int32_t maze_room(int32_t room) {
     const int32_t first = MAZE_MARGIN + 1;
     return (first + 2 * (room / MAZE_ROOMS)) * MAZE_STRIDE + first + 2 * (room % MAZE_ROOMS);
@@ -135,7 +135,7 @@ static inline void maze_observe(const maze_t *env, float *observation) {
         goals[middle + down * MAZE_WINDOW + right] = 1.0f;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void maze_seed(maze_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -179,7 +179,7 @@ static inline void maze_step(maze_t *env, const int32_t *action, int32_t frame_s
     *truncation = (uint8_t)(!env->found && env->frames >= MAZE_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void maze_episode(const maze_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)env->found;

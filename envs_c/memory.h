@@ -1,9 +1,9 @@
-/* Memory: a symbol is shown once, others follow that mean nothing, and at the end it is asked for.
+/* Memory: a symbol is shown once, meaningless others follow, and at the end the first one is asked for.
  *
  * Frame 0 shows the cue, one of MEMORY_SYMBOLS symbols, all equally likely. Then come between MEMORY_DELAY_MIN and
- * MEMORY_DELAY_MAX frames of distractors, each length equally likely: at each of them, with equal chances, nothing or
- * any symbol but without the cue's mark. Then the question, which looks the same in every episode. The action that is
- * taken at the question is the answer, and ends the episode; all others do nothing.
+ * MEMORY_DELAY_MAX frames of distractors, each length equally likely: each shows, with equal probability, nothing or
+ * any symbol, without the cue's mark. Then comes the question, which looks the same in every episode. The action at the
+ * question is the answer and ends the episode. All other actions do nothing.
  *
  * Observation (float32 x 6), each 0 or 1:
  *   0-3  the symbol that is shown, one-hot; all 0 where none is
@@ -13,14 +13,14 @@
  *   caller's error.
  * Reward: 1 for the right answer, 0 for a wrong one and for every step before it.
  * Ends: terminal with the answer, MEMORY_DELAY_MAX + 2 frames after the beginning at the latest; never truncated. A
- *   step stops at the frame that shows the question, so whatever the frame skip, it is seen and answered. Score of an
- *   episode: 1 or 0, as the reward.
+ *   step stops at the frame that shows the question, so it is seen and answered at any frame skip. Score of an episode:
+ *   1 or 0, as the reward.
  *
- * What is possible: 1 for a policy that remembers. Exactly 1 / MEMORY_SYMBOLS in expectation for any policy, random or
- *   not, whose action is a function of the last MEMORY_DELAY_MIN + 1 observations or fewer (at frame skip 1) and of the
- *   time: those that it sees at the question are distractors and the question, which are drawn independently of the
- *   cue and which no action changes, so the answer is independent of the cue, and the cue is uniform. No action leaves
- *   a trace that a policy could read later: nothing but memory helps.
+ * What is possible: 1 for a policy that remembers. A policy whose action depends only on the time and on the last
+ *   MEMORY_DELAY_MIN + 1 observations or fewer (at frame skip 1), random or not, expects exactly 1 / MEMORY_SYMBOLS. At
+ *   the question it sees only distractors and the question. These are drawn independently of the cue, and no action
+ *   changes them. So its answer is independent of the cue, and the cue is uniform. No action leaves a trace that a
+ *   policy could read later: only memory helps.
  * Solved: MEMORY_SOLVED_SCORE, which a policy that remembers reaches although it still explores: answers drawn from a
  *   policy that is 96 % sure are right 96 % of the time.
  * Call order: memory_seed once, memory_reset, then memory_step until it ends, memory_episode if wanted, memory_reset,
@@ -31,7 +31,7 @@
  *
  * Source: the task is the shortest form of the delayed match to a cue; with a corridor in place of the delay it is the
  * T-maze of B. Bakker, "Reinforcement learning with long short-term memory", NIPS 2001. There a policy without memory
- * could store the cue in where it walks; here it cannot.
+ * could store the cue in the position that it walks to; here it cannot.
  */
 #ifndef PROTEIN_MEMORY_H
 #define PROTEIN_MEMORY_H
@@ -75,7 +75,7 @@ static inline void memory_observe(const memory_t *env, float *observation) {
     observation[5] = (float)(env->frames_to_ask == 0);
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void memory_seed(memory_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -117,7 +117,7 @@ static inline void memory_step(memory_t *env, const int32_t *action, int32_t fra
     *truncation = 0;
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void memory_episode(const memory_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)env->right;

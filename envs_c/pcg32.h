@@ -1,7 +1,8 @@
 /* PCG32 (XSH-RR 64/32), one fixed stream: the only source of randomness of the environments.
  *
- * A generator is its 64-bit state and lives in the environment's struct, so an environment replays exactly, whatever
- * its neighbours do. Seeding hashes (seed, index), so that nearby seeds and indices start far apart in the cycle.
+ * A generator is its 64-bit state and lives in the environment's struct, so an environment replays exactly,
+ * independently of its neighbours. Seeding hashes (seed, index), so that nearby seeds and indices start far apart in
+ * the cycle.
  *
  * Source: M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number
  * Generation", HMC-CS-2014-0905, 2014 (generator). G. L. Steele, D. Lea, C. H. Flood, "Fast Splittable Pseudorandom
@@ -22,7 +23,7 @@ static inline uint64_t pcg32_mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* Returns the start state of generator `index` of a family that `seed` names. */
+/* Returns the start state of generator `index` in the family of `seed`. */
 static inline uint64_t pcg32_seed(uint64_t seed, uint64_t index) { return pcg32_mix(pcg32_mix(seed) + index); }
 
 /* Returns 32 uniform bits and advances the state. */

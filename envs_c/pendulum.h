@@ -12,9 +12,9 @@
  * Reward: -(angle^2 + 0.1 spin^2 + 0.001 torque^2) for each frame, of angle (in [-pi, pi)) and spin before it, summed
  *   over the frames of a step.
  * Ends: never terminal; truncated after PENDULUM_MAX_FRAMES frames. A step stops at the frame that ends the episode.
- *   Score of an episode: the sum of its rewards, in [-3255, 0]. A rod that
- *   hangs at the beginning costs some 300 until it stands, one that stands next to nothing: a good controller averages
- *   about -150 over episodes, chance about -1200. At a mean of PENDULUM_SOLVED_SCORE all are swung up and held.
+ *   Score of an episode: the sum of its rewards, in [-3255, 0]. A rod that hangs at the beginning costs about 300 until
+ *   it stands. A rod that stands costs almost nothing. A good controller averages about -150 over episodes, random
+ *   actions about -1200. At a mean of PENDULUM_SOLVED_SCORE all rods are swung up and held.
  * Call order: pendulum_seed once, pendulum_reset, then pendulum_step until it ends, pendulum_episode if wanted,
  *   pendulum_reset, pendulum_step ...
  * RNG draws (state in the struct): two per reset, the angle, uniform in [-pi, pi), and the spin, in [-1, 1).
@@ -62,7 +62,8 @@ static inline float pendulum_clamp(float value, float limit) {
     return below > -limit ? below : -limit;
 }
 
-/* Taylor series to the 11th power on [-pi/2, pi/2], below 3e-7 off; the C library's functions differ between machines.
+/* Taylor series to the 11th power on [-pi/2, pi/2], error below 3e-7; the C library's functions differ between
+ * machines.
  */
 static inline float pendulum_quarter_sin(float x) {
     const float square = x * x;
@@ -101,7 +102,7 @@ static inline float pendulum_frame(pendulum_t *env, float torque) {
     return -cost;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void pendulum_seed(pendulum_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -136,7 +137,7 @@ static inline void pendulum_step(pendulum_t *env, const float *action, int32_t f
     *truncation = (uint8_t)(env->frames >= PENDULUM_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void pendulum_episode(const pendulum_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = env->return_;

@@ -4,9 +4,9 @@
  * point that crosses the court in PONG_CROSSING frames, whatever its slope, and bounces off y = -1 and y = +1. A paddle
  * whose centre is within PONG_PADDLE_HALF of the ball returns it; otherwise the other side scores and the next point
  * begins with both paddles in the middle and a serve from the centre. The player aims: the further from its paddle's
- * centre the ball is hit, the steeper it leaves. The opponent follows the ball, but slower than a steep ball is, and
- * returns it at a random slope, so that no rally repeats itself for ever. All of this is in the observation: the game
- * is Markov.
+ * centre the ball is hit, the steeper it leaves. The opponent follows the ball, but more slowly than a steep ball
+ * moves. It returns the ball at a random slope, so that no rally repeats itself endlessly. All of this state is in the
+ * observation: the game is Markov.
  *
  * Observation (float32 x 8):
  *   0  player's paddle, y of its centre      [-0.8125, 0.8125]
@@ -21,7 +21,7 @@
  * Reward: +1 for a point won, -1 for a point lost, summed over the frames of a step.
  * Ends: terminal when one side has 21 points; truncated after PONG_MAX_FRAMES frames that did not end it. A step stops
  *   at the frame that ends the episode. Score of an episode: player's points minus opponent's, in [-21, 21].
- * Solved: PONG_SOLVED_SCORE, at which the opponent makes a point a game or less.
+ * Solved: PONG_SOLVED_SCORE, at which the opponent scores at most one point a game on average.
  * Call order: pong_seed once, pong_reset, then pong_step until it ends, pong_episode if wanted, pong_reset, pong_step
  * ... RNG draws (state in the struct): one per serve (slope from the upper 24 bits, side from bit 0), one per
  * opponent's return (slope). Buffers are borrowed for the call; every call writes every element of each output that it
@@ -51,7 +51,7 @@
 #define PONG_PADDLE_LIMIT 0.8125f       /* 1 - PONG_PADDLE_HALF: a paddle never leaves the court */
 #define PONG_PLAYER_SPEED 0.015625f     /* per frame; 2^-6, so that sums of it are exact */
 #define PONG_OPPONENT_SPEED 0.01171875f /* per frame */
-#define PONG_BALL_VY_MAX 0.04f          /* per frame, off the very edge of the player's paddle */
+#define PONG_BALL_VY_MAX 0.04f          /* per frame, off the edge of the player's paddle */
 #define PONG_RETURN_VY_MAX 0.03f        /* per frame, the opponent's steepest return */
 #define PONG_SERVE_VY_MAX 0.015f        /* per frame */
 
@@ -96,7 +96,7 @@ static inline void pong_serve(pong_t *env) {
     env->frames_to_hit = PONG_CROSSING / 2;
 }
 
-/* The ball is on a paddle's line: it is returned, or a point is scored and the next one served. */
+/* The ball is on a paddle's line: it is returned, or a point is scored and the next point is served. */
 static inline void pong_hit_or_score(pong_t *env) {
     const int to_player = env->direction > 0;
     const float offset = env->ball_y - (to_player ? env->player_y : env->opponent_y);
@@ -131,7 +131,7 @@ static inline void pong_fly(pong_t *env, float player_vy, int32_t frames) {
     env->frames_to_hit -= frames;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void pong_seed(pong_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -175,7 +175,7 @@ static inline void pong_step(pong_t *env, const int32_t *action, int32_t frame_s
     *truncation = (uint8_t)(!over && env->frames >= PONG_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void pong_episode(const pong_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)(env->player_points - env->opponent_points);

@@ -1,13 +1,14 @@
-/* Snake: 256 snakes on one map, each an agent that eats, grows and dies alone.
+/* Snake: 256 snakes on one map. Each is an agent that eats, grows and dies independently of the others.
  *
- * The map has SNAKE_SIDE x SNAKE_SIDE cells with walls around it. A snake moves one cell a frame, one after the other
- * in the order of their index: its tail leaves its cell, unless the snake grows, and its head enters the next one. A
- * cell with food is eaten and makes the snake one longer, up to SNAKE_LENGTH_MAX. A wall or any snake's cell, its own
- * included, kills it: it is taken off the map, and every second of its cells turns into food. When there is less food
- * than SNAKE_FOOD, more appears at random. A snake begins as one cell that grows to SNAKE_LENGTH_START as it moves.
+ * The map has SNAKE_SIDE x SNAKE_SIDE cells with walls around it. The snakes move one cell a frame, one after the other
+ * in the order of their index: the tail leaves its cell, unless the snake grows, and the head enters the next cell.
+ * Food in that cell is eaten and makes the snake one cell longer, up to SNAKE_LENGTH_MAX. A wall or any snake's cell,
+ * its own included, kills it: it is taken off the map, and every second of its cells turns into food. When there is
+ * less food than SNAKE_FOOD, more appears at random. A snake begins as one cell that grows to SNAKE_LENGTH_START as it
+ * moves.
  *
- * Observation (float32 x 363, shape 3 x 11 x 11): what is around the head, turned so that the snake faces row 0. Its
- *   head is in the middle, row 5, column 5; each number is 1 where there is such a thing and 0 where not:
+ * Observation (float32 x 363, shape 3 x 11 x 11): the surroundings of the head, turned so that the snake faces row 0.
+ *   Its head is in the middle, row 5, column 5; each number is 1 where the cell holds such a thing, else 0:
  *   channel 0 (  0..120)  food
  *   channel 1 (121..241)  a cell of a snake, its own included, heads included, or a wall and what is behind it
  *   channel 2 (242..362)  the head of a snake, its own included: that cell's neighbours may be entered next
@@ -16,12 +17,13 @@
  * Reward: +1 for each food, -1 for dying, summed over the frames of a step.
  * Ends: each agent alone. Terminal when the snake dies; it stays off the map for the rest of the step. Truncated after
  *   SNAKE_MAX_FRAMES frames of its own; the snake then dies too, but it is not punished and its last observation is
- *   from before. Score of an episode: food eaten, in [0, 1000]. Who goes to the nearest food and keeps away from what
- *   heads may enter reaches SNAKE_SOLVED_SCORE on average among its like, who plans for room as well 26, chance 2.
+ *   from before. Score of an episode: food eaten, in [0, 1000]. Among snakes that play alike, a policy that goes to the
+ *   nearest food and avoids cells that other heads may enter reaches SNAKE_SOLVED_SCORE on average. One that also plans
+ *   for free space reaches 26, random actions 2.
  * Call order: snake_seed once, snake_reset, then snake_step; after each step snake_episode if wanted and snake_respawn
- *   for every agent that has ended, in order. Others see who has respawned from the next step on.
- * RNG draws (state in the struct): one for each try to place food (row from the upper 16 bits, column from the lower)
- *   and to place a snake (the same), one more for the placed snake's heading (the upper two bits).
+ *   for every agent that has ended, in order. The others see respawned snakes from the next step on.
+ * RNG draws (state in the struct): one for each attempt to place food (row from the upper 16 bits, column from the
+ *   lower) or a snake (the same), and one more for the placed snake's heading (the upper two bits).
  * Buffers are borrowed for the call; every call writes every element of each output that it is given. No allocation,
  * no output, no exit. Arithmetic is on integers, so a trajectory repeats bit for bit on every machine.
  */
@@ -83,7 +85,7 @@ typedef struct snake_t {
 
 static const int32_t snake_ahead[4] = {-SNAKE_STRIDE, 1, SNAKE_STRIDE, -1}; /* by heading */
 
-/* Returns a cell within the walls, each as likely. */
+/* Returns a cell within the walls, all equally likely. */
 static inline int32_t snake_random_cell(snake_t *env) {
     const uint32_t bits = pcg32_next(&env->rng);
     const uint32_t row = ((bits >> 16) * SNAKE_SIDE) >> 16, column = ((bits & 0xffffu) * SNAKE_SIDE) >> 16;
@@ -103,7 +105,7 @@ static inline void snake_observe(const snake_t *env, int32_t agent, float *obser
             observation[channel * SNAKE_WINDOW_CELLS + i] = (float)((window[i] >> channel) & 1);
 }
 
-/* Food for what is missing. A try that finds no empty cell is made up for in a later frame. */
+/* Places the missing food. If an attempt finds no empty cell, a later frame tries again. */
 static inline void snake_feed(snake_t *env) {
     for (int32_t missing = SNAKE_FOOD - env->food; missing > 0; --missing) {
         uint8_t *cell = &env->map[snake_random_cell(env)];
@@ -123,7 +125,7 @@ static inline void snake_die(snake_t *env, snake_body_t *body) {
     body->length = 0;
 }
 
-/* A new snake in a cell without one. Such a cell exists: all snakes at their longest do not fill the map. */
+/* A new snake in a cell without one. Such a cell exists: even with all snakes at their longest the map is not full. */
 static inline void snake_spawn(snake_t *env, snake_body_t *body) {
     int32_t cell = snake_random_cell(env);
     while (env->map[cell] & SNAKE_IS_BODY) cell = snake_random_cell(env);
@@ -149,7 +151,7 @@ static inline int32_t snake_move(snake_t *env, snake_body_t *body) {
     else
         env->map[body->cells[(body->head - body->length + 1u) & (SNAKE_LENGTH_MAX - 1)]] = SNAKE_EMPTY;
     if (env->map[to] & SNAKE_IS_BODY) {
-        /* The tail has left and the head has not arrived: one cell less lies there. */
+        /* The tail has left and the head has not arrived: one cell fewer is on the map. */
         body->length = (uint16_t)(body->length - 1);
         snake_die(env, body);
         return -1;
@@ -165,7 +167,7 @@ static inline int32_t snake_move(snake_t *env, snake_body_t *body) {
     return ate;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void snake_seed(snake_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
@@ -191,7 +193,7 @@ static inline void snake_step(snake_t *env, const int32_t *actions, int32_t fram
     for (int32_t agent = 0; agent < SNAKE_AGENTS_PER_ENV; ++agent) {
         snake_body_t *body = &env->bodies[agent];
         assert(actions[agent] >= 0 && actions[agent] < 3);
-        assert(body->length > 0 && body->frames < SNAKE_MAX_FRAMES); /* who has ended was given a new episode */
+        assert(body->length > 0 && body->frames < SNAKE_MAX_FRAMES); /* an agent that has ended was respawned */
         body->heading = (uint16_t)((body->heading + turn[actions[agent]]) & 3);
         body->decisions += 1;
         rewards[agent] = 0.0f;
@@ -214,7 +216,7 @@ static inline void snake_step(snake_t *env, const int32_t *actions, int32_t fram
     }
 }
 
-/* Tells of an agent's episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of an agent's episode that the last step ended. */
 static inline void snake_episode(const snake_t *env, int32_t agent, float *score, float *return_, int32_t *length) {
     assert(env && agent >= 0 && agent < SNAKE_AGENTS_PER_ENV && score && return_ && length);
     const snake_body_t *body = &env->bodies[agent];

@@ -4,7 +4,7 @@
 
 `Sweep` runs a sweep over your own training function and stores every trial. `Protein` is the engine alone, by ask and
 tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
-`Float`, `Integer` and `Categorical` say what is searched.
+`Float`, `Integer` and `Categorical` describe what is searched.
 
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
 of them, answers at once.

@@ -1,8 +1,9 @@
-"""The border at which a score's sign flips: scores are stored to be maximised, and shown as the user knows them.
+"""Where a score's sign flips: scores are stored to be maximised, and shown as the user knows them.
 
 Everything inside, the store included, maximises: the scores of a sweep that minimises are negated there. What the user
-gives goes through `stored_score`. What the user sees goes through the `shown_` functions at the very end, after what
-compares scores (fronts, recommendations) has run. For a sweep that maximises, these change nothing.
+gives goes through `stored_score`. What the user sees goes through the `shown_` functions at the end, after everything
+that compares scores (fronts, recommendations). For a sweep that maximises, these change nothing. Optuna's studies flip
+their scores themselves, in `protein.optuna`.
 """
 
 import dataclasses

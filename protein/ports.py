@@ -102,8 +102,8 @@ class Store(Protocol):
     ) -> Trial:
         """Creates the next trial (numbers count up from 0 without gaps), RUNNING and owned until its lease ends.
 
-        With a `number` it is a claim: `TrialLost` unless that is the next one, so that of two processes that both
-        believe to be alone only one starts a trial.
+        With a `number` it is a claim: `TrialLost` unless that is the next one, so that only one of two processes that
+        do not know of each other starts a trial.
         """
         ...
 
@@ -151,7 +151,7 @@ class TrialProgress:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A trial's process has ended, for whatever reason, and `outcome` says how."""
+    """A trial's process has ended, for any reason; `outcome` describes how."""
 
     trial: Trial
     outcome: Outcome
@@ -161,7 +161,7 @@ class Finished:
 class Backend(Protocol):
     """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
 
-    A backend says how each trial ended (`Outcome.end`), and in words why (`Outcome.reason`).
+    A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`).
     """
 
     def start(self, job: Job) -> None: ...
@@ -173,8 +173,8 @@ class Backend(Protocol):
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         """Ends a trial in this way; its `Finished` comes from a later poll.
 
-        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that says itself that
-        it failed has failed. With any other end it has no score. Its cost is what it has spent until it ended.
+        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that reports its own
+        failure has failed. With any other end it has no score. Its cost is what it has spent until it ended.
 
         A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
         """

@@ -1,7 +1,7 @@
 """The values that flow between designer, loop, backend, store and views. Nothing here does any work.
 
 All are frozen, keyword-only dataclasses. Units are in the names: `_seconds` are seconds of training on the trainer's
-own monotonic clock unless said otherwise, `steps` are decisions of the policy (skipped frames do not count). Scores
+own monotonic clock unless noted otherwise, `steps` are decisions of the policy (skipped frames do not count). Scores
 are always to be maximised (see `protein.direction`).
 
 A fact about a trial is a field of exactly one class here, and a column in `protein.storage.tables`. A `TrialRecord` is
@@ -34,18 +34,18 @@ class TrialState(StrEnum):
 
 
 class TrialEnd(StrEnum):
-    """How a trial ended. What is decided about a finished trial is decided by this; `reason` is text for people."""
+    """How a trial ended. Decisions about a finished trial read this; `reason` is text for people."""
 
     COMPLETE = "complete"  # trained to its end
     CAPPED = "capped"  # reached the cap on the cost of one trial
     OUT_OF_BUDGET = "out_of_budget"  # reached what was left of the sweep's budget, which was less than the cap
     STOPPED_EARLY = "stopped_early"  # its learning curve was worse than those of similar trials
-    INTERRUPTED = "interrupted"  # cut off from outside (Ctrl-C, `kill -9`, power)
+    INTERRUPTED = "interrupted"  # ended from outside (Ctrl-C, `kill -9`, a power cut)
     MISTAKE = "mistake"  # in how the user's training function is written: its arguments, a result that is no number
     USER_ERROR = "user_error"  # the user's training function or environment raised an exception
     DIVERGED = "diverged"  # a loss, a gradient, a weight or the score was not finite
     OUT_OF_MEMORY = "out_of_memory"
-    HUNG = "hung"  # said nothing, or took far longer than its cap allows
+    HUNG = "hung"  # reported nothing for too long, or took far longer than its cap allows
     DISK = "disk"  # its files could not be written
     CRASHED = "crashed"  # its process died, or what it printed could not be read
     FAILED = "failed"  # for any other reason
@@ -60,7 +60,7 @@ class TrialEnd(StrEnum):
 
     @property
     def teaches(self) -> bool:
-        """Whether it says anything about the trial's params; if not, neither models nor failure model learn from it."""
+        """Whether it tells anything about the trial's params; if not, no model learns from it."""
         return self not in (TrialEnd.INTERRUPTED, TrialEnd.MISTAKE, TrialEnd.DISK)
 
     @property
@@ -80,7 +80,7 @@ _END_TEXTS = {
 def end_of(state: TrialState, reason: str) -> TrialEnd | None:
     """Returns the end of an observation that was kept before ends were data; None for a trial that runs.
 
-    Earlier versions told these ends apart by the beginning of `reason`. Nothing else may decide by it.
+    Earlier versions recognised these ends by the beginning of `reason`. Nothing else may decide by it.
     """
     if state is TrialState.RUNNING:
         return None
@@ -103,7 +103,7 @@ def check_end(state: TrialState, end: TrialEnd | None) -> None:
 
 
 class SuggestionKind(StrEnum):
-    """Which part of the engine a suggestion comes from; `origin` says the same, and more, in words."""
+    """Which part of the engine a suggestion comes from; `origin` gives the same, with details, in words."""
 
     INITIAL_CONFIG = "initial_config"  # the user's own config, tried first
     INITIAL_DESIGN = "initial_design"
@@ -168,8 +168,8 @@ class Estimate:
 class Suggestion:
     """A proposed trial and the reason for it.
 
-    `origin` says in a few words why this one ("initial design 3 of 8", "improving the front near 40 s"); a fallback
-    after numerical trouble is named there too. Estimates are None before a model exists.
+    `origin` is the reason in a few words ("initial design 3 of 8", "improving the front near 40 s"); a fallback after
+    numerical trouble is named there too. Estimates are None before a model exists.
     """
 
     params: Params
@@ -208,7 +208,7 @@ class Observation:
     curve: tuple[Measurement, ...] = ()
     reason: str = ""  # why it FAILED or was PRUNED ("" otherwise), for people
     end: TrialEnd | None = None  # None: derived from state and reason; stays None while the trial runs
-    number: int | None = None  # of the trial in its sweep, for what is said about it; no model looks at it
+    number: int | None = None  # of the trial in its sweep, for messages; no model looks at it
 
     def __post_init__(self) -> None:
         # One that is read back from JSON has a text for a state, which equals it but is not it, and dicts for points.
@@ -362,7 +362,7 @@ class TrialRecord(Trial, Suggestion, Result):
         return Observation(**{name: getattr(self, name) for name in names})
 
     def artifact(self, kind: str) -> str | None:
-        """Returns the path of the newest artefact of a kind, if there is one."""
+        """Returns the path of the newest artifact of a kind, if there is one."""
         return next((a.path for a in reversed(self.artifacts) if a.kind == kind), None)
 
 

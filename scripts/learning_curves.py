@@ -3,8 +3,8 @@
 python scripts/learning_curves.py curves.png runs/train/pong-* LSTM=runs/train/memory-1 --threshold pong=20
 
 A run is a folder of `protein train`, or a file with the output of `python -m protein.trainer`; `LABEL=` before it
-names it in the legend, and runs of one label share a colour. `--threshold ENV=SCORE`, as often as wanted, draws a
-dashed line.
+names it in the legend, and runs of one label share a color. `--threshold ENV=SCORE`, as often as wanted, draws a dashed
+line.
 """
 
 import argparse

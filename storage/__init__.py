@@ -1,6 +1,6 @@
 """Every trial, durably: SQLAlchemy over SQLite (the default, a file) or PostgreSQL.
 
-    open_store("runs/protein.db")                           a file: sqlite:///runs/protein.db says the same
+    open_store("runs/protein.db")                           a file: the same as sqlite:///runs/protein.db
     open_store("postgresql+psycopg://user@host/database")   a server, for several machines
 
 The file format is SQLite with a write-ahead log: any number of processes on one machine may use it at once. Do not put

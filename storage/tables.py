@@ -1,14 +1,15 @@
-"""The tables. Row classes never leave this package; the migrations in `migrations/versions` must equal them (a test).
+"""The tables. Row classes never leave this package. A test checks that the migrations in `migrations/versions` build
+the same tables.
 
     sweeps --< trials --< measurements   (the curve: one row a point, `position` counts from 0 within its trial)
                      \\--< artifacts
 
-What is asked for by value (state, end, score, cost, times, owner, lease) has a column of its own; params, space,
-config, metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks say
-in SQL what `protein.types` says in Python, because SQLite would store a NaN as NULL and accept infinity.
+Fields that queries use (state, end, score, cost, times, owner, lease) have columns of their own. Params, space, config,
+metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks repeat in
+SQL the checks of `protein.types`, because SQLite would store a NaN as NULL and accept infinity.
 
-A column has the name of the field in `protein.types` that it holds, and `protein.storage.values` goes by these names.
-So a new field of a trial is written once there and once here, beside its migration.
+A column has the name of the field in `protein.types` that it holds, and `protein.storage.values` matches them by this
+name. So a new field of a trial is written once there and once here, beside its migration.
 """
 
 from collections.abc import Iterable

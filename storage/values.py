@@ -1,11 +1,11 @@
-"""Between the types that flow and the columns: checks on the way in, records on the way out.
+"""Converts `protein.types` to columns and back: checks what goes in, and makes records of what comes out.
 
 In: no NaN, no infinity, no integer beyond 64 bits, no text that UTF-8 or PostgreSQL cannot hold (a NUL, half a
 surrogate pair). A value that cannot be stored is a `StoreError` that names it. It is never replaced by another value,
 except in free text (`readable`), which may quote the output of a broken process: there such characters are replaced.
 
-Both ways go by name: a field of a dataclass in `protein.types` is the column of this name, and its type says which
-converter it takes (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.
+Both directions match by name: a field of a dataclass in `protein.types` is the column of the same name. The field's
+type selects its converter (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.
 """
 
 import dataclasses

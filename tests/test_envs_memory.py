@@ -34,7 +34,7 @@ def test_who_remembers_is_always_right_whatever_the_frame_skip(frame_skip: int) 
 
 
 def test_without_memory_the_score_is_chance_exactly() -> None:
-    """The question looks the same always, so a policy of the observation alone is, there, one answer for ever.
+    """The question always looks the same, so a policy of the observation alone always gives the same answer there.
 
     Over the four answers the scores sum to one in each episode, so their mean is 1/4 exactly, and a policy that draws
     its answer averages over them. It remains that the cue is uniform: that no single answer is better than the others.

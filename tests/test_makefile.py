@@ -1,4 +1,4 @@
-"""`make`: what is missing is said before anything is downloaded, and a user gets no developers' tools."""
+"""`make`: what is missing is reported before anything is downloaded, and a user gets no developers' tools."""
 
 import os
 import shutil

@@ -211,7 +211,7 @@ def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_proc
 
 def test_an_error_of_the_store_leaves_no_trial_running(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> None:
-        raise StoreError("it is broken; mend it")
+        raise StoreError("it is broken; fix it")
 
     monkeypatch.setattr(SqlStore, "add_measurements", refused)
     with pytest.raises(StoreError, match="it is broken"):

@@ -117,7 +117,7 @@ def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled:
     assert re.search(r"^best under 40s .* 25.0s +1 +3 +15.00$", text, re.MULTILINE)
     assert re.search(r"^knee ", text, re.MULTILINE)
     assert re.search(
-        r"^trial 1 measured higher \(18.00\), which looks like luck: its expected score is 1\d.\d\d$", text, re.M
+        r"^trial 1 measured higher \(18.00\), which looks like noise: its expected score is 1\d.\d\d$", text, re.M
     )
     assert text.endswith("best under 40s, train it with\n  protein train --env pong --from pong --under 40s\n")
 
@@ -209,7 +209,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
-    assert "measured scores contain luck; the recommended config is shown by: protein best pong\n" in text
+    assert "measured scores contain noise; the recommended config is shown by: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -263,7 +263,7 @@ def test_the_store_may_be_named_by_the_environment(
     assert [sweep["name"] for sweep in run.json("status --json --store runs/protein.db")] == ["pong"]
 
 
-def test_artefacts_of_two_stores_in_one_folder_stay_apart(folder: Path) -> None:
+def test_artifacts_of_two_stores_in_one_folder_stay_apart(folder: Path) -> None:
     named = {
         url: stores.artifact_directory(url, "pong") for url in ("sqlite:///runs/protein.db", "sqlite:///runs/b.db")
     }
@@ -303,7 +303,7 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     text = run(sweep_command(filled, "--max-cost 3m"))
     assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
     assert re.search(
-        r"^trial 7 measured higher \(19.00\), which looks like luck: its expected score is 1\d.\d\d\n"
+        r"^trial 7 measured higher \(19.00\), which looks like noise: its expected score is 1\d.\d\d\n"
         r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
         r"train the best config \(trial 4, ",
         text,

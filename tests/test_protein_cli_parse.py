@@ -117,7 +117,7 @@ def test_help_shows_the_values_of_the_environment_that_is_named(capsys: pytest.C
         with pytest.raises(SystemExit):
             parse(words)
         shown.append(" ".join(capsys.readouterr().out.replace("│", " ").split()))
-    assert "--train.gamma FLOAT Discount per decision. (default: 0.99" in shown[0]
+    assert "--train.gamma FLOAT Discount factor per decision. (default: 0.99" in shown[0]
     assert "swept from" in shown[1]
     assert "swept from" not in shown[2]
 

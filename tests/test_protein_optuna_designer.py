@@ -74,7 +74,7 @@ def test_tpe_proposes_what_optuna_would() -> None:
 
 @pytest.mark.parametrize(("method", "num_trials"), [("optuna:cmaes", 50), ("optuna:nsga2", 80)])
 def test_samplers_that_keep_a_state_get_it_back(method: str, num_trials: int) -> None:
-    """Forgetting it, CMA-ES would search around the middle for ever, and NSGA-II draw at random."""
+    """Without it, CMA-ES would always search around the middle, and NSGA-II would draw at random."""
     history: list[Observation] = []
     for number in range(num_trials):
         params = suggest(method, FLOATS, history, seed=number).params

@@ -7,8 +7,8 @@
     model/          networks: the policy, its distribution over actions, its value head
     environments/   every kind of environment behind one interface
     machine/        device and precision, processes, clock, checkpoints: for any training
-    kernels/        compiled kernels, with the same in torch beside them
+    kernels/        compiled kernels, and the same computations in torch
     config, events, errors
 
-Another kind of training gets a room beside `ppo/`, and shares `optim/`, `machine/` and `kernels/` with it.
+Another kind of training gets a package beside `ppo/`, and shares `optim/`, `machine/` and `kernels/` with it.
 """

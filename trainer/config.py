@@ -32,9 +32,9 @@ class EnvConfig:
     num_envs: int = 1024
     """Copies of the environment that are stepped as one batch."""
     frame_skip: int = 1
-    """Frames for which a decision is repeated; one step is one decision."""
+    """Frames for which each action is repeated; one step is one decision."""
     double_buffer: bool = False
-    """Steps one half of the environments while the policy acts on the other; pays where environments are slow."""
+    """Steps one half of the environments while the policy acts on the other. Useful for slow environments."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class PolicyConfig:
     value_bins: int = 0
     """Bins of a distributional (categorical) value head; 0: the value is one number."""
     value_limit: float = 100.0
-    """The largest return, in absolute value, that a distributional value head can tell."""
+    """The largest return, in absolute value, that a distributional value head can represent."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class TrainConfig:
     total_timesteps: int = 5_000_000
     """Decisions to train for, over all agents; rounded up to a whole number of vectorised steps."""
     max_seconds: float = 0.0
-    """Ends the training after so many seconds of training, within one minibatch of it; 0: no limit."""
+    """Seconds of training after which it ends, within one minibatch; 0: no limit."""
     seed: int = 0
     """Source of all randomness: weights, actions, minibatches, environments and evaluation."""
     threads: int = 0
@@ -72,29 +72,29 @@ class TrainConfig:
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the network's matrix products: `fp32`, `tf32` (CUDA), or by autocast `bf16` or `fp16`."""
     train_fp16: bool = False
-    """Updates in `fp16` whatever `precision` says, which then holds for the rollouts alone."""
+    """Runs the updates in `fp16`; `precision` then applies to the rollouts only."""
     cpu_inference: bool = False
-    """Acts with a copy of the network on the CPU while another device trains; spares small copies every step."""
+    """Collects with a copy of the network on the CPU while another device trains; saves small copies in every step."""
     overlap: bool = False
-    """Collects the next batch during the update, with weights one update old; V-trace corrects for it, whatever
-    `advantage` says. Pays where one of the two waits for a device or for slow environments."""
+    """Collects the next batch during the update, with weights one update old. V-trace corrects for it, whatever
+    `advantage` is. Useful where one of the two waits for a device or for slow environments."""
     compile: bool = False
-    """Compiles the network with torch.compile; its seconds are reported apart. Falls back to eager execution."""
+    """Compiles the network with torch.compile; its seconds are reported separately. Falls back to eager execution."""
     horizon: int = 64
     """Steps that each environment takes per iteration."""
     minibatch_size: int = 8192
     """Samples per optimiser step, taken as whole segments of `horizon` steps; at most num_envs * horizon (times the
     agents per environment)."""
     accumulation_steps: int = 1
-    """Parts into which a minibatch is split to save memory; their gradients add up to the whole one's."""
+    """Parts into which a minibatch is split to save memory; their gradients are added up."""
     update_epochs: int = 2
     """Passes over an iteration's samples."""
     prio_alpha: float = 0.0
-    """How much likelier segments with large advantages are sampled; 0: every segment once an epoch."""
+    """How strongly segments with large advantages are preferred in sampling; 0: every segment once an epoch."""
     prio_beta: float = 0.4
-    """How far importance weights undo that preference at the start; they undo all of it at the end."""
+    """How far importance weights correct for that preference at the start, from 0 to 1; at the end fully."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """`adamw`, or `muon` for the hidden layers' matrices (AdamW for all else)."""
+    """`adamw`, or `muon` for the hidden layers' matrices (and AdamW for all other parameters)."""
     learning_rate: float = 0.003
     """The optimiser's largest step size."""
     lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -108,31 +108,31 @@ class TrainConfig:
     beta2: float = 0.999
     """Adam's decay of the squared gradient's running mean."""
     adam_eps: float = 1e-5
-    """Adam's guard against division by a small root."""
+    """Adam's epsilon, which is added to its denominator."""
     gamma: float = 0.99
-    """Discount per decision."""
+    """Discount factor per decision."""
     gae_lambda: float = 0.95
     """Weight of longer returns in the generalised advantage estimate."""
     advantage: Literal["gae", "vtrace"] = "gae"
-    """`gae`: advantages once an iteration; `vtrace`: anew each epoch, corrected for how the policy has moved."""
+    """`gae`: advantages once per iteration; `vtrace`: again in each epoch, corrected for the change of the policy."""
     rho_clip: float = 1.0
-    """V-trace's limit on the probability ratio that weighs a step's own error."""
+    """V-trace's upper limit on the probability ratio that weights a step's own error."""
     c_clip: float = 1.0
-    """V-trace's limit on the ratio that weighs what later steps contribute."""
+    """V-trace's upper limit on the ratio that weights the contribution of later steps."""
     clip_coef: float = 0.2
-    """Range of the probability ratio outside which the policy's gradient is cut."""
+    """PPO's clip range: how far from 1 the probability ratio may move before its gradient is cut off."""
     vf_coef: float = 0.5
     """Weight of the value loss."""
     vf_clip_coef: float = 0.0
-    """Range around the old value outside which the value's gradient is cut; 0: no clipping."""
+    """How far from the old value the value may move before its gradient is cut off; 0: no clipping."""
     ent_coef: float = 0.01
     """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
-    """Global norm to which gradients are clipped."""
+    """Largest global norm of the gradient; a larger gradient is scaled down to it."""
     normalize_advantages: bool = True
     """Centres and scales the advantages of each iteration."""
     score_window: int = 100
-    """Finished episodes over which the reported training score is averaged; at least one for each agent."""
+    """Number of last finished episodes over which the reported training score is averaged; at least one per agent."""
     checkpoint_seconds: float = 60.0
     """Seconds of training between checkpoints (one is always written at the end); 0: only at the end."""
 
@@ -218,8 +218,8 @@ class RunConfig:
 def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> None:
     """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or smaller than one segment.
 
-    It is apart from `validate` because the batch depends on the environment's number of agents. Each of several
-    `processes` takes equally many segments of a minibatch.
+    It is separate from `validate` because the batch depends on the environment's number of agents. With several
+    `processes`, each takes the same number of segments of a minibatch.
     """
     agents = config.env.num_envs * agents_per_env
     batch = agents * config.train.horizon
@@ -276,7 +276,7 @@ def load(path: Path) -> RunConfig:
 def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
 
-    A table of range keys without a `value` leaves the default standing, as in a file that only narrows a range.
+    A table of range keys without a `value` keeps the default, as in a file that only narrows a range.
     """
     plain: dict[str, Any] = {}
     for section, values in nested.items():
@@ -295,7 +295,7 @@ def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-# Inclusive bounds. Counts are bounded so that a product of them stays an index; coefficients by their meaning.
+# Inclusive bounds. Counts are bounded so that products of them stay valid indices; coefficients by their meaning.
 _COUNT = (1, 2**31 - 1)
 _POSITIVE = (0, math.inf)
 _UNIT = (0, 1)
@@ -353,7 +353,7 @@ def _read_section(section: str, kind: Any, values: Any) -> Any:
 
 
 def _read_value(name: str, kind: Any, value: Any) -> Any:
-    """Checks one value against its field's type; `bool` is no `int` here, and only an int may stand for a float."""
+    """Checks one value against its field's type. A `bool` is no int here, and only an int may stand for a float."""
     expected = str if get_origin(kind) is Literal else kind
     if expected is float and type(value) is int:
         return float(value)

@@ -40,7 +40,7 @@ class DivergedError(TrainerError):
 
 
 class OutOfMemoryError(TrainerError):
-    """The machine or the device has not the memory that the run asks for."""
+    """The machine or the device has less memory than the run needs."""
 
     reason = "memory"
 

@@ -1,8 +1,8 @@
 """The events of a run: what each holds, and how they are written and read.
 
-A run says what happens only through events. On a pipe or in a file each is a JSON object on a line of its own, flushed
-as it is written: `start`, any number of `measurement`, and then exactly one of `FINAL`. A number that is not finite is
-written as null, because JSON has no other word for it.
+A run reports only through events. On a pipe or in a file each is a JSON object on a line of its own, flushed as it is
+written: `start`, any number of `measurement`, and then exactly one of `FINAL`. A number that is not finite is written
+as null, because JSON cannot express it.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ class Measurement(TypedDict):
 
 
 class Ending(TypedDict):
-    """What a result and an interruption hold alike."""
+    """The fields that a result and an interruption share."""
 
-    score: float | None  # of the evaluation; None where that did not take place
+    score: float | None  # of the evaluation; None where there was none
     steps: int
     elapsed_seconds: float
     timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `evaluation`
@@ -102,7 +102,7 @@ def failed(reason: str, message: str, steps: int = 0, seconds: float = 0.0) -> F
 
 
 def run_result(event: Result | Interrupted) -> RunResult:
-    """Returns what such an event says of the run."""
+    """Returns the run's result, read from its last event."""
     return RunResult(
         score=event["score"],
         steps=event["steps"],

@@ -3,10 +3,10 @@
     this process --- config, on stdin ---> rank 0, rank 1, ...      (python -m protein.trainer.launch, a process each)
                  <-- events, on stdout --- rank 0
 
-The ranks communicate with each other, and only rank 0 with this process. A rank that fails tells rank 0 why, and rank 0
-reports it as any other failure. If a rank is killed, only this process knows how it ended. In both cases the other
-ranks, which wait for it, have some seconds to end by themselves before they are killed. If this process dies, the ranks
-notice the end of stdin.
+The ranks communicate with each other. Only rank 0 communicates with this process. A rank that fails tells rank 0 why,
+and rank 0 reports it as any other failure. If a rank is killed, only this process knows how it ended. In both cases the
+other ranks, which wait for it, have some seconds to end by themselves before they are killed. If this process dies, the
+ranks notice the end of stdin.
 
 This module does not import torch, which only the ranks need.
 """

@@ -1,4 +1,4 @@
-"""Plays with a checkpoint's policy in one environment, to be watched: a picture for every decision."""
+"""Plays one environment with a checkpoint's policy, for people to watch: a picture for every decision."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -14,9 +14,9 @@ L-BFGS on the same posterior density, written out here: through automatic differ
 and the comparison needs ten thousand of them.
 
 Both begin with Sobol points over the whole box. Mixed types: the acquisition is optimised over the relaxed features,
-then rounded. Where the rounded point violates a constraint or was tried, the best by acquisition of a set of valid
-ones is taken: neighbours of the rounded point and uniform ones. A failed run counts as the worst score so far: left
-out, it would be suggested again and again. One thread, 4 restarts from 128 raw samples.
+then rounded. Where the rounded point violates a constraint or was tried, it is replaced by a valid one: the best by
+acquisition among neighbours of the rounded point and uniform points. A failed run counts as the worst score so far,
+because otherwise it would be suggested again and again. One thread, 4 restarts from 128 raw samples.
 
 Source: Ament et al., Unexpected Improvements to Expected Improvement (2023); Daulton et al., Parallel Bayesian
 Optimization of Multiple Noisy Objectives with Expected Hypervolume Improvement (2021).
@@ -119,7 +119,7 @@ class BotorchPeer(Peer):
         return np.concatenate(columns, axis=1)
 
     def _decode(self, features: Array) -> Array:
-        """Features, `n x p`, to the nearest canonical unit coordinates, `n x d`; constraints are not looked at."""
+        """Features, `n x p`, to the nearest canonical unit coordinates, `n x d`; constraints are ignored."""
         x, at = np.empty((len(features), self._space.num_dims)), 0
         for i, p in enumerate(self._space.parameters):
             width = len(p.choices) if isinstance(p, Categorical) else 1

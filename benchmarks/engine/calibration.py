@@ -1,12 +1,12 @@
-"""How often the engine's 80 % intervals hold what is measured, on the synthetic tasks: score and cost model.
+"""How often the engine's 80 % intervals contain the measured value, on the synthetic tasks: score and cost model.
 
     python benchmarks/engine/calibration.py --seeds 6
 
-Runs the engine (25 mean random-trial costs, at most 120 trials) and sets every prediction against its outcome: shares
+Runs the engine (25 mean random-trial costs, at most 120 trials) and compares every prediction with its outcome: shares
 below, inside and above the interval, the share inside in each third of the sweep, the mean of z, the median of |z|
 (0.67 when the widths are right), and the share in each fifth of the probability integral transform (0.2 when they are).
-See `protein.engine.calibration` for the definitions. Trials without a prediction, or not trained to their end, are
-left out.
+See `protein.engine.calibration` for the definitions. Trials without a prediction, or not trained to their end, are left
+out.
 """
 
 import argparse

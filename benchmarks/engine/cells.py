@@ -17,8 +17,8 @@ Figures
     trace        truth of the incumbent, in thousandths, at the budget's shares `TRACE_SHARES`
     front        volume, in thousandths, at the same shares
 
-A trial that would overrun the budget is not counted: what was left is spent for nothing. A method that never looks at
-the budget does the same at the beginning of a long run as in a short one, so the long run gives the figures of both.
+A trial that would overrun the budget is not counted, and the rest of the budget is lost. A method that ignores the
+budget begins a long run exactly as a short one, so the long run gives the figures of both.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ _references: dict[tuple[str, int], Reference] = {}
 
 @dataclasses.dataclass(slots=True)
 class Run:
-    """What a method did: its trials, what each suggestion took, and its own recommendation after each, if any."""
+    """What a method did: its trials, the seconds for each suggestion, and its own recommendation after each, if any."""
 
     history: list[Observation] = dataclasses.field(default_factory=list)
     think_seconds: list[float] = dataclasses.field(default_factory=list)
@@ -58,7 +58,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
         method: name for `make_method`.
         family: of the task.
         seed: of the task and of the method.
-        limits: pairs of budget, in mean random-trial costs, and most trials; one result for each.
+        limits: pairs of a budget, in mean random-trial costs, and a maximal number of trials; one result for each.
     """
     task = make_task(family, seed)
     if (family, seed) not in _references:
@@ -81,7 +81,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
 
 
 def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: int) -> Run:
-    """Runs a method on a task until the budget or the trials are spent, or it has nothing to suggest."""
+    """Runs a method on a task until the budget or the number of trials is used up, or until it suggests None."""
     run, spent = Run(), 0.0
     while len(run.history) < cap:
         began = time.perf_counter()
@@ -108,7 +108,7 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
 
 
 def prefix(run: Run, *, total_seconds: float, cap: int) -> Run:
-    """Returns what a method that never looks at the budget does under a smaller one."""
+    """Returns the run of a method that ignores the budget, under a smaller budget."""
     spent = np.cumsum([o.cost_seconds for o in run.history])
     kept = min(int(np.sum(spent <= total_seconds * (1.0 + _ROUNDING))), cap)
     return Run(run.history[:kept], run.think_seconds[:kept], run.advice[:kept])

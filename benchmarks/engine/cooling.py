@@ -4,9 +4,9 @@ Notation
     a = remaining / (total - cost of the initial design)
     value(x) = log EI(x; best posterior mean so far) - a E ln c(x)
 
-The models of score and cost and the candidates are this project's own, without what the engine adds to them: no prior
-rise over the cost parameter, no levels of cost, no failure model (a failed run counts as the worst score so far), no
-rule about what fits the budget. So the difference to the engine is that of the acquisition and the design.
+The models of score and cost and the candidates are this project's own, without the engine's additions: no prior rise
+over the cost parameter, no levels of cost, no failure model (a failed run counts as the worst score so far), no rule
+about which trials fit the budget. So the difference to the engine comes from the acquisition and the initial design.
 
     ei-cooling        10 Sobol points over the whole box first
     ei-cooling-cheap  the same 10 with the cost parameter in its lowest 30 %

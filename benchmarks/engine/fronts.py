@@ -1,4 +1,4 @@
-"""Lays finished sweeps of one environment side by side: their fronts, and how fast they found them.
+"""Compares finished sweeps of one environment: their fronts, and how fast they found them.
 
     protein sweep --env pong --name hour --max-cost 1h --method protein --store a.db       # and so on, then
     python benchmarks/engine/fronts.py protein=a.db:hour random=b.db:hour optuna:tpe=c.db:hour --figure front.png

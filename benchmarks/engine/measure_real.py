@@ -1,12 +1,13 @@
-"""Measures the scale of the real tasks and writes `real_reference.json`; run it again on a machine of another speed.
+"""Measures the scale of the real tasks and writes `real_reference.json`; run it again on another machine.
 
     python benchmarks/engine/measure_real.py             # about ten minutes of one core
     python benchmarks/engine/measure_real.py real-mlp    # one family, the others stay
 
-For each family: random configs, each on the splits of the next of ten seeds (median test score = 0 of the scale, mean
-cost = the unit of budgets, failures at what they cost); then rounds of mutants of the best by validation score within
-each of eight cost levels; then the best of every level on further seeds, none of them used before. The mean test scores
-and mean costs of those are the ideal front, and the highest is 1 of the scale: nothing better is known.
+For each family, in three steps. First random configs, on the splits of ten seeds in turn. Their median test score is 0
+of the scale, and their mean cost is the unit of budgets (failures count with their cost). Then rounds of mutants of the
+best by validation score, within each of eight cost levels. Then the best of every level, on further seeds that were not
+used before. Their mean test scores and mean costs are the ideal front. The highest is 1 of the scale, because nothing
+better is known.
 """
 
 import argparse
@@ -35,7 +36,7 @@ _NUM_FINAL_SEEDS = 4
 
 
 def measure(family: str, num_random: int, num_search: int) -> dict[str, Any]:
-    """Returns the fields of a family's `Reference`, and how they came about."""
+    """Returns the fields of a family's `Reference`, and how they were measured."""
     tasks = [make_real(family, seed) for seed in range(_NUM_SEEDS)]
     space = tasks[0].space
     rng = np.random.default_rng(12345)

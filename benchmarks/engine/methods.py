@@ -1,7 +1,7 @@
 """The optimisers under comparison, by name. `engine.protocol.Method` is their interface.
 
-All get the same: the space, the initial config as their first trial, each run's curve while it grows, and after it its
-score or failure and its cost.
+All get the same: the space, the initial config as their first trial, each run's curve while it grows, and at its end
+its score or failure and its cost.
 
     protein           the engine as shipped; `protein:name=value;...` with some of its settings changed: the ablations
     random, sobol     uniform and scrambled Sobol points over the whole box
@@ -82,7 +82,7 @@ class Engine(Peer):
 
 
 class _Listed(Peer):
-    """The initial config, then valid points of the whole box, drawn beforehand."""
+    """The initial config, then valid points of the whole box, drawn in advance."""
 
     def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
         rng = np.random.default_rng([seed, 1])

@@ -8,13 +8,13 @@
     hyperband  TPESampler, multivariate, under HyperbandPruner
 
 The pruners see a resource of 1 to `_MAX_RESOURCE`, the reached share of the most steps, with a reduction factor of 3:
-rungs at 1/81, 1/27, 1/9 and 1/3 of the longest run. The sampler chooses the steps like any other parameter. Asked for
-the most steps each time, as both methods were published, they were worse in nearly every column (24 cells at 25 mean
+rungs at 1/81, 1/27, 1/9 and 1/3 of the longest run. The sampler chooses the steps like any other parameter. With the
+most steps each time, as both methods were published, they were worse in nearly every column (24 cells at 25 mean
 random-trial costs: hyperband's best .43 against .57, its hypervolume .29 against .46): a space spans a factor of 1,000
 in steps, and the first rung of a whole run costs as much as an ordinary trial.
 
-A point that violates a constraint is told as failed and asked again, at no cost; after `_MAX_REFUSED` of them in a row
-the valid point nearest to the last one is run.
+A point that violates a constraint is reported as failed and another one is asked for, at no cost. After `_MAX_REFUSED`
+such points in a row, the valid point nearest to the last one is run.
 """
 
 import math
@@ -109,7 +109,7 @@ class OptunaPeer(Peer):
         return self._space.from_unit(x)
 
     def _enqueue(self, params: Params) -> None:
-        """Makes the next asked point the given one."""
+        """Makes the given point the next one that is asked for."""
         x = self._space.to_unit(params)
         values: dict[str, ParamValue] = {}
         for i, p in enumerate(self._space.parameters):

@@ -50,7 +50,7 @@ class Method(Protocol):
 
     @property
     def budget_free(self) -> bool:
-        """Whether it never looks at the remaining budget, so that a longer run begins with the shorter one."""
+        """Whether it ignores the remaining budget, so that a longer run begins exactly as a shorter one."""
         ...
 
     @property
@@ -98,7 +98,7 @@ def replay(
     reason: str,
     watch: Watch | None,
 ) -> Observation:
-    """Returns the outcome of a trial whose whole course is given; FAILED when `score` is None."""
+    """Returns the outcome of a trial, given its whole curve; FAILED when `score` is None."""
     if watch is not None:
         for n in range(1, len(curve)):
             last = curve[n - 1]

@@ -1,15 +1,16 @@
-"""Real training: scikit-learn models on data that come with it, each run a fraction of a second of real work.
+"""Real training: scikit-learn models on its own data sets. Each run is a fraction of a second of real work.
 
     real-mlp       11 d  a neural network on handwritten digits; small batches and wide layers make an epoch expensive
     real-kernel    11 d  random Fourier features and a linear classifier on digits; many features cost much; can diverge
     real-boosting   8 d  gradient boosting on diabetes; deep trees and many features cost much; too many rounds overfit
 
 The score is accuracy (digits) or R^2 (diabetes) on a validation split; the truth is that of the same trained model on a
-test split that nothing else sees. Diabetes has few rows, so there three splits are trained at once and averaged. A
+test split that nothing else sees. Diabetes has few rows, so for it three splits are trained at once and averaged. A
 task's seed draws the splits and the initial config; `seed` and `repeat` of a run draw the initialisation and order.
 
 Costs are the process's CPU seconds in training (not in evaluation), on one thread, so that other work on the machine
-hardly changes them. They belong to the machine: so does the committed scale of these tasks (`real_reference.json`).
+hardly changes them. Costs depend on the machine, and so does the committed scale of these tasks
+(`real_reference.json`).
 """
 
 import dataclasses
@@ -44,7 +45,7 @@ class Split:
 
 
 class Diverged(Exception):
-    """Training left the finite numbers."""
+    """Training gave numbers that are not finite."""
 
 
 class Model:
@@ -245,12 +246,12 @@ def make_real(family: str, seed: int) -> RealTask:
 
 
 def _key(observation: Observation) -> tuple[object, ...]:
-    """What tells runs apart: CPU seconds are never the same twice."""
+    """Identifies a run: CPU seconds are never the same twice."""
     return (observation.cost_seconds, observation.score, *observation.params.values())
 
 
 def _marks(steps: int) -> Iterator[int]:
-    """Where a run of so many steps is evaluated."""
+    """The steps at which a run of this length is evaluated."""
     return iter(sorted({max(1, round(steps * (i + 1) / NUM_CURVE_POINTS)) for i in range(NUM_CURVE_POINTS)}))
 
 

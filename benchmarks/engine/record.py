@@ -1,4 +1,4 @@
-"""Turns sweeps of this project's trainer into a committed table: the recorded tasks' reality.
+"""Turns sweeps of this project's trainer into a committed table, the data of the recorded tasks.
 
     protein sweep --config benchmarks/engine/recorded/pong.toml --method random --name rec-pong --store pong.db ...
     protein sweep --config benchmarks/engine/recorded/pong.toml --name near-pong --store pong.db --max-cost 12m
@@ -20,7 +20,7 @@ parameters:
     load       `n` log seconds that one step of the environments took: the same work in every trial, so it says how busy
                the machine was
 
-Interrupted trials are left out, because they say nothing about their params.
+Interrupted trials are left out, because they tell nothing about their params.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def _load(trial: TrialRecord) -> float:
 
 
 class Listed:
-    """A designer that proposes a list of configs in order: to train the same ones again, each with another seed."""
+    """A designer that proposes a list of configs in order, to train the same configs again with other seeds."""
 
     def __init__(self, configs: Sequence[Params]) -> None:
         self._configs = configs
@@ -142,7 +142,7 @@ class Listed:
         curve: Sequence[Measurement],
         seed: int,
     ) -> str | None:
-        """Returns None: what is recorded is recorded to its end."""
+        """Returns None: all recorded trials run to their end."""
         return None
 
 

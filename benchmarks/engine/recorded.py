@@ -1,4 +1,4 @@
-"""Recorded reality: this project's trainer on two environments, served through a surrogate fitted to recorded trials.
+"""Recorded training: this project's trainer on two environments, through a surrogate fitted to recorded trials.
 
 Notation
     x    features of a config, `n x p`: its unit coordinates, and the logs of two counts that training depends on and no
@@ -14,13 +14,13 @@ Three models (see `recorded/` and `record.py` for the table they are fitted to):
             quietest tenth of the trials
     curve   c(f) - z: the kernel-weighted mean of what recorded trials with like params and like score did
 
-Noise comes from the same configs trained with several seeds: a share that a whole run has in common (so a good
-run is good along its whole curve) and a share of each evaluation. Truth is the run without noise. The landscape of a
-recorded task is fixed. Its seed draws the initial config among recorded trials, and the noise.
+Noise is estimated from the same configs trained with several seeds. One share belongs to a whole run (so a good run is
+good along its whole curve), and one to each evaluation. Truth is the run without noise. The landscape of a recorded
+task is fixed. Its seed draws the initial config among recorded trials, and the noise.
 
-Models of extra trees and gradient boosting were tried for the scores and were further off. `errors` says how far off
-this model is, by 10-fold cross-validation. That it is a Gaussian process may favour the optimisers that model scores by
-one, although theirs see neither z nor the two counts.
+Models of extra trees and gradient boosting were tried for the scores and were further off. `errors` returns how far off
+this model is, by 10-fold cross-validation. Because it is a Gaussian process, it may favour optimisers that model scores
+by one, although their models see neither z nor the two counts.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ class Surrogate:
         return np.asarray(np.exp(self.log_cost(u)))
 
     def final_z(self, u: Array) -> Array:
-        """Returns z of whole runs without noise, `n`, from 0 to the best that was recorded, which it nears smoothly."""
+        """Returns z of whole runs without noise, `n`, from 0 to the best recorded one, which it approaches smoothly."""
         z = self.z_mean + self.z_sd * self.score.mean(features(self.space, u))
         top = float(np.max(self.z))
         return np.maximum(top - _BEND * np.logaddexp(0.0, (top - z) / _BEND), 0.0)
@@ -113,14 +113,14 @@ class Surrogate:
     def run_sd(self, z: float) -> float:
         """Returns the standard deviation of z between runs of a config whose runs have mean z.
 
-        It is far from even. Configs that always or never solve the task repeat to 0.03; the others vary much more.
+        It varies widely. Configs that always or never solve the task repeat to 0.03; the others vary much more.
         """
         mean, variance = self.repeated
         weights = np.exp(-0.5 * ((mean - z) / _RUN_SD_WIDTH) ** 2) + 1e-9
         return math.sqrt(float(weights @ variance / weights.sum()))
 
     def to_score(self, z: Array) -> Array:
-        """Returns scores of z, `n`; noise that leaves [0, pi / 2] is thrown back."""
+        """Returns scores of z, `n`; noise that leaves [0, pi / 2] is reflected."""
         a, b = self.limits
         return np.asarray(a + (b - a) * np.sin(z) ** 2)
 

@@ -1,8 +1,8 @@
-"""What the cells say: means, paired differences with intervals, and where a method falls behind.
+"""Reports on the cells: means, paired differences with intervals, and where a method is worse.
 
-A mean is taken over seeds in each family first, then over families: all families weigh the same, also where the slow
-methods have fewer seeds. A difference is the mean over the cells (family, seed) that both methods have; its interval is
-the central 90 % of that mean under resampling of the cells.
+A mean is taken over seeds in each family first, then over families. So all families have the same weight, also where
+slow methods have fewer seeds. A difference is the mean over the cells (family, seed) that both methods have; its
+interval is the central 90 % of that mean under resampling of the cells.
 
 `to90` is the median of the mean random-trial costs until the incumbent's truth reached .90, a cell that never did
 counting as infinite ("-" where that is the median), with the share of cells that did.
@@ -138,6 +138,6 @@ def _signed(gap: tuple[float, float, float] | None) -> str:
 
 def _reached(rows: Sequence[Row], name: str) -> str:
     costs = np.array([np.inf if row[name] is None else row[name] for row in rows])
-    # The lower of the two middle values of an even number: a mean of a number and infinity would say nothing.
+    # The lower of the two middle values of an even number: the mean of a number and infinity would be useless.
     middle = float(np.sort(costs)[(len(costs) - 1) // 2])
     return f"{middle if np.isfinite(middle) else '-':>5} ({np.mean(np.isfinite(costs)):.0%})"

@@ -5,10 +5,10 @@
     python benchmarks/engine/suite.py --figure docs/images/engine.svg
     python benchmarks/engine/suite.py --ablations                 # the engine's settings against the engine as shipped
 
-Each cell (method, family, seed, budget) is one line of a JSON-lines file and is run once: stop at any time, run again,
-and it goes on. Files of two machines or runs are merged by `cat`; of several lines of one cell the last counts. A line
-`{"header": ...}` names the machine and the commit of the lines below it. What a cell's figures mean: `engine.cells`;
-how they are averaged and compared: `engine.report`.
+Each cell (method, family, seed, budget) is one line of a JSON-lines file and is run once. Stop at any time and run
+again: it continues. Files of two machines or runs are merged by `cat`; of several lines for one cell, the last counts.
+A line `{"header": ...}` names the machine and the commit of the lines below it. `engine.cells` defines a cell's
+figures, and `engine.report` averages and compares them.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def _run(job: Job) -> list[Row]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs what is missing, or only reports; a mistake in the words is one line and exit code 2."""
+    """Runs what is missing, or only reports. A mistake on the command line gives one line and exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", help="default: protein and every peer")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
@@ -154,7 +154,7 @@ def _check_methods(methods: Iterable[str]) -> None:
 
 
 def _check_rows(rows: Sequence[Row], arguments: argparse.Namespace) -> None:
-    """Raises `UsageError` where there is nothing to be shown: which file lacks it, and how it comes there."""
+    """Raises `UsageError` where nothing was measured yet: names the missing file and the command for it."""
     path, script = arguments.file, "python benchmarks/engine/suite.py"
     words = "" if path == RESULTS else f" --file {path}"
     changed = [row for row in rows if _is_variant(row)]

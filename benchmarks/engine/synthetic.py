@@ -1,4 +1,4 @@
-"""Synthetic training runs with known truth: ten families of learning-curve tasks, each drawn anew for every seed.
+"""Synthetic training runs with known truth: ten families of learning-curve tasks, drawn anew for every seed.
 
 Notation
     u          unit coordinates, `n x d`;  S  steps;  q(u)  quality that training tends to, in [0, 1]
@@ -97,7 +97,7 @@ class SyntheticTask:
         self.space.validate(params)
         u = self.space.to_unit(params)[None, :]
         truth = self.truth(u)
-        again = [repeat] if repeat else []  # the first run's noise stays what it was before there were repeats
+        again = [repeat] if repeat else []  # this keeps the first run's noise as it was before repeats existed
         rng = np.random.default_rng([seed, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist(), *again])
         end = min(float(truth.fails_at[0]), 1.0)
         fractions = end * (np.arange(NUM_CURVE_POINTS) + 1.0) / NUM_CURVE_POINTS

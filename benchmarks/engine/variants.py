@@ -14,7 +14,7 @@ def variant(settings: str) -> EngineSettings:
     """Returns the default settings with the changes of `name=value;...`, values as Python writes them; "": none.
 
     Raises:
-        UsageError: an unknown setting, or a value that is not of the setting's kind.
+        UsageError: an unknown setting, or a value that does not have the setting's type.
     """
     fields = {field.name: field for field in dataclasses.fields(EngineSettings)}
     changes: dict[str, Any] = {}
@@ -34,7 +34,7 @@ def variant(settings: str) -> EngineSettings:
 
 
 def _as(kind: Any, value: Any) -> Any:
-    """Returns a value as one of the kind that a setting is annotated with; raises `ValueError` where it is none."""
+    """Returns a value converted to the setting's annotated type; raises `ValueError` where that is impossible."""
     if isinstance(kind, types.UnionType):  # a setting or None
         kinds = typing.get_args(kind)
         return None if value is None else _as(kinds[0], value)

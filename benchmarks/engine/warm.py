@@ -55,7 +55,8 @@ UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
 
 @dataclasses.dataclass(frozen=True)
 class Relative:
-    """A task like `base`, seen through moved coordinates and other units. Its runs have no curves to stop them by."""
+    """A task like `base`, with moved coordinates and other units. Its runs have no curves, so they are not stopped
+    early."""
 
     base: SyntheticTask
     delta: tuple[float, ...]

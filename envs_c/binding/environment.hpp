@@ -1,4 +1,4 @@
-// What the binding knows of an environment: its constants and three functions over many of its instances.
+// What the binding knows about an environment: its constants, and three functions over many of its instances.
 //
 // Each header's table of type Environment is made from environment.cpp.in; registry.cpp.in lists them.
 #pragma once
@@ -43,7 +43,7 @@ struct Environment {
     std::int32_t max_frames;
     std::size_t state_size;
 
-    // Whether every action of `rows` agents is one that the environment takes: in range, or finite.
+    // Whether the environment accepts every action of `rows` agents: in range, or finite.
     bool (*takes)(const void *actions, std::size_t rows);
     // Instance i draws its randomness from (seed, first_index + i).
     void (*reset)(void *states, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first_index,

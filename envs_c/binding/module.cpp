@@ -20,7 +20,7 @@ std::string shape_of(const py::array &array) {
     return text + (array.ndim() == 1 ? ",)" : ")");
 }
 
-// The data of a C-contiguous array of this very dtype and shape; `columns` 0 asks for one dimension.
+// The data of a C-contiguous array of exactly this dtype and shape; `columns` 0 means one dimension.
 template <typename T>
 T *checked(const char *name, py::handle object, const char *dtype, std::size_t rows, std::size_t columns, bool write) {
     const auto fail = [&](const std::string &got) -> py::value_error {
@@ -46,7 +46,7 @@ T *checked(const char *name, py::handle object, const char *dtype, std::size_t r
     return static_cast<T *>(const_cast<void *>(array.data()));
 }
 
-// With one component, an array of one dimension serves as well as one of a single column.
+// With one component, an array may have one dimension or a single column.
 const void *checked_actions(const Environment &environment, py::handle object, std::size_t rows) {
     std::size_t columns = environment.action_components;
     if (columns == 1 && !(py::isinstance<py::array>(object) && py::reinterpret_borrow<py::array>(object).ndim() == 2))

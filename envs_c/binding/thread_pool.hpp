@@ -1,13 +1,13 @@
 // A pool that splits one call into numbered chunks. Every thread has a lane of chunks, the same in every call, so that
-// its part of the data stays in its cache. A thread that has done its lane takes chunks from the others', but only
-// after it has waited for as long as its own took: to move a chunk's data from one cache to another and, in the next
-// call, back costs more than to wait for a thread that is a little late, and less than to wait for one that does not
-// run. The caller is one of the threads, so a call never waits for another to wake up. Which thread runs a chunk is
-// open; what a chunk does must not depend on it.
+// its part of the data stays in its cache. A thread that has finished its lane takes chunks from other lanes, but first
+// it waits as long as its own lane took. The reason: a stolen chunk's data moves to another cache and, in the next
+// call, back. That costs more than waiting for a thread that is a little late, and less than waiting for a thread that
+// does not run. The caller is one of the threads, so a call never waits for another thread to wake up. Any thread may
+// run a chunk, so what a chunk does must not depend on the thread.
 //
 // Workers spin for a moment after a call and then sleep, so that a tight loop of calls pays no wake-up and an idle pool
-// uses no processor. A forked child has no workers: there run() does every chunk itself, and the pool must be leaked
-// instead of destroyed, because it holds handles of threads that are not there.
+// uses no processor. A forked child has no workers. There run() does every chunk itself, and the pool must be leaked
+// instead of destroyed, because it holds handles of threads that do not exist.
 #pragma once
 
 #include <sys/types.h>
@@ -70,8 +70,8 @@ class ThreadPool {
             for (std::size_t chunk = 0; chunk < chunks_; ++chunk) work(chunk);
             return;
         }
-        // Every chunk of the call before is done here, so nobody reads `work_`; a worker that is late for that call
-        // finds empty lanes, or takes chunks of this one, which is as good.
+        // Every chunk of the previous call is done here, so no thread reads `work_`. A worker that is late for that
+        // call finds empty lanes, or takes chunks of this call, which is fine.
         work_ = &work;
         done_.store(0, std::memory_order_relaxed);
         for (Lane &lane : lanes_) lane.next.store(lane.begin, std::memory_order_release);
@@ -85,8 +85,8 @@ class ThreadPool {
     }
 
    private:
-    static constexpr int spins = 2000;          // some ten microseconds, of a caller before it yields
-    static constexpr int worker_spins = 20000;  // a tenth of a millisecond or so: the next call of a tight loop is near
+    static constexpr int spins = 2000;          // about ten microseconds, of a caller before it yields
+    static constexpr int worker_spins = 20000;  // about 0.1 ms: in a tight loop the next call comes soon
 
     struct alignas(64) Lane {
         std::atomic<std::size_t> next{0};
@@ -108,7 +108,7 @@ class ThreadPool {
 
     bool all_done() const { return done_.load(std::memory_order_acquire) == chunks_; }
 
-    // Once in a while lets another thread run: there may be more threads than free cores.
+    // Lets another thread run from time to time: there may be more threads than free cores.
     static void wait_briefly(int spin) {
         if (spin % spins != spins - 1)
             pause_briefly();

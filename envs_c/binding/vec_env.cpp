@@ -22,7 +22,7 @@ struct StateHeader {
     std::uint64_t checksum;  // of everything after the header
 };
 
-// Finds accidents, not forgeries: a state is to be trusted like the checkpoint that it came from.
+// Detects accidents, not forgeries: a state must be trusted as much as the checkpoint that it came from.
 std::uint64_t checksum_of(const char *bytes, std::size_t size) {
     std::uint64_t sum = size;
     for (std::size_t i = 0; i < size; i += 8) {
@@ -33,8 +33,9 @@ std::uint64_t checksum_of(const char *bytes, std::size_t size) {
     return sum;
 }
 
-// One chunk for one thread; else a few a thread, so that a late or slow thread holds nobody up for long, but of some 64
-// agents at least, so that claiming one is cheap and that chunks seldom share a cache line of `terminals`.
+// With one thread, one chunk. Otherwise a few for each thread, so that a late or slow thread does not delay the others
+// for long. Each has at least about 64 agents, so that claiming one is cheap and chunks seldom share a cache line of
+// `terminals`.
 std::size_t envs_per_chunk(std::size_t num_envs, std::size_t agents_per_env, std::size_t threads) {
     if (threads == 1) return num_envs;
     const std::size_t even = (num_envs + 4 * threads - 1) / (4 * threads);
@@ -42,7 +43,7 @@ std::size_t envs_per_chunk(std::size_t num_envs, std::size_t agents_per_env, std
     return (even + least - 1) / least * least;
 }
 
-// Says which action is the first that the environment does not take, and what it takes.
+// Returns the error that names the first action that the environment does not accept, and what it accepts.
 std::invalid_argument refused(const Environment &environment, const void *actions) {
     const std::size_t components = environment.action_components;
     const std::int32_t *sizes = environment.action_sizes;

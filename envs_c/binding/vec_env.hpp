@@ -32,10 +32,10 @@ class VecEnv {
     // or not finite.
     void step(StepArrays arrays);
 
-    // Hands over the episodes that have finished since the last call, in order of (step, agent).
+    // Returns the episodes that have finished since the last call, in order of (step, agent).
     std::vector<Episode> drain_episodes();
 
-    // Everything that the future depends on, and the episodes that were not drained, for this build of the library.
+    // The whole state, and the episodes that were not drained; valid for this build of the library.
     std::string get_state();
     // Throws std::invalid_argument where the bytes are not a state of this environment, size and frame skip.
     void set_state(const std::string &bytes);

@@ -1,18 +1,18 @@
-/* Template: walk along a line of cells to a target. (Say here in a sentence what is to be done.)
+/* Template: walk along a line of cells to a target. (State the task here in one sentence.)
  *
- * Then the rules, all of them, so that somebody could write the same game from this comment. Here: a line of
- * TEMPLATE_CELLS cells. The player starts in the middle, the target is any other cell, all equally likely. A step to
- * beyond the line's end does nothing.
+ * Then all rules, so that the same game could be written from this comment alone. Here: a line of TEMPLATE_CELLS cells.
+ * The player starts in the middle. The target is any other cell, all equally likely. A step beyond the line's end does
+ * nothing.
  *
  * Observation (float32 x 2):
  *   0  the player's cell, from -1 at the left end to 1   [-1, 1]
- *   1  the target's, likewise                            [-1, 1]
+ *   1  the target's cell, in the same way                [-1, 1]
  * Actions: 0 left, 1 right, repeated for `frame_skip` frames. Any other value is the caller's error.
  * Reward: 1 at the target, 0 before.
  * Ends: terminal at the target; truncated after TEMPLATE_MAX_FRAMES frames that did not lead there. A step stops at the
- *   frame that ends the episode. Score of an episode: 1 or 0, as the reward; chance scores about 0.7.
+ *   frame that ends the episode. Score of an episode: 1 or 0, as the reward; random actions score about 0.7.
  * Solved: TEMPLATE_SOLVED_SCORE: (why this figure? Here: the target is never more than half a line away, so every walk
- *   towards it arrives; a twentieth is for the randomness of a policy in training.)
+ *   towards it arrives. A twentieth is left for the randomness of a policy in training.)
  * Call order: template_seed once, template_reset, then template_step until it ends, template_episode if wanted,
  *   template_reset, template_step ...
  * RNG draws (state in the struct): one per reset, the target. Buffers are borrowed for the call; every call writes
@@ -43,8 +43,8 @@
 #define TEMPLATE_CELLS 9
 #define TEMPLATE_MIDDLE 4 /* (TEMPLATE_CELLS - 1) / 2 */
 
-/* Everything that the future depends on: no pointers, nothing outside it. Order members by size, so that no bytes of
- * padding lie between or behind them: the struct's bytes are what a checkpoint stores and what states compare by. */
+/* The whole state of the game: no pointers, nothing outside it. Order members by size, so that there are no padding
+ * bytes between or behind them: checkpoints store the struct's bytes, and states are compared by them. */
 typedef struct template_t {
     uint64_t rng;
     int32_t player;    /* cell, counted from the left */
@@ -53,7 +53,7 @@ typedef struct template_t {
     int32_t decisions; /* steps since the episode began */
 } template_t;
 
-/* Writes every element, straight into the caller's row: numbers of order 1, which a network reads well. */
+/* Writes every element, directly into the caller's row: numbers of order 1, which suit a network. */
 static inline void template_observe(const template_t *env, float *observation) {
     observation[0] = (float)(env->player - TEMPLATE_MIDDLE) * (1.0f / TEMPLATE_MIDDLE);
     observation[1] = (float)(env->target - TEMPLATE_MIDDLE) * (1.0f / TEMPLATE_MIDDLE);
@@ -66,13 +66,13 @@ static inline void template_frame(template_t *env, int32_t move) {
     env->frames += 1;
 }
 
-/* Fixes the environment's randomness for good: the same (seed, index) replays the same games. */
+/* Seeds the environment's generator: the same (seed, index) replays the same games. */
 static inline void template_seed(template_t *env, uint64_t seed, uint64_t index) {
     assert(env);
     env->rng = pcg32_seed(seed, index);
 }
 
-/* Begins an episode. It starts from any state, so it sets every member but `rng`, which runs on. */
+/* Begins an episode. It may be called in any state, so it sets every member except `rng`, which continues. */
 static inline void template_reset(template_t *env, float *observation) {
     assert(env && observation);
     /* An integer below n from 32 bits: multiply and take the upper half. */
@@ -85,7 +85,7 @@ static inline void template_reset(template_t *env, float *observation) {
 }
 
 /* One decision: `frame_skip` frames, at least 1, or fewer where the episode ends. The binding has checked the action.
- * The observation is the one that the episode ends with; if it ends, the binding keeps that and calls reset. */
+ * If the episode ends, the observation is its last one; the binding keeps it and calls reset. */
 static inline void template_step(template_t *env, const int32_t *action, int32_t frame_skip, float *observation,
                                  float *reward, uint8_t *terminal, uint8_t *truncation) {
     assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
@@ -102,11 +102,12 @@ static inline void template_step(template_t *env, const int32_t *action, int32_t
     template_observe(env, observation);
     *reward = (float)over;
     *terminal = (uint8_t)over;
-    /* The clock is no part of the game: what it cuts off is not worth 0, so it is not terminal. */
+    /* The time limit is not part of the game: a state at which it ends the episode is not worth 0, so it is not
+     * terminal. */
     *truncation = (uint8_t)(!over && env->frames >= TEMPLATE_MAX_FRAMES);
 }
 
-/* Tells of the episode that the last step ended: its score, its undiscounted return and its length in steps. */
+/* Writes score, undiscounted return and length in steps of the episode that the last step ended. */
 static inline void template_episode(const template_t *env, float *score, float *return_, int32_t *length) {
     assert(env && score && return_ && length);
     *score = (float)(env->player == env->target);

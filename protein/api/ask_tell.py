@@ -50,8 +50,8 @@ class Protein:
         """Begins a search, or continues one.
 
         Args:
-            space: what to search. Its `cost_parameter` says what makes a trial expensive. Without one, the engine finds
-                out.
+            space: what to search. Its `cost_parameter` is the parameter that makes a trial expensive. Without one, the
+                engine learns what does.
             seed: the only source of randomness.
             budget_seconds: what all trials together may cost; None: no limit.
             max_trial_seconds: what one trial may cost; None: no limit.
@@ -132,7 +132,7 @@ class Protein:
         return None if chosen is None else shown_contender(chosen, self._direction)
 
     def suggest(self) -> Suggestion | None:
-        """Returns the next config to try, or None; `ended` says why it is None.
+        """Returns the next config to try, or None; `ended` is then the reason.
 
         Call it again before `observe` to run trials side by side. The suggestions differ, and what they are expected to
         cost is subtracted from the budget by the rule of `protein.engine.budget`: what was predicted for them, else
@@ -202,11 +202,11 @@ class Protein:
             curve: points of its learning curve, each (steps, cost_seconds, score); score is None where there was none
                 yet. Steps are in the unit of the space's cost parameter, so that the engine sees how much was to come.
             failed: why it has no result. Its cost counts all the same. The words of `protein.types.TrialEnd`, such as
-                "diverged" and "out_of_memory", are kept as its end; any other text is kept as a failure. Say
-                "interrupted" for a trial that its params did not end, such as one of a lost worker: then only its cost
-                counts.
-            stopped: why it was stopped before its end, such as what `should_stop` said; `score` is then its last score,
-                if it had one.
+                "diverged" and "out_of_memory", are kept as its end; any other text is kept as a failure. Give
+                "interrupted" for a trial that ended for a reason other than its params, such as a lost worker: then
+                only its cost counts.
+            stopped: why it was stopped before its end, such as the reason that `should_stop` gave; `score` is then its
+                last score, if it had one.
 
         Raises:
             UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; or a number

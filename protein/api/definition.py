@@ -36,7 +36,7 @@ def create_or_resume(store: Store, wanted: SweepSpec, budget_seconds: float | No
         budget_seconds: of a new sweep; None: no limit.
 
     Raises:
-        UsageError: the store holds another sweep of this name; says what differs.
+        UsageError: the store holds another sweep of this name; the message names the differences.
     """
     found = store.find_sweep(wanted.name)
     if found is None:
@@ -69,7 +69,7 @@ def _names(spec: SweepSpec) -> tuple[str, ...]:
 
 
 def _values(spec: SweepSpec) -> dict[str, Any]:
-    """Returns all that makes two sweeps differ, by name, in a form that can be compared."""
+    """Returns everything that defines a sweep, by name, in a form that can be compared."""
     # Through JSON, as the store keeps it: a tuple becomes a list.
     config, space_values = json.loads(json.dumps([spec.config, spec.space]))
     space = Space.from_dict(space_values)

@@ -115,7 +115,8 @@ class Sweep:
                 is stopped and is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
                 costs next to nothing, which would never use up a budget.
-            warm_start: name of another sweep of the store to learn from, until this sweep's trials say otherwise.
+            warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
+                it.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
             quiet: print nothing.
             prior: the old name of `warm_start`.
@@ -292,7 +293,7 @@ def _check_callable(train: Train) -> None:
         raise UsageError(f"train must be a function, called as train(params, report), got {train!r:.80}")
     try:
         signature = inspect.signature(train)
-    except (TypeError, ValueError):  # a few written in C have none; their first trial shows it
+    except (TypeError, ValueError):  # some C functions have no signature; a mistake shows in the first trial
         return
     try:
         signature.bind({}, None)

@@ -32,7 +32,7 @@ NO_KNEE = "no knee: no config between the cheapest and the best of the front lie
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One answer: `name` says to what, `trials` are the runs of the config, oldest first. Scores as they are shown."""
+    """One answer: `name` is its kind, `trials` are the runs of the config, oldest first. Scores as shown."""
 
     name: str
     contender: Contender
@@ -82,7 +82,7 @@ class Recommendation:
         return self.under or self.best
 
     def marks(self) -> dict[int, str]:
-        """Returns what to say of trials in a table of the front, by number: which is best expected, which the knee."""
+        """Returns the notes on trials in a table of the front, by number: the best expected one, and the knee."""
         found: dict[int, str] = {}
         for choice in (one for one in (self.best, self.knee) if one is not None):
             for trial in choice.trials:
@@ -91,7 +91,7 @@ class Recommendation:
         return found
 
     def notes(self) -> list[str]:
-        """Returns what to know before using the chosen config: better scores that were passed over, and why."""
+        """Returns warnings about the chosen config: better scores that are not recommended, and why."""
         cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.trains)
         return [note for note in (self._why_not_best_measured(), cut_short) if note is not None]
 
@@ -106,7 +106,7 @@ class Recommendation:
         if other.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
             chosen = self.chosen.trial.number
             return f"{line}but its expected score is the same as that of trial {chosen}, which costs less"
-        return f"{line}which looks like luck: its expected score is {text.score(other.score.value)}"
+        return f"{line}which looks like noise: its expected score is {text.score(other.score.value)}"
 
 
 def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
@@ -211,7 +211,7 @@ def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
 
 
 def score_range(env: str) -> tuple[float, float] | None:
-    """Returns the lowest and the highest possible score of an environment; None where it does not say."""
+    """Returns the lowest and the highest possible score of an environment; None where it does not give them."""
     return envs_c.spec(env).score_range if env in envs_c.names() else None
 
 

@@ -53,7 +53,7 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
 
 
 def find(store: Store, name: str | None) -> SweepRecord:
-    """Returns a sweep by name, or without one the only sweep there is.
+    """Returns a sweep by name; without a name the store's only sweep.
 
     Raises:
         UsageError: there is no such sweep, or several to choose from.
@@ -76,6 +76,6 @@ def store_words(given: str | None) -> list[str]:
 
 
 def best_hint(sweep: str, given: str | None) -> str:
-    """Returns the line below measured scores that says where to find the recommended config."""
+    """Returns the line below measured scores that names the command for the recommended config."""
     line = commands.command("best", sweep, *store_words(given))
-    return f"measured scores contain luck; the recommended config is shown by: {line}"
+    return f"measured scores contain noise; the recommended config is shown by: {line}"

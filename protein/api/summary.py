@@ -5,7 +5,7 @@ from protein.view import text
 
 SAME_COST = 0.1  # costs that differ by less than this share count as about the same
 _PARTS = ("", "", "half", "a third", "a quarter", "a fifth", "a sixth", "a seventh", "an eighth", "a ninth", "a tenth")
-_MAX_SHARE = 0.6  # a larger share of a cost is said in per cent
+_MAX_SHARE = 0.6  # a larger share of a cost is given as a percentage
 
 
 def summary(found: Recommendation) -> str:

@@ -100,7 +100,7 @@ def train(
 
 
 class Recorder:
-    """Hands a run's events on, and writes them to a file beside its checkpoint, one JSON object a line.
+    """Passes a run's events on, and writes them to a file beside its checkpoint, one JSON object per line.
 
     An event that cannot be written, as on a full disk, does not end the training: `error` holds what went wrong.
     """

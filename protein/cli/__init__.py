@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError):  # a terminal that cannot show a character shows a ? instead
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # Waiting threads of OpenMP spin by default. Beside other work on the machine that makes small networks a hundred
-    # times slower, so they are told to sleep. Torch reads this when it is imported; trials inherit it.
+    # times slower. With this setting they sleep. Torch reads it when it is imported; trials inherit it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         command = parse(list(sys.argv[1:] if arguments is None else arguments))

@@ -1,6 +1,6 @@
-"""`protein doctor`: checks whether this machine has what is needed, with a line for each thing.
+"""`protein doctor`: checks whether this machine has everything that is needed, and prints one line for each check.
 
-The least versions are read from the installed package's metadata, which comes from `pyproject.toml`.
+Minimum versions are read from the installed package's metadata, which comes from `pyproject.toml`.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _STYLES = {"ok": "green", "note": "yellow", "broken": "bold red"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was found about one thing. With a note everything works; what is broken must be mended."""
+    """The result of one check. With a note everything works; what is broken must be fixed."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -99,20 +99,20 @@ def _torch() -> list[Check]:
 
 
 def least_version(name: str) -> str:
-    """Returns the least version of Python or of a dependency that the package asks for; "" where it names none."""
+    """Returns the minimum version of Python or of a dependency that the package requires; "" where it names none."""
     try:
         if name == "python":
             requirements = [f"python{importlib.metadata.metadata(PACKAGE)['Requires-Python'] or ''}"]
         else:
             requirements = importlib.metadata.requires(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
-        return ""  # `package` says so
+        return ""  # the check `package` reports it
     found = (re.match(rf"{re.escape(name)}[^;]*>=\s*([\d.]+)", requirement) for requirement in requirements)
     return next((match[1] for match in found if match), "")
 
 
 def _least(name: str, version: str, needed: str, where: str = "") -> Check:
-    """Returns the check of a version against the least one."""
+    """Returns the check of a version against the minimum."""
     if _numbers(version) < _numbers(needed):
         return Check(name=name, state="broken", detail=f"{version}{where}; {needed} or newer is needed")
     return Check(name=name, state="ok", detail=version + where)
@@ -138,7 +138,7 @@ def _gym() -> Check:
     except importlib.metadata.PackageNotFoundError:
         detail = "gymnasium is not installed; only environments gym:... need it: pip install 'protein-sweep[gymnasium]'"
         return Check(name="gym", state="note", detail=detail)
-    # Nothing else needs it, so one that is too old is no obstacle.
+    # Nothing else needs it, so an old version is only a note.
     return dataclasses.replace(
         found, state="note" if found.state == "broken" else "ok", detail=f"gymnasium {found.detail}"
     )
@@ -170,7 +170,7 @@ def _store(store_url: str) -> Check:
     if path is None or path.exists():
         with stores.opened(store_url) as store:
             return Check(name="store", state="ok", detail=f"{_shown(store_url)}: {len(store.list_sweeps())} sweeps")
-    # Only trying shows whether locks and shared memory work there, so a store is made in a temporary folder beside it.
+    # Whether locks and shared memory work there can only be tried, so a store is made in a temporary folder beside it.
     with tempfile.TemporaryDirectory(dir=_existing(path.parent), prefix=".protein-doctor-") as folder:
         storage.open_store(f"sqlite:///{Path(folder).absolute()}/probe.db").close()
     return Check(name="store", state="ok", detail=f"{path}: does not exist yet, can be made")

@@ -1,4 +1,4 @@
-"""`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` one environment, to be watched."""
+"""`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it."""
 
 import dataclasses
 import os
@@ -66,7 +66,7 @@ def run(command: Command) -> int:
 
 
 def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) -> int:
-    """Plays in one environment, draws it, and writes the GIF; after Ctrl-C, of what was played until then."""
+    """Plays in one environment, draws it, and writes the GIF; after Ctrl-C, the GIF has what was played until then."""
     from protein.trainer.watch import Player
     from protein.view import playback
 

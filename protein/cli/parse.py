@@ -1,7 +1,8 @@
 """From the command line's words to a command and its arguments. Every mistake in them becomes one line.
 
-tyro builds the parser and the help. Its errors are boxes of many lines, so they are replaced: this module names unknown
-flags, our own specs read the values, and what remains is a flag without its value.
+tyro builds the parser and the help. Its errors are boxes of many lines, so they are replaced by one line. This module
+reports unknown flags, and our own specs (`protein.cli.values`) report values that cannot be read. The only mistake left
+for tyro is a flag without its value.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Flags for every value of a run config, generated from its dataclasses: `--train.learning-rate 1e-3`.
 
-None stands for a flag that was not given, so that one given with the very default still counts as given.
+None stands for a flag that was not given. So a flag that is given with the default value still counts as given.
 """
 
 import dataclasses

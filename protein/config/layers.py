@@ -9,10 +9,11 @@ keys, or a plain value, which is then fixed:
     optimizer = { value = "adam", choices = ["adam", "muon"] }
 
 FILE may also be the `config.json` that a trial or a training run leaves in its folder. It holds every value and no
-range. Its values replace those of the layers below, and the ranges below stay, widened to the value where it lies
-outside. So a sweep of such a file begins from that config and searches what the environment's file searches.
+range. Its values replace those of the earlier layers, and the ranges of the earlier layers stay. Where a value lies
+outside its range, the range is widened to hold it. So a sweep of such a file begins from that config and searches what
+the environment's file searches.
 
-The dataclass of a run, `trainer.config.RunConfig`, says which sections and keys there are.
+The sections and keys are the fields of a run's dataclass, `trainer.config.RunConfig`.
 """
 
 import dataclasses
@@ -253,7 +254,7 @@ def _check_bounds(name: str, given: Mapping[str, Any], source: str) -> None:
     """Checks what the space would call low and high, in the words of the file. Raises `ConfigError`."""
     low, high = given["min"], given["max"]
     if not all(type(bound) in (int, float) for bound in (low, high)):
-        return  # the parameter says what is wrong with it
+        return  # the parameter's own check reports it
     if not low < high:
         raise ConfigError(
             f"{source}: parameter '{name}': min {low} is not below max {high}; widen the range or fix the value"

@@ -15,7 +15,7 @@ def to_toml(config: Mapping[str, Mapping[str, Any]], space: Space, origin: str) 
     Args:
         config: nested run config, complete.
         space: the parameters whose ranges are written beside their values.
-        origin: one line that says where the values come from.
+        origin: one line about where the values come from.
     """
     parameters = {parameter.name: parameter for parameter in space.parameters}
     blocks = [f"# {' '.join(origin.split())}\n"]

@@ -1,4 +1,4 @@
-"""Which candidate is worth its cost: expected improvement of the whole Pareto front, per (weakened) second.
+"""The value of a candidate: the expected improvement of the whole Pareto front, divided by a power of its cost.
 
 Notation
     x         a candidate, one of m
@@ -6,7 +6,7 @@ Notation
     ln c(x)   its log cost in seconds ~ N(mu_c, sd_c^2), as it will be measured
     p_ok(x)   probability that it ends with a score
     t_j       J levels of log cost, evenly spaced
-    f(t)      the best posterior mean among the trials known to cost at most e^t: the front as the model sees it
+    f(t)      the best posterior mean among the trials that cost at most e^t: the model's estimate of the front
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
     a         cost exponent: 0 ignores cost, 1 is improvement per second
     c0        price floor in seconds: a small share of the whole budget; where the number of trials is limited, also
@@ -16,11 +16,11 @@ The value of a candidate is
 
     log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
-A trial that costs e^t can lift the front at every level from t upwards, by as much as it beats the front there. The
-mean over levels is the expected growth of the hypervolume under (score, log cost), with an uncertain cost. A cheap
-trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. Dividing by
-(c + c0)^a prices the trial. Without c0 a budget can be wasted on trials that cost nothing and teach little, most of all
-while scores are flat or noisy.
+A trial that costs e^t can raise the front at every level from t upwards, by the amount by which it beats the front
+there. The mean over levels is the expected growth of the hypervolume under (score, log cost), with an uncertain cost. A
+cheap trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. Dividing
+by (c + c0)^a prices the trial. Without c0 the budget can be wasted on trials that cost almost nothing and teach little,
+above all while scores are flat or noisy.
 
 Everything is computed in logarithms. Far from the data, EI is below the smallest float64 long before it stops ranking
 candidates.

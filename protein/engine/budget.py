@@ -4,16 +4,16 @@
 expected to cost (`remaining_seconds`). A running trial is expected to cost
 
 1. what the engine predicted for it, but at most its cap;
-2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Such a trial is one of
-   the first, and the costs of the others say little about it: the initial config may cost thirty times as much as the
-   cheap initial design;
+2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only the first trials
+   lack a prediction, and the costs seen so far say little about them: the initial config may cost thirty times as much
+   as the cheap initial design;
 3. without a cap either, the mean cost of the finished trials.
 
 It is never expected to cost less than it has cost so far.
 
 **What fits.** A trial may start when its predicted cost is within the remaining budget and within the cap on one trial.
 "Predicted" means the upper end of what is likely: the 80th percentile, but at most 1.5 times the median while little is
-known. Before any cost is known there is nothing to judge by. Then every trial may start as long as some budget is left.
+known. Before any cost is known, no cost can be predicted. Then every trial may start as long as some budget is left.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ def remaining_seconds(
     """Returns what is left of a budget, by the rule at the head of this file; below 0 when it is overspent.
 
     Args:
-        budget_seconds: the whole budget; None: no budget, and nothing to be left of it.
+        budget_seconds: the whole budget; None: no budget, so the result is None.
         finished_seconds: the costs of finished trials, failures included.
         running: the trials that run.
     """
@@ -92,7 +92,7 @@ class AffordableCost:
 
     @classmethod
     def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
-        """Fits the cost model, where a cost is known, with a source sweep's costs, where there are some."""
+        """Fits the cost model, where a cost is known, with a source sweep's costs, if any."""
         model = CostModel.fit(space, data.x_scored, data.costs, source=source) if len(data.costs) else None
         if budget.remaining_seconds is None:
             return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)
@@ -113,7 +113,7 @@ class AffordableCost:
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:
-    """Returns the valid ones of `n x d` points, moved to where they should cost least: what to try before giving up.
+    """Returns the valid ones of `n x d` points, moved to where they should cost least. This is tried before giving up.
 
     The cost parameter goes to its lowest value. Without a cost parameter the points are returned as they are.
     """

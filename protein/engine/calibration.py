@@ -1,4 +1,4 @@
-"""How well the engine's predictions hold: what was measured, against the interval predicted before the trial.
+"""How well the engine's predictions hold: measured values, compared with the intervals predicted before the trial.
 
 Notation
     y            a measured score or cost, on the scale of its model: a score itself, or the logarithm of a cost
@@ -9,7 +9,7 @@ Notation
     PIT          Phi(z), the probability integral transform: even over [0, 1] when the predictions are right, highest in
                  the middle when the intervals are too wide, and at both ends when they are too narrow
 
-Only trials that were trained to their end count. What a stopped or failed one would have given was never measured.
+Only trials that were trained to their end count. The final score of a stopped or failed trial was never measured.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ COVERAGE = 0.8  # of the intervals
 MAX_Z = 10.0
 NUM_BINS = 5
 NUM_PARTS = 3  # of the sweep, to see how it changes
-MIN_FORECASTS = 10  # fewer say nothing about a share
+MIN_FORECASTS = 10  # fewer tell too little about a share
 _LEVEL = 0.05  # of the tests behind a verdict
 
 Quantity = Literal["score", "cost"]

@@ -1,4 +1,4 @@
-"""Candidates for the acquisition: the whole box, the neighbourhood of what is good, and ladders along the cost.
+"""Candidates for the acquisition: the whole box, the neighbourhood of good points, and ladders in the cost parameter.
 
 All are canonical, valid points in unit coordinates. Neighbours change a random subset of the coordinates by a random
 width, so that steps of one parameter and joint moves are both among them. A categorical coordinate is drawn anew.

@@ -33,7 +33,7 @@ class CostModel:
     ) -> "CostModel":
         """Fits to `n >= 1` points, `n x d`, and their costs, `n`; costs below `MIN_COST_SECONDS` count as that.
 
-        A source sweep's costs count up to a factor, because the machine may be another.
+        A source sweep's costs are used up to a constant factor, because its machine may be a different one.
         """
         log_cost = np.log(np.maximum(cost_seconds, MIN_COST_SECONDS)) - _log_cost_parameter(space, x_unit)
         center = float(np.median(log_cost))

@@ -4,9 +4,10 @@ Invariants of every `suggest`, whatever the history is (see `protein.ports.Desig
 
 - The same arguments give the same suggestion.
 - The suggestion satisfies every constraint.
-- It is no point that is running, and no point that was tried, unless it is a re-evaluation.
+- It repeats no running trial and no finished one, except a re-evaluation. The params of an interrupted trial may come
+  again.
 - It fits the budget by the rule in `protein.engine.budget`.
-- Numerical trouble ends in a valid random point whose `origin` says so, never in an exception.
+- After a numerical failure it is a valid random point, and its `origin` names the failure. No exception is raised.
 """
 
 import logging
@@ -31,7 +32,7 @@ from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind
 
 _logger = logging.getLogger(__name__)
-_NUM_RANDOM = 256  # points drawn where one random point is wanted that is new and fits the budget
+_NUM_RANDOM = 256  # points drawn to find one random point that is new and fits the budget
 _INITIAL_CONFIG = "initial config"
 
 

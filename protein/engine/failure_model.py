@@ -32,7 +32,8 @@ class FailureModel:
             ok = np.concatenate([source.target > 0, ok])
         if not len(ok) or bool(np.all(ok)):
             return cls(space, 1.0, None)
-        # Two invented successes keep the level above 0 where everything has failed so far: the search has to go on.
+        # Two artificial successes keep the level above 0 where everything has failed so far, so that the search
+        # continues.
         center = 2.0 * (float(np.sum(ok)) + 2.0) / (len(ok) + 2.0) - 1.0
         prior = Prior(
             log_lengthscale=(-0.3 + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),

@@ -10,8 +10,8 @@ Notation
     k(x, x') = s2 a(x) a(x') (1 + r + r^2 / 3) exp(-r) + b2 + w2 (x - 1/2).(x' - 1/2)
     b2, w2   fixed variances of a bias and of linear weights: a Bayesian ridge regression beside the process, both
              inferred in one posterior (0 where none is wanted)
-    u        run variance: the variance between runs, which all observations of one run have in common (0: each
-             observation is of a run of its own)
+    u        run variance: the variance of a run's offset, which all its observations share (0 where every run has one
+             observation)
     K = k(X, X) + u [same run] + v I = L L',  alpha = K^-1 y
     theta    (log l by parameter, log s2, log v, then log u and g where they are wanted), with independent normal
              priors; the mode is found by L-BFGS with the exact gradient

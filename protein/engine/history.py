@@ -4,15 +4,15 @@ Notation
     x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of trials
     taken    keys of every point that was tried or is running; only a re-evaluation may suggest one of them
 
-Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of everything. Their
-end says nothing about their params, which may be suggested again. Trials that the space cannot read, because it was
-changed since, are left out as well.
+Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of all arrays. Only
+their cost counts. Their end tells nothing about their params, which may be suggested again. Trials that the space
+cannot read, because it was changed since, are left out in the same way.
 
 A trial that was stopped before its end counts as one that asked for the steps it reached: its score and its cost belong
-to those. The same holds for points of a trial's curve. With a schedule over the run, such a score is not what a run of
-that many steps would give. So each score carries the share of its run that was still to come, `unfinished`, and the
-score model learns from the data whether that matters. The model is also told which run each score is of, because what
-differs between runs of one config (their seeds) is in the whole curve of a run.
+to those. The same holds for points of a trial's curve. Under a learning-rate schedule, a score half-way differs from
+the final score of a run half as long. So each score carries the share of its run that was still to come, `unfinished`,
+and the score model learns from the data whether that matters. The model also knows which run each score is of. Runs of
+one config differ (in their seeds), and this difference is in the whole curve of a run.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ class History:
     """The arrays that the models learn from.
 
     Attributes:
-        x_scored: `n x d`, trials that gave a score, the cost parameter at what they reached.
+        x_scored: `n x d`, trials that gave a score, with the cost parameter at the value that they reached.
         scores: `n`, their scores.
         costs: `n`, their costs in seconds.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
@@ -47,10 +47,10 @@ class History:
         curve_runs: `k`, which of the n trials they are of.
         x_tried: `m x d`, the trials that gave a score and those that failed.
         ok: `m`, which of them gave a score. One that was stopped before its first score is not among them.
-        x_running: trials that run.
+        x_running: running trials.
         taken: keys of all points that were tried or are running.
-        num_trials: finished and running ones, without those that do not teach.
-        spent_seconds: what all finished trials have cost.
+        num_trials: number of finished and running trials, without those that do not teach.
+        spent_seconds: the cost of all finished trials, including those that do not teach.
     """
 
     x_scored: Array
@@ -117,7 +117,7 @@ class History:
 
 
 def teaches(observation: Observation) -> bool:
-    """Whether a trial has ended in a way that says something about its params (see `TrialEnd.teaches`)."""
+    """Whether a trial has ended in a way that tells something about its params (see `TrialEnd.teaches`)."""
     return observation.end is not None and observation.end.teaches
 
 

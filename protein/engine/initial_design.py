@@ -13,7 +13,7 @@ from protein.engine.history import History
 from protein.space import Space
 
 _NUM_POINTS = 256  # of the sequence, of which the valid ones are kept
-_NUM_LOOKED_THROUGH = 4
+_NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
 _MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
 
 

@@ -1,8 +1,8 @@
 """Trials of a source sweep beside a sweep's own, in one Gaussian process.
 
-The source sweep's points stand at a distance from the sweep's own along a coordinate of its own, whose lengthscale is
-fitted with the others. So the two sweeps' functions correlate as much as the data say, and where the source sweep never
-looked the posterior stays uncertain. The source points are left out where they do not make the sweep's own results
+One extra input separates the two sweeps: 0 for our trials, a constant for the source's. Its lengthscale is fitted with
+the others. So the data decide how strongly the two sweeps' functions correlate, and where the source sweep has no
+trials the posterior stays uncertain. The source points are left out where they do not make the sweep's own results
 twenty times likelier.
 
 Notation
@@ -22,11 +22,11 @@ import numpy as np
 from protein.engine.gp import Array, GaussianProcess, Prior, Runs, fit, subset
 from protein.space import Space
 
-_FULL_POINTS = 120  # own and source points together, as far as these limits on the source points allow:
+_FULL_POINTS = 120  # own and source points together, within these limits on the number of source points:
 _MIN_SOURCE_POINTS = 20
 _MAX_SOURCE_POINTS = 60
-_MIN_LOG_EVIDENCE = math.log(20.0)  # by how much likelier the source points have to make this sweep's own
-_SOURCE_DISTANCE = 1 / 2.3  # between the sweeps, in prior lengthscales: a correlation of 0.87 to begin with
+_MIN_LOG_EVIDENCE = math.log(20.0)  # this sweep's own results must become so much likelier by the source points
+_SOURCE_DISTANCE = 1 / 2.3  # of the extra input between the sweeps, in prior lengthscales: 0.87 correlation at first
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SourceTrials:
     expects: Callable[[Array], Array]
 
     def some(self, num_own: int) -> "SourceTrials":
-        """Returns as many as go with `num_own` trials of this sweep; half of them have the highest targets."""
+        """Returns as many of them as are used beside `num_own` trials of this sweep; half have the highest targets."""
         size = min(max(_FULL_POINTS - num_own, _MIN_SOURCE_POINTS), _MAX_SOURCE_POINTS)
         keep = subset(self.target, size)
         return SourceTrials(self.x_unit[keep], self.target[keep], self.expects)
@@ -53,8 +53,8 @@ class SourceTrials:
 def aligned(source: SourceTrials, x_unit: Array, z: Array) -> Array:
     """Returns the source sweep's z in units of this sweep's, `n`.
 
-    At this sweep's trials, `x_unit` with scores z, what the source sweep expects and what was found get one mean and
-    one spread. How well the two agree beyond that is for the fit to say.
+    At this sweep's trials, `x_unit` with scores z, the source sweep's expectations get the mean and about the spread of
+    z. How well the two agree beyond that is found by the fit.
     """
     expected = source.expects(x_unit)
     spread = float(np.std(expected))
@@ -76,14 +76,14 @@ def fit_jointly(
 
     Args:
         own: the process fitted to this sweep's points alone, `n x p`. It is returned where the source points do not
-            make the own results likelier by `_MIN_LOG_EVIDENCE`.
+            raise the log density of this sweep's own results by `_MIN_LOG_EVIDENCE`.
         space: the space.
         features: model inputs of the own points, `n x p`.
         groups: the lengthscale of each of the p columns.
         prior: of the hyperparameters.
         x_source: `k x d`.
         y_source: `k`, the source points' targets as the process sees them.
-        runs: `n`, which run each own point is of; None: each is of its own.
+        runs: `n`, which run each own point is of; None: each is of a run of its own.
     """
     if len(own.y) < len(features):  # the process saw only some of many own points: no help is needed
         return own, False

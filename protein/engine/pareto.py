@@ -1,4 +1,4 @@
-"""The Pareto front of score (higher is better) against cost (lower is better), and what it says.
+"""The Pareto front of score (higher is better) against cost (lower is better), its knee and its hypervolume.
 
 Notation
     s_i, c_i   score and cost in seconds of a record; costs below `MIN_COST_SECONDS` count as that, so that ln c exists

@@ -1,8 +1,8 @@
 """What to recommend to the user: which of the tried configs is truly best, overall or within a cost, and the knee.
 
-A measured score is the true one plus noise, so the highest of a hundred measured scores was mostly lucky. Configs are
-therefore compared by the posterior of their true score: what the engine's score model makes of their own runs and of
-the runs around them, with the noise that it found.
+A measured score is the true one plus noise, so the highest of a hundred measured scores owes much to noise. Configs are
+therefore compared by the posterior of their true score. The engine's score model infers it from their own runs and the
+runs around them, with the noise that it estimates.
 
 Notation
     contender    a distinct config that was trained to its end at least once. Stopped and failed trials are no
@@ -14,15 +14,15 @@ Notation
 The best expected config and the knee are both read off mu and the mean measured cost of each contender. These are the
 ones that every command and view should name (`best`, `knee`).
 
-A mu above everything that was ever measured is lowered to the highest measured score: noise lifts that above the best
-true score, and many tasks have a highest possible score that the model does not know. Configs that are equal then are
-ranked by cost.
+mu is capped at the highest measured score, because noise makes that at least as high as the best true score. Many tasks
+also have a highest possible score, which the model does not know. Configs that are equal then are ranked by cost.
 
-Only final scores count, not the points of curves that the search learns from. What differs between runs of one config
-is in the whole curve of a run: to a model, three points of one lucky run would look like three independent results.
+Only final scores count, not the points of curves that the search learns from. The difference between runs of one config
+is in the whole curve of a run: to the model, three points of one run with a lucky seed would look like three
+independent results.
 
 Nothing here raises, whatever the observations are. Where the model cannot be fitted, contenders are compared by the
-plain mean of their own scores, and `basis` says so.
+plain mean of their own scores, and `basis` names the reason.
 """
 
 import dataclasses

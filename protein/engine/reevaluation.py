@@ -1,19 +1,19 @@
 """Runs a contender again, with a new seed, where that may change which config is recommended.
 
-Which config measured best is partly noise. When little of the budget is left, the question is less "is there a better
+The best measured score is partly luck. When little of the budget is left, the question is less "is there a better
 config?" than "which of these is best?". Another run of the right one answers it.
 
 Notation
     i, mu_i, sd_i   a contender (a config trained to its end): posterior of its noiseless score z; v the noise variance
     f_i             the highest mu of the other contenders
-    s_i             what one more run moves the posterior mean by: sd_i^2 / sqrt(sd_i^2 + v), a standard deviation
+    s_i             standard deviation of the change of mu_i by one more run: sd_i^2 / sqrt(sd_i^2 + v)
     h(u)            phi(u) + u Phi(u)
 
-One more run of contender i may show it worse than thought, so that another takes its place, or better, so that it takes
-another's place. On average, the true score of what is recommended rises by s_i h(-|mu_i - f_i| / s_i), the knowledge
-gradient. It is priced by cost like any trial (see `protein.engine.acquisition`). Where the noise is small against the
-gaps between contenders, the gain is below `reevaluation_gain`: nothing is run again, and the search goes on. Without a
-budget there is no end to decide at, and nothing is run again.
+One more run of contender i may move it up or down, and so change which config is recommended. On average, the true
+score of the recommended config rises by s_i h(-|mu_i - f_i| / s_i), the knowledge gradient. It is priced by cost like
+any trial (see `protein.engine.acquisition`). Where the noise is small compared with the gaps between contenders, the
+gain is below `reevaluation_gain`. Then nothing is run again, and the search goes on. Without a budget the sweep has no
+planned end, and nothing is run again.
 
 Posteriors are those of the recommendation (`protein.engine.recommend`): from final scores alone, no points of curves.
 

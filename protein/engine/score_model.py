@@ -5,10 +5,10 @@ Notation
     z          a score on the model's scale: standardised, with far outliers compressed; it rises with the score
     mu, sd     posterior mean and standard deviation of z, without noise
 
-The prior mean of z rises by `trend` over the range of the cost parameter. More steps help in nearly every training, and
-while cheap trials are flat or noise, that is all there is to go by. The Gaussian process bends this line to the data.
-Its amplitude may rise with the cost parameter, too: in short runs the other parameters matter less, and before learning
-takes off they do not matter at all.
+The prior mean of z rises by `trend` over the range of the cost parameter. More steps help in nearly every training.
+While the scores of cheap trials are flat or noise, nothing else is known. The Gaussian process bends this line to the
+data. Its amplitude may rise with the cost parameter, too: in short runs the other parameters matter less, and before
+learning takes off they have no effect.
 
 Search and recommendation both build the model with `fit_score_model`. The recommendation gives it no points of curves
 (see `protein.engine.recommend`).
@@ -31,17 +31,17 @@ HIGH_FENCE = 1000.0  # and this many above the upper quartile
 _MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information
 _LARGEST = 1e300  # scores beyond count as this: sums and differences of larger ones overflow
 _COMPRESSED = 0.25  # slope of the logarithm where it begins
-_MODE_WIDENING = 8.0  # an interval after n runs is wider than the posterior by 1 + this / n
-_WINNERS_CURSE_SDS = 0.5  # standard deviations by which the model is too high about what looks best to it
+_MODE_WIDENING = 8.0  # the interval after n runs is the posterior's times 1 + this / n
+_WINNERS_CURSE_SDS = 0.5  # standard deviations by which the model overrates the points that it rates best
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScoreScale:
     """The monotone map between raw scores and z: linear between two fences, logarithmic beyond them.
 
-    How bad a bad trial is does not matter. So the lower fence is near, and one score of -10^6 cannot press all others
-    together. How good a good trial is does matter: a game is lost by 21 points until learning takes off. So the upper
-    fence is far. Where all scores are equal, z is 0.
+    How bad a bad trial is does not matter. So the lower fence is near, and one score of -10^6 cannot squeeze all others
+    together. How good a good trial is does matter. In some games nearly all trials lose by 21 points until learning
+    takes off. So the upper fence is far. Where all scores are equal, z is 0.
 
     Attributes:
         low, high: the fences, in scores; infinite where nothing is compressed.
@@ -134,8 +134,9 @@ class ScoreModel:
             scores: `n`.
             trend: slope of the prior mean of z over the cost parameter's range.
             log_noise: prior (mean, sd) of the log noise variance.
-            log_run_variance: that of the log of the variance that scores of one run have in common.
-            amplitude_slope: that of the log amplitude's rise over the cost parameter's range; None: it does not rise.
+            log_run_variance: prior (mean, sd) of the log run variance (see `protein.engine.gp`).
+            amplitude_slope: prior (mean, sd) of the log amplitude's rise over the cost parameter's range; None: it does
+                not rise.
             unfinished: `n`, the share of each run that was still to come when it was scored; None: all were finished.
             runs: `n`, which run each score is of; None: each is of its own.
             scale: between scores and z; None: that of these scores.
@@ -177,15 +178,15 @@ class ScoreModel:
     def estimates(self, x_unit: Array, *, measured: bool, chosen: bool = False) -> list[Estimate]:
         """Returns for each of `m` points the score of a run to its end: the true one, or as it would be `measured`.
 
-        A point that was `chosen` because this model expects most of it is one about which the model errs upwards (the
-        winner's curse). Its mean is lowered by half a standard deviation, an amount that was fitted.
+        Where a point was `chosen` because this model expects the most of it, the model's mean is too high on average
+        (the winner's curse). It is lowered by half a standard deviation, an amount that was fitted.
 
-        Scores reach at most as far beyond all measured ones as those are apart. The scale presses bad outliers
-        together, and the way back would turn a wide posterior into astronomical scores.
+        Estimates go beyond the measured scores by at most the range of those. The scale squeezes bad outliers together,
+        and its inverse would turn a wide posterior into astronomical scores.
 
-        The model's hyperparameters are at their mode, as if that were known. What this leaves out is much of the
-        uncertainty after ten runs and little of it after a hundred. So intervals are wider than the posterior: after n
-        runs by 1 + 8 / n, which was fitted to how often they hold (`docs/log.md`).
+        The model's hyperparameters are at their mode, as if they were known. After ten runs this leaves out much of the
+        uncertainty, after a hundred little. So intervals are wider than the posterior's: after n runs by the factor 1 +
+        8 / n, which was fitted to how often they hold (`docs/log.md`).
 
         Raises:
             ArithmeticError: the posterior is not finite.
@@ -222,7 +223,7 @@ def fit_score_model(
 ) -> ScoreModel:
     """Fits the score model to final scores and points of curves; `data` has at least one score.
 
-    The search may use a source sweep's scores. The recommendation goes by this sweep alone.
+    The search may use a source sweep's scores. The recommendation uses this sweep alone.
     """
     return ScoreModel.fit(
         space,

@@ -1,4 +1,4 @@
-"""The model phase of the search: fit the models, score candidates, and say why the best one is worth its cost."""
+"""The model phase of the search: fits the models, rates candidates, and chooses the most valuable one."""
 
 import dataclasses
 import math
@@ -18,8 +18,8 @@ from protein.engine.warm_start import SourceSweep
 from protein.space import Space
 from protein.types import Z80, Estimate
 
-_MAX_LEAST_P_OK = 0.9  # the highest p_ok that is asked for
-_UNSAFE_PENALTY = 1e6  # by how much a p_ok that falls short by 1 lowers a value, which is a logarithm
+_MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
+_UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,10 @@ class Search:
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = affordable.model
         self._score = fit_score_model(space, data, settings, None if source is None else source.scores)
-        # A source sweep that does not make the new scores much likelier counts by its costs alone.
+        # Where a source sweep does not make the new scores much likelier, only its costs are used.
         self._source = source = source if source is None or self._score.uses_source else None
-        # A source sweep that misleads has to be found out cheaply: no large bets before this sweep has its own trials.
+        # A misleading source sweep must be recognised cheaply. So no trial may be expensive before this sweep has
+        # trials of its own.
         self._log_cautious_seconds = math.inf
         if source is not None and data.num_trials < settings.cautious_trials and affordable.total_seconds > 0:
             self._log_cautious_seconds = math.log(settings.cautious_share * affordable.total_seconds)
@@ -77,8 +78,8 @@ class Search:
         if settings.failure_model:
             source_ends = None if source is None else source.ends
             self._failure = FailureModel.fit(space, data.x_tried, data.ok, source=source_ends)
-        # Where scores rise up to a cliff, the score model never sees a score beyond it, and promises more there than
-        # any log p_ok takes back. So a sweep with many failures asks for safer points, the more failures it had.
+        # Where scores rise up to a cliff, the score model never sees a score beyond it. There it predicts more than any
+        # log p_ok can outweigh. So a sweep with many failures requires safer points: the more failures, the safer.
         failed = int(np.sum(~data.ok))
         share = failed / len(data.ok)
         many = settings.failure_model and failed >= settings.failures_allowed and share > settings.failure_share
@@ -86,13 +87,14 @@ class Search:
         x_front = np.concatenate([data.x_scored, data.x_running])
         log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
         if len(data.x_running):
-            # Running trials count as if they gave what is expected of them: the next trial looks for something else.
+            # Running trials count as if they had the outcome that the model expects, so that the next trial looks
+            # elsewhere.
             self._score = self._score.fantasize(data.x_running)
             log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
         self._x_front, self._front_log_cost = x_front, log_cost
         self._front_mean, _ = self._score.predict(x_front)
-        # What has to be beaten: this sweep's trials, and what the source sweep's front surely gives. To run that again
-        # is no gain, to go beyond it is.
+        # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
+        # Running that front again is no gain. Going beyond it is one.
         self._beaten_mean, self._beaten_log_cost = self._front_mean, log_cost
         if source is not None and len(source.x_front):
             mean, sd = self._score.predict(source.x_front)

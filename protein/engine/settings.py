@@ -13,11 +13,11 @@ class EngineSettings:
         num_initial: space-filling trials after the initial config.
         initial_cost_share: the initial design keeps the cost parameter in this lowest share of its range.
         initial_pull: every second point of the initial design lies this share of the way to the initial config.
-        initial_budget_share: the initial design is cut short once this share of the budget is spent and ...
+        initial_budget_share: the initial design ends early once this share of the budget is spent and ...
         min_initial_scores: ... this many trials have a score. A small budget must not end within the design.
-        source_front_levels: with a source sweep, points of its front near these shares of its range of log cost take
-            the place of space-filling points.
-        num_beside_source: space-filling trials that remain beside them. They find out a source sweep that misleads.
+        source_front_levels: with a source sweep, points of its front replace space-filling points. One is taken near
+            each of these shares of its range of log cost.
+        num_beside_source: space-filling trials that remain beside them. They show whether the source sweep misleads.
         num_source_best: this many of the source sweep's best points are among the centers of the search.
         cautious_trials: until a sweep that uses a source sweep has this many trials of its own ...
         cautious_share: ... no trial may cost more than this share of the whole budget.
@@ -33,7 +33,8 @@ class EngineSettings:
         log_noise: prior (mean, sd) of the log noise variance of z.
         log_run_variance: prior (mean, sd) of the log of the variance between runs; None: there is none.
         max_curve_points: the score model learns from at most this many points of curves beside the final scores.
-        early_stopping: trials that cannot win are stopped, by the rule of `protein.engine.stopping`.
+        early_stopping: trials whose curve is worse than that of similar trials are stopped, by the rule of
+            `protein.engine.stopping`.
         reevaluation_share: in this last share of the budget, contenders may be run again; 0: never.
         reevaluation_gain: the least gain, in units of z, for which one is run again.
         failure_model: where trials failed, others are expected to fail.

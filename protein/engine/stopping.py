@@ -1,4 +1,4 @@
-"""Which running trials are stopped early: those that will not come near the front, to judge by similar trials.
+"""Which running trials are stopped early: those that, judged by similar trials, will not come near the front.
 
 Notation
     phi      share of a trial's steps that are done, in (0, 1]
@@ -9,8 +9,8 @@ Notation
 
 Like is compared with like:
 
-- at the same share of the run, because under a learning-rate schedule a trial that is half way is not what a trial of
-  half the steps is;
+- at the same share of the run, because under a learning-rate schedule a trial that is half-way differs from a finished
+  trial of half the steps;
 - among trials of a similar cost or more, because short runs end before learning takes off;
 - the curve's score (of episodes in training) with the curve's score, because the final score is that of an evaluation.
 
@@ -63,10 +63,11 @@ def reason_to_stop(
     Args:
         space: its cost parameter says how long a trial is meant to be.
         history: finished trials, in any order.
-        params: of the running trial. A config that a complete trial had is measured again, and may finish.
+        params: of the running trial. A config that has a complete trial already is being measured again, and may
+            finish.
         curve: its points so far.
         seed: decides, with the params, whether the trial is one of those that are spared.
-        rule: the numbers above; None: as measured.
+        rule: the rule's numbers; None: the defaults, which were measured.
     """
     rule = rule or Rule()
     complete = [o for o in history if o.state is TrialState.COMPLETE]

@@ -13,8 +13,9 @@ that the store stays the only memory. What the sampler sees:
   reached (see `protein.engine.history`). Running trials as RUNNING.
 - The score alone; NSGA-II is given the score and the log cost.
 
-A proposal that violates a constraint, repeats a trial or does not fit the budget is told as FAIL, and another one is
-asked for, a few times. Then the nearest point that may be run takes its place, and the origin says so.
+A proposal that violates a constraint, repeats a trial or does not fit the budget is reported to Optuna as FAIL, and
+another one is asked for, a few times. Then the nearest point that may be run takes its place, and the origin notes
+this.
 
 Source: optuna.samplers 5.0, each sampler with its own defaults (NSGA-II: 16 instead of 50 trials a generation). Only
 `make_designer` imports this module, and only when it is needed: Optuna takes 0.4 s to load.

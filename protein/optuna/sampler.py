@@ -121,7 +121,7 @@ class ProteinSampler(BaseSampler):
         """Returns the next values of the joint parameters, and notes their origin and predictions on the trial.
 
         Raises:
-            optuna.TrialPruned: nothing fits the budget any more, and the study was told to stop. Outside of `optimize`,
+            optuna.TrialPruned: nothing fits the budget any more, and the study has been stopped. Outside of `optimize`,
                 where a study cannot be stopped, the params that should cost least are returned instead.
         """
         _require_one_objective(study)

@@ -91,8 +91,8 @@ class Joint:
     def steps_per_report(self, trials: Sequence[FrozenTrial]) -> float | None:
         """Returns how much of the cost parameter one step of the intermediate values stands for, from complete trials.
 
-        A trial of 100 epochs may report after each epoch, or count batches. None where no trial tells. Steps are taken
-        to be counted from 0, which matters only where they are few.
+        A trial of 100 epochs may report after each epoch, or count batches. None where no trial shows it. Steps are
+        taken to be counted from 0, which matters only where they are few.
         """
         name = self.space.cost_parameter
         found = []

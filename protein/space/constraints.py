@@ -2,7 +2,7 @@
 
 The language is a small part of Python's expressions, parsed with `ast` and never executed as code: comparisons (also
 chained), `and`, `or`, `not`, `+ - * / // %`, numbers, strings, True, False, and dotted names. There is no power, call,
-index or attribute access, so an expression can neither run code nor take long.
+index or attribute access, so an expression cannot run code and cannot take long.
 
 A constraint is evaluated for many points at once: every name stands for an array of `num_points` values. Numbers are
 compared in float64, which is exact for integers up to 2**53. A division by zero makes a point invalid.

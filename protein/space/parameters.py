@@ -1,9 +1,9 @@
 """The parameters of a search space: what each accepts, and how its raw values map to one unit coordinate.
 
-linear, log, logit (floats): 0 is `low`, 1 is `high`, in between even steps of v, ln v, ln(v / (1 - v)). A value that
-comes from the unit interval is rounded to about six significant digits (of the value for log, of the distance to the
-nearer of 0 and 1 for logit, of the range's width for linear): short to read, and `decode(encode(v)) == v` exactly for
-every v that `decode` can return.
+linear, log, logit (floats): 0 is `low`, 1 is `high`, and between them v, ln v or ln(v / (1 - v)) rises evenly. A value
+that comes from the unit interval is rounded to about six significant digits (of the value for log, of the distance to
+the nearer of 0 and 1 for logit, of the range's width for linear). So it is short to read, and `decode(encode(v)) == v`
+holds exactly for every v that `decode` can return.
 
 Integers and pow2: each value owns a bin; `encode` gives the bin's middle, `decode` maps any point of the bin to the
 value. Bins are equally wide on the scale (linear: one value each; log: from ln(v - .5) to ln(v + .5); pow2: one
@@ -89,7 +89,7 @@ class Float:
             resolved = margin > 10.0 ** (_SIGNIFICANT - 1 - _MAX_DECIMALS)
             decimals[resolved] = _SIGNIFICANT - 1 - np.floor(np.log10(margin[resolved]))
         value = np.clip(_round_decimals(value, decimals), self.low, self.high)
-        # A value so near an end that it has the end's coordinate is the end: what is decoded has to encode to itself.
+        # A value whose coordinate is that of an end becomes the end, so that decoded values round-trip exactly.
         scaled = _to_scale(value, self.scale)
         at_low, at_high = (x <= 0.0) | (scaled <= low), (x >= 1.0) | (scaled >= high)
         return np.where(at_low, self.low, np.where(at_high, self.high, value))
@@ -182,7 +182,7 @@ class Categorical:
             raise SpaceError(f"parameter '{self.name}': {what}{value!r} is not one of its choices {listed}")
 
     def clip(self, value: Any) -> Any:
-        """Returns the value unchanged: a list of choices has no nearest."""
+        """Returns the value unchanged: choices have no order, so there is no nearest one."""
         return value
 
     def numeric(self, value: ParamValue) -> float:

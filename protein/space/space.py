@@ -190,7 +190,7 @@ class Space:
     def sample(self, num_points: int, rng: np.random.Generator) -> Array:
         """Returns canonical uniform points that satisfy the constraints, `num_points x d`.
 
-        Where valid points are too rare to find that many, there are fewer, but at least one.
+        Where valid points are too rare, it returns fewer, but at least one.
         """
         found: list[Array] = []
         count, drawn, batch = 0, 0, max(num_points, 64)
@@ -230,7 +230,7 @@ class Space:
                     if np.abs(nearest_x - center).sum() < np.abs(best - center).sum():
                         best = nearest_x
         moved_to = self.from_unit(best)
-        # Parameters that the search left alone keep their exact value, not its rounded form.
+        # Parameters that the search did not change keep their exact value, not its rounded form.
         same = np.abs(best - self.canonical(center[None, :])[0]) < 1e-12
         kept = {name: snapped[name] if same[i] else moved_to[name] for i, name in enumerate(self.names)}
         return kept if self.is_valid(kept) else moved_to
@@ -302,7 +302,7 @@ class Space:
         return columns
 
     def _find_witness(self) -> Array:
-        """Returns one valid point, `d`; raises `SpaceError` when none of many is."""
+        """Returns one valid point, `d`; raises `SpaceError` when none of many random points is valid."""
         rng = np.random.default_rng(0)
         default = self.canonical(self.to_unit(self.default())[None, :])
         x = np.concatenate([default, self.canonical(rng.random((_NUM_PROBES, self.num_dims)))])

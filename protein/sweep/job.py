@@ -53,6 +53,6 @@ def max_seconds(config: Mapping[str, Any]) -> float | None:
 
 
 def total_steps(config: Mapping[str, Any]) -> int | None:
-    """Returns the steps after which a trial of this config is trained to its end; None: nobody knows."""
+    """Returns the steps after which a trial of this config is trained to its end; None: that is not known."""
     steps: int | None = config.get("train", {}).get("total_timesteps")
     return steps

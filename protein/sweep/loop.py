@@ -1,8 +1,8 @@
 """The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
 
-The store is the only memory (see `protein.sweep.trials`). A sweep that was killed at any moment is resumed when it is
-run again. The trials that were running then have ended as interrupted, their cost counts once, and the designer sees
-the finished ones.
+The store is the only memory. A sweep that was killed at any moment is resumed when it is run again.
+`SweepTrials.take_over` (in `protein.sweep.trials`) does this: the trials that were running then end as interrupted, and
+their cost counts once. The designer sees the finished trials.
 
 Costs are seconds of training on each trial's own clock, summed over trials. Time while the sweep did not run costs
 nothing.
@@ -31,15 +31,15 @@ from protein.types import Budget, SweepRecord, TrialEnd, TrialRecord, TrialState
 
 POLL_SECONDS = 0.25
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
-OVERHEAD_FACTOR = 3.0  # and the wall clock may be this much slower than the trainer's own
-MAX_FAILURES_IN_A_ROW = 10  # then something is broken that no other params will mend
+OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
+MAX_FAILURES_IN_A_ROW = 10  # then something is broken that other params will not fix
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
     """How a sweep is run here and now; none of it defines the sweep, so all may change when it is resumed."""
 
-    directory: Path  # artefacts: one folder a trial
+    directory: Path  # artifacts: one folder a trial
     workers: int = 1
     max_cost_seconds: float | None = None  # stored as the sweep's budget once the loop has taken the sweep over
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
@@ -132,7 +132,7 @@ class _Loop:
 
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
-        exhausted = False  # nothing fits the budget; running trials may cost less than expected, and leave room
+        exhausted = False  # nothing fits the budget now; it may fit later, if running trials cost less than expected
         while True:
             while self._may_start() and not exhausted and len(self._trials.running) < self._settings.workers:
                 exhausted = not self._start_next()
@@ -212,7 +212,7 @@ class _Loop:
         except OSError as error:  # no trial will start here: the next start of the sweep finds this one interrupted
             raise UsageError(
                 f"trial {trial.number} cannot be started in {job.directory}: {error.strerror or error};"
-                " mend that, then run the same command again to resume"
+                " fix that, then run the same command again to resume"
             ) from error
         self._listener.started(trial)
         return True
@@ -254,7 +254,7 @@ class _Loop:
                 self._end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
 
     def _stop_early_if_advised(self, trial: TrialRecord) -> None:
-        """Asks the designer about a trial that has reported, unless it has been told to end already."""
+        """Asks the designer about a trial that has reported, unless that trial is being ended already."""
         if self._limits[trial.number].told_to_end:
             return
         began = time.monotonic()
@@ -278,7 +278,7 @@ class _Loop:
         del self._limits[trial.number]
         self._listener.finished(trial, self.status())
         outcome = event.outcome
-        if outcome.end is TrialEnd.DISK:  # the next trial would fail likewise
+        if outcome.end is TrialEnd.DISK:  # the next trial would fail in the same way
             self._no_more_trials = UsageError(
                 f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
             )

@@ -42,13 +42,13 @@ def make_designer(
             trial.
         seed: of the space-filling initial design. The design has to stay the same from trial to trial, so this is the
             sweep's seed.
-        settings: of the engine, for measuring what each is worth; None: the defaults.
+        settings: of the engine, for benchmarks of single settings; None: the defaults.
         warm_start: finished trials of a source sweep to begin from (see `protein.engine.warm_start`); scores are to be
             maximised.
 
     Raises:
-        UsageError: an unknown method; a package that the method needs is not installed; source trials of which none
-            has a score and lies in this space, or for a method that cannot use them.
+        UsageError: an unknown method; a package that the method needs is not installed; no source trial has a score and
+            lies in this space, or the method cannot use a warm start.
     """
     if method == "protein":
         return ProteinDesigner(space, start, seed=seed, settings=settings or EngineSettings(), warm_start=warm_start)

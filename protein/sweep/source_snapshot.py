@@ -1,7 +1,7 @@
 """The source sweep of a warm start, as plain data that is stored with the new sweep.
 
 It is a snapshot: the source sweep may grow, or be deleted, and a resumed sweep still has the trials that it began with.
-How the engine uses them is said in `protein.engine.warm_start`.
+`protein.engine.warm_start` describes how the engine uses them.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The trials of a sweep as the store has them, and this process's lease on those that it runs.
 
 The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable (the
-disk is full, the server restarts), a write is repeated: a night's work is worth waiting for.
+disk is full, the server restarts), a write is repeated for some minutes, so that a long sweep is not lost.
 """
 
 import contextlib

@@ -1,1 +1,2 @@
-"""What people see of a sweep: live view, tables, plots, and the same as plain data. Views read, they never write."""
+"""What people see of sweeps, training runs and playback: live views, tables, plots, and the same as plain data. Views
+never change the store."""

@@ -1,7 +1,7 @@
 """Learning curves as a picture: score against seconds of training and against steps, a row for each environment.
 
 A run is what `protein train` leaves in its folder as `measurements.jsonl`, or what `python -m protein.trainer` writes.
-The colours are those of Okabe and Ito, which the colour-blind can tell apart. Runs with the same label share a colour.
+The colors are those of Okabe and Ito, which color-blind people can tell apart. Runs with the same label share a color.
 """
 
 import dataclasses

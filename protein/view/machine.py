@@ -50,7 +50,7 @@ class Machine:
         """Returns the usage now.
 
         Args:
-            device: where the training runs, as torch names it; only of `cuda` devices there is more to say.
+            device: where the training runs, as torch names it; only `cuda` devices have GPU figures.
         """
         return Usage(
             busy_cores=self._process.cpu_percent() / 100,

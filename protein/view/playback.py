@@ -1,6 +1,6 @@
 """Pictures as text for a terminal, and as a GIF.
 
-A character cell shows two pixels, one above the other: the half block's colour and its background's.
+A character cell shows two pixels, one above the other: the half block's color and its background's.
 """
 
 import functools
@@ -21,7 +21,7 @@ from protein.view import text
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
 
-MAX_PICTURES_PER_SECOND = 30.0  # neither a terminal nor a browser shows many more
+MAX_PICTURES_PER_SECOND = 30.0  # terminals and browsers show hardly more
 GIF_FRAMES_MAX = 1000
 GIF_WIDTH_MAX = 400  # pixels
 GIF_COLOURS = 64
@@ -29,7 +29,7 @@ _HALF_BLOCK = "\N{UPPER HALF BLOCK}"
 
 
 def pictures_of(decisions_per_second: float) -> tuple[int, float]:
-    """Returns how many decisions there are to a picture, at least 1, and how long it is shown, in seconds."""
+    """Returns the number of decisions for each picture, at least 1, and the seconds that it is shown."""
     stride = max(1, math.ceil(decisions_per_second / MAX_PICTURES_PER_SECOND))
     return stride, stride / decisions_per_second
 
@@ -49,7 +49,7 @@ def _half_blocks(pixels: Pixels, width: int, height: int) -> Segments:
     small = np.asarray(Image.fromarray(pixels).resize((columns, 2 * rows), Image.Resampling.BOX))
     segments = []
     for upper, lower in zip(small[::2], small[1::2], strict=True):
-        # Neighbours of the same colours become one segment, which is most of them.
+        # Neighbouring cells of the same colors become one segment. Most cells have such neighbours.
         pairs = np.concatenate([upper, lower], axis=1)
         starts = [0, *(np.flatnonzero((pairs[1:] != pairs[:-1]).any(axis=1)) + 1).tolist(), columns]
         for start, end in itertools.pairwise(starts):
@@ -74,7 +74,7 @@ class Gif:
         return len(self._frames)
 
     def add(self, pixels: Pixels) -> None:
-        """Keeps a picture, in as few colours as look the same: a whole one takes ten times the memory."""
+        """Keeps a picture with fewer colors that look the same: with all of them it takes ten times the memory."""
         if len(self._frames) == GIF_FRAMES_MAX:
             self.complete = False
             return

@@ -14,7 +14,7 @@ from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
 INCHES = (9.0, 5.5)
 DOTS_PER_INCH = 120
-EDGE = 0.08  # share of the cost axis in which a name has no room to the left of its mark
+EDGE = 0.08  # share of the cost axis in which a name does not fit to the left of its mark
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
@@ -69,7 +69,7 @@ def write_pareto(
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
     _draw_front(axes, done, right * stretch, knee, direction)
-    # Outside the axes, where it covers no point.
+    # Outside the axes, so that it covers no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")
@@ -81,7 +81,7 @@ def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: flo
     failed = [trial for trial in done if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED]
     _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
     _points(axes, pruned, "cut short", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
-    if failed:  # they have no score: they stand along the axis, where they ended
+    if failed:  # they have no score, so they are drawn along the axis, at their cost
         costs = [min(max(trial.cost_seconds, left), right) for trial in failed]
         label = f"failed ({len(failed)})"
         axes.scatter(costs, [bottom] * len(costs), marker="x", color=FAILED_COLOR, s=30, linewidths=1.4, label=label)
@@ -115,7 +115,7 @@ def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, mar
     label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
-    # Above and to the left of the front there is nothing, but beside its cheapest point stands the axis.
+    # The area above and to the left of the front is empty, but the axis is close to the front's cheapest point.
     left, right = axes.get_xlim()
     place, side = ((-5, 9), "left") if cost < left * (right / left) ** EDGE else ((-9, 7), "right")
     style = {"fontsize": 10, "fontweight": "bold", "color": FRONT_COLOR, "zorder": 5}

@@ -15,7 +15,7 @@ class BudgetProgress:
 
     spent_seconds: float
     budget_seconds: float | None
-    eta_seconds: float | None  # None: no budget, or too early to say
+    eta_seconds: float | None  # None: no budget, or too early for an estimate
 
     @property
     def left_seconds(self) -> float | None:

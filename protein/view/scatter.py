@@ -1,6 +1,6 @@
 """Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
 
-    ●  on the front      ★  best measured      ·  complete      ○  cut short      ×  failed
+    ●  front    ★  best measured    ·  other complete trials    ○  cut short (stopped)    ×  failed
 
 The cost axis is logarithmic; both axes are labelled at round values.
 """
@@ -21,7 +21,7 @@ LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
 def scatter(
     trials: Sequence[TrialRecord], width: int, height: int, *, direction: Direction = Direction.MAXIMIZE
 ) -> list[str]:
-    """Returns the plot as `height` lines of at most `width` characters; one line of text when there is nothing to plot.
+    """Returns the plot as `height` lines of at most `width` characters; one line of text when no trial has a score.
 
     Args:
         trials: of one sweep; running ones are left out.

@@ -86,7 +86,7 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
     Args:
         records: the front; its last one is the best measured.
         width: in characters.
-        notes: what else to say of a trial, by number, as in {3: "knee"}.
+        notes: further notes on trials, by number, as in {3: "knee"}.
     """
     names, gains = [], [""]
     for record in records:
@@ -222,14 +222,14 @@ def state(record: TrialRecord) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One column of a table that may be left out where there is no room."""
+    """One column of a table that may be left out where the table is too wide."""
 
     title: str
     cells: Sequence[str]
     _: dataclasses.KW_ONLY
     keep: int  # where not all columns fit, the one with the lowest `keep` is left out first
     right: bool = False
-    least: int | None = None  # the column may be cut to this many characters; None: it is shown whole or not at all
+    least: int | None = None  # the column may be cut to this many characters; None: it is shown whole or left out
     styles: Sequence[str] = ()  # one for each cell
 
     def needed(self, *, whole: bool) -> int:

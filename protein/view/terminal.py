@@ -1,7 +1,7 @@
 """Watches a sweep: a live view on a terminal, one plain line per event anywhere else.
 
-Both are `protein.ports.Listener`s and context managers. The live view fits any terminal: where there is no room, the
-front's plot is left out first, then its rows. Finished trials scroll by above it.
+Both are `protein.ports.Listener`s and context managers. The live view fits any terminal: in a small one, the front's
+plot is left out first, then its rows. Lines about finished trials scroll above it.
 """
 
 import textwrap
@@ -170,7 +170,7 @@ def _running_row(trial: TrialRecord, spark: str, width: int) -> Text:
 
 
 def _front(trials: Sequence[TrialRecord], width: int, height: int) -> list[RenderableType]:
-    """Returns the front as rows and, where there is room, as a plot, in at most `height` lines."""
+    """Returns the front as rows and, if it fits, as a plot, in at most `height` lines."""
     front = pareto.front(trials)
     if not front or height < 3:
         return []

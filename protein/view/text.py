@@ -83,7 +83,7 @@ def estimate_seconds(value: Estimate | None) -> str:
 
 
 def score_error(trial: TrialRecord) -> str:
-    """Returns by how much a trial's score missed its prediction, `-1.20 (0.4 sd)`; "" where that cannot be said."""
+    """Returns by how much a trial's score missed its prediction, `-1.20 (0.4 sd)`; "" where that is not known."""
     if trial.state is not TrialState.COMPLETE or trial.score is None or trial.predicted_score is None:
         return ""  # the prediction is of a trial that reaches its end
     gap = trial.score - trial.predicted_score.value
@@ -91,7 +91,7 @@ def score_error(trial: TrialRecord) -> str:
 
 
 def cost_error(trial: TrialRecord) -> str:
-    """Returns by how much a trial's cost missed its prediction, `+12 % (0.4 sd)`; "" where that cannot be said."""
+    """Returns by how much a trial's cost missed its prediction, `+12 % (0.4 sd)`; "" where that is not known."""
     guess = trial.predicted_cost_seconds
     if trial.state is not TrialState.COMPLETE or guess is None or guess.value <= 0:
         return ""

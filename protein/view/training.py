@@ -30,7 +30,7 @@ COLUMNS_WIDTH = 64  # from here on the figures stand beside the time split
 FIGURES_WIDTH = 31
 SHARE_WIDTH = 24  # of a time split's row, without its bar
 
-# The metrics worth watching, as they are called here; those that a run does not report are left out.
+# The metrics that are shown, and their names here; those that a run does not report are left out.
 _FIGURES: Sequence[tuple[str, str]] = (
     ("loss", "loss"),
     ("policy_loss", "policy loss"),
@@ -62,7 +62,7 @@ class TrainingState:
 
     @property
     def trained(self) -> bool:
-        """Whether the training is over; then the evaluation runs, or has."""
+        """Whether the training is over; then the evaluation is running or done."""
         return self.end is not None or (bool(self.curve) and self._fraction(self.curve[-1]) >= 1.0)
 
     @property
@@ -228,7 +228,7 @@ def _heading(state: TrainingState, width: int) -> list[Text]:
 
 
 def _phase(state: TrainingState) -> tuple[str, str]:
-    """Returns what the run is doing, and the style in which to say it."""
+    """Returns what the run is doing, in words, and their style."""
     if state.end is not None:
         return {"result": "done", "failed": "failed"}.get(state.end["event"], "interrupted"), "bold"
     if state.stopping:
@@ -241,7 +241,7 @@ def _phase(state: TrainingState) -> tuple[str, str]:
 
 
 def _score(state: TrainingState, width: int, height: int) -> list[Text]:
-    """Returns the score and its history in at most `height` lines: a plot, or where there is no room a sparkline."""
+    """Returns the score and its history in at most `height` lines: a plot, or a sparkline where a plot does not fit."""
     points = [(point.elapsed_seconds, point.score) for point in state.curve if point.score is not None]
     if height < 1:
         return []
@@ -272,7 +272,7 @@ def _score(state: TrainingState, width: int, height: int) -> list[Text]:
 
 
 def _body(state: TrainingState, width: int, height: int) -> list[Text]:
-    """Returns the losses and the time split, side by side where there is room, in at most `height` lines."""
+    """Returns the losses and the time split, side by side if they fit, in at most `height` lines."""
     if not state.curve:
         return []
     metrics = state.curve[-1].metrics

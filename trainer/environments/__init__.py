@@ -80,7 +80,7 @@ def spec(name: str) -> EnvSpec:
     """Returns the description of an environment, without keeping one.
 
     Raises:
-        ConfigError: there is no environment of that name, or it cannot be used; the message says why.
+        ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
     kind = kind_of(name)
     if kind in GYMNASIUM:
@@ -111,7 +111,7 @@ def make(
         first_index: of the first instance, so that two batches behave as one.
 
     Raises:
-        ConfigError: there is no environment of that name, or it cannot be used; the message says why.
+        ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
     kind = kind_of(name)
     if kind in GYMNASIUM:
@@ -147,7 +147,7 @@ def kind_of(name: str) -> str:
     """Returns the part of the name before its first colon; "" for a name of ours.
 
     Raises:
-        ConfigError: it is no kind of environment.
+        ConfigError: there is no such kind of environment.
     """
     kind, colon, _ = name.partition(":")
     if not colon:

@@ -20,13 +20,13 @@ class EpisodeCounter:
         self._finished: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.int32]]] = []
 
     def reset(self) -> None:
-        """Forgets everything: the episodes that go on and those that were not drained."""
+        """Forgets everything: running episodes, and finished ones that were not drained."""
         self._returns[:] = 0.0
         self._lengths[:] = 0
         self._finished.clear()
 
     def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
-        """Counts one step of all agents; `ended` are those whose episode it ended."""
+        """Counts one step of all agents; `ended` marks those whose episode it ended."""
         self._returns += rewards
         self._lengths += 1
         if ended.any():

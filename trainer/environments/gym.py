@@ -6,13 +6,13 @@ ID is what `gymnasium.make` takes, also with a module that registers it: `gym:Ca
     Box observation              flattened; its shape kept where it is an image (last axis of up to 4 channels moved to
                                  the front); bytes, as in images, divided by their maximum
     any other observation        gymnasium.spaces.flatten: Discrete one-hot, Dict and Tuple side by side
-    Discrete, MultiDiscrete,     one component with so many choices each, `start` added
-      MultiBinary action
+    Discrete, MultiDiscrete,     discrete components with the same numbers of choices,
+      MultiBinary action         counted from 0; the space's `start` is added
     Box action                   continuous components in [-1, 1], scaled to the space's bounds; clipped beyond
 
-The vector environment is Gymnasium's SyncVectorEnv or AsyncVectorEnv in its mode SAME_STEP, which starts the next
-episode in the step that ends one, as ours do. An environment's own vector entry point is not used: those that Gymnasium
-brings (CartPole's) start the next episode a step later and draw all instances from one generator.
+The vector environment is Gymnasium's SyncVectorEnv or AsyncVectorEnv in its mode SAME_STEP. Like ours, it starts the
+next episode in the step that ends one. An environment's own vector entry point is not used. Those of Gymnasium itself
+(CartPole's, for example) start the next episode a step later and draw all instances from one generator.
 
 The frame skip is inside each instance, so that it stops where the episode ends. Seeds come from (seed, index).
 Gymnasium environments cannot be saved: a resumed run begins new episodes (see `trainer.environments.resume`).
@@ -144,10 +144,10 @@ class GymnasiumEnv:
         return json.dumps(state).encode()
 
     def set_state(self, state: bytes) -> None:
-        """Checks that the state is of such environments; `trainer.environments.resume` then begins new episodes.
+        """Checks that the state fits these environments; `trainer.environments.resume` then begins new episodes.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it does not.
         """
         with contextlib.suppress(ValueError, KeyError, TypeError):
             saved = json.loads(state)
@@ -157,7 +157,7 @@ class GymnasiumEnv:
 
     @property
     def render_fps(self) -> float:
-        """Frames per second that the environment wants to be shown at; 0 where it does not say."""
+        """Frames per second that the environment wants to be shown at; 0 where it gives none."""
         return float(self._vector.metadata.get("render_fps") or 0.0)
 
     def render(self) -> Any:
@@ -176,7 +176,7 @@ class GymnasiumEnv:
             return
         processes = getattr(self._vector, "processes", ())
         try:
-            if not self._calling:  # else a process has died or is at work: asking it to end would wait for its answer
+            if not self._calling:  # else a process has died or is busy, and would not answer
                 with contextlib.suppress(*(OSError, EOFError) if processes else ()):
                     self._vector.close(**({"timeout": CLOSE_SECONDS} if processes else {}))
         finally:
@@ -187,7 +187,7 @@ class GymnasiumEnv:
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """Around a call of the vector environment; says in one line that a process of it has died."""
+        """Wraps a call of the vector environment: if one of its processes has died, the error is one line."""
         self._calling = True
         try:
             yield
@@ -200,8 +200,8 @@ class GymnasiumEnv:
 def spec(name: str) -> EnvSpec:
     """Returns the description of `gym:ID`. Makes one instance to ask it for its spaces.
 
-    The score is the return. It solves the environment where it reaches the threshold that Gymnasium's registry has;
-    without one, nothing does.
+    The score is the return. The environment counts as solved at the threshold in Gymnasium's registry; without a
+    threshold it never does.
 
     Raises:
         ConfigError: there is no such environment, a package that it needs is missing, or its spaces are not ours.
@@ -231,9 +231,9 @@ def spec(name: str) -> EnvSpec:
 
 
 class _Instance(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """One instance as the vector environment is to see it: frames skipped, unusual observations flattened, no infos.
+    """One instance as the vector environment sees it: frames skipped, unusual observations flattened, no infos.
 
-    Infos are dropped since nobody reads them and batching them costs more than many an environment's step.
+    Infos are dropped: they are not used, and batching them costs more than the step of many environments.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], *, frame_skip: int, owner: int) -> None:
@@ -247,8 +247,9 @@ class _Instance(gymnasium.Wrapper[Any, Any, Any, Any]):
                 raise ConfigError(f"its observations have no fixed size: {self._space}; wrap it so that they do")
             self.observation_space = flat
         if os.getpid() != owner and hasattr(os, "setsid"):
-            # A process of its own. Ctrl-C and a sweep's SIGTERM go to the trainer's whole group, but only the trainer
-            # can end in order, and it needs this process for that. When it is gone, however, its pipe ends this one.
+            # This runs in a process of its own. Ctrl-C and a sweep's SIGTERM go to the trainer's whole group. But only
+            # the trainer can end in order, and until then it needs this process. When the trainer is gone, the closed
+            # pipe ends this process.
             os.setsid()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -348,7 +349,7 @@ def _id(name: str) -> str:
 
 @contextlib.contextmanager
 def _one_line(name: str) -> Iterator[None]:
-    """Turns whatever keeps an environment from being made into a ConfigError of one line that names it."""
+    """Turns any error while an environment is made into a ConfigError of one line that names the environment."""
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:  # for an ID with a module that lies in the working directory
         sys.path.append(here)

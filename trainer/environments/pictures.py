@@ -1,4 +1,4 @@
-"""An environment that can be watched: one instance, and what it looks like now."""
+"""An environment that can be watched: one instance, and its picture."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -16,7 +16,7 @@ DEFAULT_FRAMES_PER_SECOND = 30.0
 
 
 class Visible(NamedTuple):
-    """One instance of an environment; `draw(observations)` shows it as it is, at so many decisions a second."""
+    """One instance of an environment; `draw(observations)` returns its picture now."""
 
     envs: VectorEnv
     draw: Callable[[npt.NDArray[np.float32]], Pixels]

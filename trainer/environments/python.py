@@ -1,8 +1,9 @@
 """A user's own vectorised environment behind our interface: `python:package.module:factory`.
 
 `factory(num_envs, seed=..., frame_skip=..., first_index=...)` returns an object that fills the trainer's arrays in
-place. What it must and may have is in docs/environments.md; `_REQUIRED` and `_OPTIONAL` here are the same list. What it
-does not bring is done here: counting episodes, and beginning new ones in a resumed run.
+place. docs/environments.md lists its required and optional attributes, and so do `_REQUIRED` and `_OPTIONAL` here. If
+the object does not count episodes, or cannot be saved, this module counts them, and begins new episodes in a resumed
+run.
 """
 
 import importlib
@@ -97,13 +98,13 @@ class PythonEnv:
         return json.dumps({"env": self.spec.name, "seed": self._seed, "steps": self._steps}).encode()
 
     def set_state(self, state: bytes) -> None:
-        """Goes on from `get_state`, where the environment can."""
+        """Continues from `get_state`, if the environment can."""
         if self.resumable:
             self._envs.set_state(state)
 
     @property
     def render_fps(self) -> float:
-        """Frames per second that the environment wants to be shown at; 0 where it does not say."""
+        """Frames per second that the environment wants to be shown at; 0 where it gives none."""
         return float(getattr(self._envs, "render_fps", 0.0))
 
     def render(self) -> Any:
@@ -113,7 +114,7 @@ class PythonEnv:
         return self._envs.render()
 
     def close(self) -> None:
-        """Ends the environment, if it has anything to end."""
+        """Closes the environment, if it has a `close`."""
         close = getattr(self._envs, "close", None)
         if close is not None:
             close()

@@ -1,9 +1,10 @@
-"""The trainer's fused kernels: what a small network spends its time on, each in one pass over memory.
+"""The trainer's fused kernels: the operations that take most of a small network's time, each in one pass over memory.
 
 Every function takes torch tensors. In float32 on the CPU it runs compiled C++ (trainer/kernels/native). Otherwise it
-runs a `..._by_torch` function that computes the same on any device and in any precision. The compiled code comes in
-several instruction sets, and the best one that the processor has is used. Results are those of float32. They differ
-between instruction sets in the last bits, and do not depend on the number of threads.
+runs a `..._by_torch` function that computes the same on any device and in any precision. Two functions differ: that of
+`mlp` is `mlp_by_layers`, and `ppo_gradient` has none (see its docstring). The compiled code comes in several
+instruction sets, and the best one that the processor has is used. Results are accurate to float32. They differ between
+instruction sets in the last bits, and do not depend on the number of threads.
 """
 
 from ._native import get_threads, instruction_set, set_threads

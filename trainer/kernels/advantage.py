@@ -29,10 +29,10 @@ def advantages(
     """Returns the advantages, `T x N`.
 
     Args:
-        rewards: `T x N`, to those of truncated steps gamma times the value of the final observation already added.
+        rewards: `T x N`, at truncated steps, gamma times the value of the final observation is already included.
         values: `(T + 1) x N`, of each step's observation and of the one after the last step.
         ends: `T x N`, bool: the episode ended at this step, by termination or truncation.
-        ratios: `T x N`, probability of the action under the policy now by that under the one that took it; None: 1.
+        ratios: `T x N`, pi_now(action) / pi_old(action), where pi_old took the action; None: 1.
         gamma: the discount, in [0, 1].
         gae_lambda: the weight of longer returns, in [0, 1].
         rho_clip: the largest weight of a step's own error, > 0.
@@ -69,7 +69,7 @@ def advantages_by_torch(
         result.mul_(ratios.clamp_max(rho_clip))
         decay.mul_(ratios.clamp_max(c_clip))
     at, decays = result.unbind(0), decay.unbind(0)
-    # The recursion is all that cannot be done for the whole rollout at once.
+    # Only the recursion cannot be done for the whole rollout at once.
     for t in range(len(at) - 2, -1, -1):
         at[t].addcmul_(decays[t], at[t + 1])
     return result

@@ -1,4 +1,5 @@
-"""One categorical component: drawing actions from its logits, and the gradient of PPO's loss by logits and value.
+"""One categorical component: drawing actions from its logits, and the gradient of PPO's loss with respect to them and
+the value.
 
 Notation: `A` choices, `B` samples; everything feature-major, `A x B` logits and `(A + 1) x B` outputs whose last row is
 the value. The loss and the derivation of its gradient are in trainer/ppo/loss.py; the kernel computes that
@@ -22,7 +23,7 @@ def sample(logits: torch.Tensor, uniform: torch.Tensor, actions: torch.Tensor, l
         logprobs: `B`; written.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not is_native(logits, uniform, logprobs):
         sample_by_torch(logits, uniform, actions, logprobs)
@@ -55,7 +56,7 @@ def ppo_gradient(
     weights: torch.Tensor | None = None,
     count: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the derivative of PPO's loss by the network's output, `(A + 1) x B`, and the new ratios, `B`.
+    """Returns d loss / d output of PPO's loss, `(A + 1) x B`, and the new ratios, `B`.
 
     There is no other implementation here: for tensors that `is_native` does not take, differentiate the loss itself.
 
@@ -74,7 +75,7 @@ def ppo_gradient(
         count: the samples that the loss is the mean of; None: `B`.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     gradient = torch.empty_like(output, memory_format=torch.contiguous_format)
     ratios = torch.empty_like(logprobs)

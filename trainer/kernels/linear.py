@@ -18,11 +18,11 @@ def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, re
         relu: whether negative numbers become 0.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not is_native(inputs, weight, bias) or torch.is_autocast_enabled("cpu"):
         return linear_by_torch(inputs, weight, bias, relu=relu)
-    inputs = inputs.contiguous()  # some columns of a batch are not
+    inputs = inputs.contiguous()  # some columns of a batch are not contiguous
     if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):
         result: torch.Tensor = _Linear.apply(inputs, weight, bias, relu)  # type: ignore[no-untyped-call]
         return result

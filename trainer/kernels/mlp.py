@@ -7,9 +7,9 @@ The compiled network keeps what one layer hands to the next in a core's cache, a
 gradients of the weights are summed over parts of the batch in an order that the batch's size alone decides, so the
 result does not depend on the number of threads.
 
-`mlp_vjp` is no `torch.autograd.Function`, because the engine behind it costs more than a small network may: for 2 x 64
-units and 2,048 samples a forward and backward pass takes 350 us, and an autograd function adds 79 us with the
-parameters as inputs, 68 us with one vector of them, and 38 us where it writes their gradients itself.
+`mlp_vjp` does not use `torch.autograd.Function`: autograd's overhead is too large for small networks. For 2 x 64 units
+and 2,048 samples a forward and backward pass takes 350 us, and an autograd function adds 79 us with the parameters as
+inputs, 68 us with one vector of them, and 38 us where it writes their gradients itself.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def mlp(
         out: `rows x B`, each row contiguous: where to write the output; None: a new tensor.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not _is_fused(observations, parameters) or (out is None and torch.is_grad_enabled()):
         by_layers = mlp_by_layers(observations, parameters)
@@ -51,11 +51,11 @@ def mlp(
 def mlp_vjp(observations: torch.Tensor, parameters: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, Backward]:
     """Returns the network's output, `rows x B`, and its vector-Jacobian product.
 
-    The latter is a function of the loss's derivative by the output, `rows x B`, each row contiguous. It adds to each
-    parameter's `grad`, which must be there, and may be called once. Nothing goes to the observations.
+    The latter is a function of d loss / d output, `rows x B`, each row contiguous. It adds to each parameter's `grad`,
+    which must exist, and may be called once. The observations get no gradient.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not _is_fused(observations, parameters):
         by_layers = mlp_by_layers(observations, parameters)

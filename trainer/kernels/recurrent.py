@@ -39,7 +39,7 @@ def lstm_sequence(
         resets: `T x M`, bool.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not is_native(gates_x, w_hh, h0, c0):
         return lstm_sequence_by_torch(gates_x, w_hh, h0, c0, resets)
@@ -63,7 +63,7 @@ def mingru_sequence(
         resets: `T x M`, bool.
 
     Raises:
-        ValueError: a tensor is not as said.
+        ValueError: a tensor does not fit this description.
     """
     if not is_native(gate_logits, candidates, h0):
         return mingru_sequence_by_torch(gate_logits, candidates, h0, resets)

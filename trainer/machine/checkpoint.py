@@ -1,9 +1,10 @@
 """One file that holds a run: weights, optimiser, random state and environments, with JSON metadata.
 
 The file is a safetensors file, so reading one runs no code. Tensors are grouped by prefix: `policy/` (the network),
-`optimizer/` (the optimisers' state, the scaler's and the shuffling's), `rollout/`, `rollout1/` and so on (each
+`optimizer/` (state of the optimisers, the loss scaler and the shuffling), `rollout/`, `rollout1/` and so on (each
 process's environments, observations, recurrent state and action noise), `snapshot/` (with overlap, the weights that
-act) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its score.
+collect) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its
+score.
 
 Writing is atomic: a temporary file is written beside the target, flushed to the disk and renamed. After a crash there
 is either the old file or the new one.

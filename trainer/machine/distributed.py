@@ -1,4 +1,4 @@
-"""The processes that train one policy together, and what they must agree on.
+"""The processes that train one policy together, and the values that they share.
 
 Each process (a "rank", 0 to `size` - 1) steps its share of the environments and does its share of every minibatch. All
 hold the same weights, because all take the same steps of the optimiser. The gradient vector is summed over ranks once a
@@ -38,7 +38,7 @@ class World:
     def __init__(
         self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1, store: Any = None
     ) -> None:
-        """`local_rank` of `local_size` on this machine. `store`: where a rank that fails says why; None: alone."""
+        """`local_rank` of `local_size` on this machine. `store`: where a failing rank puts the reason; None: alone."""
         self.rank = rank
         self.size = size
         self.local_size = local_size

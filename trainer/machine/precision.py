@@ -1,13 +1,13 @@
 """Where and how the arithmetic is done: device, threads, the matrix-product kernels and the precision.
 
 On x86 CPUs PyTorch uses MKL for float32 matrix products. On AMD processors MKL reaches half of oneDNN's rate, and for
-the thin products of a weight gradient (`hidden x batch @ batch x features`) as little as a twentieth. PyTorch uses
-oneDNN only when reduced precision is allowed, and oneDNN reduces the precision only where the processor has tile
-instructions for it. So reduced precision is allowed only where a probe shows that the results are still those of
-float32. It is not allowed for small products, where oneDNN's fixed cost of about 15 us a call outweighs its rate.
+the thin products of a weight gradient (`hidden x batch @ batch x features`) as little as a twentieth. PyTorch uses the
+faster oneDNN only when reduced precision is allowed. This permission lowers the precision only on processors that have
+tile instructions for it. So it is given only where a probe shows that the results are still accurate to float32. It is
+not given for small products, where oneDNN's fixed cost of about 15 us a call outweighs its rate.
 
-Starting and joining PyTorch's threads takes as long as many products of a small network. So threads are used only from
-a certain amount of work on. Both choices depend on sizes only, never on timings, so that a run can be repeated.
+Starting and joining PyTorch's threads takes as long as many products of a small network. So threads are used only above
+a certain amount of work. Both choices depend on sizes only, never on timings, so that a run can be repeated.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from .cores import usable_cores
 FULL = ("fp32", "tf32")  # precisions that need no autocast
 
 # Multiply-adds of one hidden layer's product, counted twice; crossovers measured on AMD EPYC (Zen 5), torch 2.13.
-ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: from here on oneDNN's rate pays for its fixed cost
-THREADED_FLOPS = 4e8  # 3,072 samples through a 256 x 256 layer: from here on threads pay for waking them
+ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: above this, oneDNN's rate outweighs its fixed cost
+THREADED_FLOPS = 4e8  # 3,072 samples through a 256 x 256 layer: above this, threads are worth waking
 THREADED_ENVS = 16384
 
 # Relative to the largest entry of a product of 256 terms: float32 rounding leaves below 1e-6, bfloat16 above 1e-3.
@@ -85,8 +85,8 @@ _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 class Arithmetic:
     """Chooses threads and kernels by the size of the work. It is a context that restores the earlier settings.
 
-    `allowed` says whether the faster kernels are exact on this machine. On CUDA, `precision` `tf32` lets products
-    of float32 use tensor cores.
+    `allowed`: whether the faster kernels are accurate to float32 on this machine. On CUDA, `precision` `tf32` lets
+    products of float32 use tensor cores.
     """
 
     def __init__(self, device: torch.device, threads: int, precision: str = "fp32") -> None:

@@ -17,10 +17,10 @@ TOLERANCE = 0.02  # of the wall clock
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Seconds of training by section, and what the wall clock says of the same time."""
+    """Seconds of training by section, and the wall-clock time of the same period."""
 
     seconds: Mapping[str, float]
-    paused_seconds: float  # of the wall clock, while the stopwatch stood: reports and checkpoints
+    paused_seconds: float  # of wall clock while the stopwatch was stopped: reports and checkpoints
     wall_seconds: float
     steps: int
 
@@ -30,7 +30,7 @@ class Profile:
 
     @property
     def gap(self) -> float:
-        """What the sections miss of the wall clock, as a fraction of it; below 0: they exceed it."""
+        """Wall clock minus the sum of the sections, as a fraction of the wall clock."""
         return 1.0 - self.total_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
     def lines(self) -> list[str]:

@@ -1,11 +1,11 @@
 """Where a run's time goes: every moment belongs to exactly one section, so the sections sum to the wall clock.
 
-A switch costs 0.2 microseconds, so the stopwatch always runs. On a GPU, work is queued. Without `exact` a section has
-only the time of queueing, and the section that waits for the device has the rest. `exact` waits for the device at every
-switch. A profile needs that, and it makes a run slower.
+A switch costs 0.2 microseconds, so the stopwatch always runs. A GPU works through a queue. Without `exact`, a section
+has only the time that queueing its work took. The section that later waits for the device has the rest. With `exact`,
+every switch waits for the device. A profile needs this, but it makes the run slower.
 
-The stopwatch times one thread, the one that trains. Work in another thread counts where the training thread waits for
-it.
+The stopwatch times one thread, the one that trains. Work in another thread counts only while the training thread waits
+for it.
 """
 
 import collections
@@ -75,7 +75,7 @@ class Stopwatch:
             self._change(None)
 
     def reset(self) -> None:
-        """Stops and sets everything to zero, because what came before (compiling) was no training."""
+        """Stops and sets everything to zero, because the time so far (compiling) was not training."""
         self.stop()
         self.seconds = dict.fromkeys(SECTIONS, 0.0)
         self.paused_seconds, self._origin, self._num_intervals = 0.0, None, 0
@@ -85,7 +85,7 @@ class Stopwatch:
     def write_trace(self, path: Path) -> None:
         """Writes the kept intervals in the trace event format; `chrome://tracing` and ui.perfetto.dev open the file.
 
-        Time 0 is the first `switch`. What was dropped is counted under `otherData`. Needs `trace`.
+        Time 0 is the first `switch`. The number of dropped intervals is under `otherData`. Needs `trace`.
 
         Source: "Trace Event Format", complete events (`X`) and metadata (`M`); times in microseconds.
         """
@@ -95,7 +95,7 @@ class Stopwatch:
         name = {"name": "thread_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "training"}}
         with path.open(
             "w", encoding="utf-8"
-        ) as stream:  # event by event: as one object it would take ten times the room
+        ) as stream:  # event by event: as one object it would take ten times the memory
             stream.write(f'{{"displayTimeUnit": "ms", "otherData": {{"dropped_intervals": {dropped}}},\n')
             stream.write(f'"traceEvents": [\n{json.dumps(name)}')
             for section, began, ended in self._intervals:

@@ -57,7 +57,7 @@ class Distribution(Protocol):
     def gradient_(
         self, terms: Terms, by_logp: torch.Tensor, by_entropy: torch.Tensor | float, out: torch.Tensor
     ) -> None:
-        """Writes the derivative by the output, `rows x B`, given the loss's by log-probability and by entropy."""
+        """Writes d loss / d output, `rows x B`, given d loss / d log-probability and d loss / d entropy."""
 
 
 class Discrete:

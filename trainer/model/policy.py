@@ -126,7 +126,7 @@ class Policy(nn.Module):
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
         self._head_rows = head_rows
-        # Where the network is nothing but layers, one after the other: their parameters, in the order of `kernels.mlp`.
+        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
         self._layers: tuple[torch.Tensor, ...] | None = None
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
@@ -175,7 +175,7 @@ class Policy(nn.Module):
     ) -> tuple[torch.Tensor, Backward]:
         """Returns the output as `forward` does, and a function that differentiates it.
 
-        Given the loss's derivative by the output, `rows x (T * M)`, that adds to every parameter's `grad`.
+        The function takes d loss / d output, `rows x (T * M)`, and adds to every parameter's `grad`.
         """
         if self._layers is not None:
             return mlp_vjp(observations.flatten(0, 1), self._layers)

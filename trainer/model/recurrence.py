@@ -6,8 +6,8 @@ before that step. The products with the inputs are computed for all steps at onc
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory"; Feng et al. 2024, "Were RNNs all we needed?" (minGRU,
 with the positive candidate g of its appendix); a forget gate that begins at 1: Jozefowicz et al. 2015, "An empirical
-exploration of recurrent network architectures"; gates that begin with a spread of memories: Tallec and Ollivier 2018,
-"Can recurrent neural networks warp time?", section 2.
+exploration of recurrent network architectures"; gate biases initialised to a range of memory lengths: Tallec and
+Ollivier 2018, "Can recurrent neural networks warp time?", section 2.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import nn
 
 from ..kernels import linear, lstm_sequence, mingru_sequence
 
-LONGEST_MEMORY = 256.0  # steps after which the slowest unit of a minGRU has forgotten 1 - 1/e, before training
+LONGEST_MEMORY = 256.0  # time constant, in steps, of a minGRU's slowest unit at initialisation
 
 
 class LSTM(nn.Module):

@@ -1,7 +1,7 @@
 """Gradients of a policy's parameters, in one vector.
 
 All parameters are views of one vector, and all gradients are views of another. So clipping, the optimiser and a sum
-over processes take one call each instead of one for every layer.
+over processes take one call each instead of one per layer.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from ..kernels import Backward
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 
-# Maps the network's output, `rows x B`, to the loss's derivative by it.
+# Maps the network's output, `rows x B`, to d loss / d output.
 GradientOf = Callable[[torch.Tensor], torch.Tensor]
 Vjp = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor | None], tuple[torch.Tensor, Backward]]
 
@@ -76,7 +76,7 @@ class FlatGradients:
             observations: `T x M x D`; like state and resets, what the policy's `forward` takes.
             state: `M x S`, or None.
             resets: `T x M`, or None.
-            gradient_of: maps the network's output to the loss's derivative by it, both `rows x B` in float32.
+            gradient_of: maps the network's output to d loss / d output, both `rows x B` in float32.
             autocast: the context in which the network runs.
         """
         self._switch("update_forward")

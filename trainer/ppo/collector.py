@@ -87,8 +87,8 @@ class Collector:
     def take(self, steps: int, until: float = math.inf) -> tuple[Batch, Episodes]:
         """Returns the batch that was begun, or else collects one, and the episodes that finished in it.
 
-        With overlap, waiting for the batch is booked as `rollout_forward`. The batch is overwritten by the next but
-        one.
+        With overlap, waiting for the batch is booked as `rollout_forward`. The batch is overwritten when
+        the second batch after it is collected.
         """
         if self._thread is None:
             if self._snapshot is not None:

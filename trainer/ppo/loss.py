@@ -1,4 +1,4 @@
-"""PPO's loss, and its gradient by the network's output.
+"""PPO's loss, and its gradient with respect to the network's output.
 
 Notation, for `B` samples, everything feature-major (`rows x B`):
     pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
@@ -13,16 +13,17 @@ with the value loss
 or, of a distributional value head, the cross-entropy of its probabilities q to the target spread over its two
 neighbouring bins ("two-hot", t):  V = -sum_k t_k log q_k.
 
-`ppo_loss` is that, written with torch. Its derivatives are short, because a clipped term that counts is a constant:
-    by log pi   -w r g where the clip does not cut, else 0
-    by H        -w c_H
-    by v        w c_v (v - R) where the clip does not cut, else 0
-    by bin k    w c_v (q_k - t_k)
-The action's distribution turns the first two into derivatives by its rows (`protein.trainer.model.distribution`).
-`loss_gradient` hands these to the network's backward pass. That takes half the operations that differentiating
-`ppo_loss` would, and on small networks operations are what an update costs. For one categorical action and a scalar
-value in float32 on the CPU it is one compiled kernel (trainer/kernels/native/categorical.hpp). The tests hold both to
-automatic differentiation of `ppo_loss`.
+`ppo_loss` is this loss, written with torch. Its derivatives are short, because where the clipped term is the larger
+one, it is constant and its derivative is 0. They are:
+    d/d(log pi)   -w r g, or 0 where the clipped term is the larger one
+    d/dH          -w c_H
+    d/dv          w c_v (v - R), or 0 where v is clipped and the clipped term is the larger one
+    d/d(bin k)    w c_v (q_k - t_k)
+The action's distribution turns the first two into derivatives with respect to its rows
+(`protein.trainer.model.distribution`). `loss_gradient` passes these to the network's backward pass. That takes half as
+many operations as differentiating `ppo_loss`, and on small networks the number of operations decides what an update
+costs. For one categorical action and a scalar value in float32 on the CPU it is one compiled kernel
+(trainer/kernels/native/categorical.hpp). The tests hold both to automatic differentiation of `ppo_loss`.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms", eq. 7 and 9; the value clip: Huang et al. 2022,
 "The 37 implementation details of PPO"; categorical values: Bellemare et al. 2017, "A distributional perspective on
@@ -104,7 +105,7 @@ def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffici
 def loss_gradient(
     policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coefficients
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the derivative of the loss by the network's output, `rows x B`, and the probability ratios, `B`."""
+    """Returns d loss / d output, `rows x B`, and the probability ratios r, `B`."""
     one_choice = isinstance(policy.distribution, Discrete) and policy.distribution.components == 1
     if one_choice and policy.value_head.rows == 1 and kernels.is_native(output):
         return kernels.ppo_gradient(
@@ -136,8 +137,8 @@ def loss_gradient_by_torch(
     terms = distribution.terms(output[:rows], batch.actions)
     ratio = (terms.logp - batch.logprobs).exp_()
     surrogate, clipped_surrogate = _surrogates(ratio, batch.advantages, c.clip)
-    # Where the clipped surrogate is the smaller one it counts, and it is a constant. At equality r is in range. It is
-    # selected, not multiplied by 0: an infinite ratio times 0 would be NaN.
+    # Where the clipped surrogate is the smaller one, it is the term in the loss, and it is constant. Where both are
+    # equal, r is in range. The 0 is selected, because an infinite ratio times 0 would be NaN.
     by_logp = torch.where(clipped_surrogate < surrogate, 0.0, surrogate).neg_().mul_(weight)
     distribution.gradient_(terms, by_logp, weight * -c.entropy, gradient[:rows])
 
@@ -146,7 +147,7 @@ def loss_gradient_by_torch(
     else:
         by_value, clipped_error = _value_errors(output[rows], batch, c.clip_value)
         if c.clip_value:
-            # Where the clip changes the value and the clipped error is the larger one, that counts: a constant.
+            # Where the clipped error is the larger one and the clip changes the value, the term is constant.
             outside = (output[rows] - batch.values).abs_() > c.clip_value
             by_value.masked_fill_(outside & (clipped_error.square_() > by_value.square()), 0.0)
     torch.mul(by_value, weight * c.value, out=gradient[rows:] if by_value.ndim == 2 else gradient[rows])

@@ -6,11 +6,11 @@ Notation: `T` steps of a rollout (the horizon, or fewer at the end of a run), `N
 directly into row `t`. Nothing is allocated, gathered or looped over per agent. The output is `rows x T x N`, and the
 values of all steps are read from it at once.
 
-The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes each draws the
-noise of all agents and uses its own columns, so that an agent acts as it would in one process.
+The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes, each process
+draws the noise of all agents and uses the columns of its own agents. So an agent acts as it would in one process.
 
-Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers. A batch is
-overwritten when the next but one is collected.
+Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers. Batch k is
+overwritten when batch k + 2 is collected.
 
 With two halves of the environments (double buffering) one half steps in a thread of its own while the policy acts on
 the other. The order in which they step does not change the results, because the halves share neither state nor

@@ -1,11 +1,12 @@
 """The training score: the mean over the last finished episodes of all processes.
 
-Each process keeps as many scores as the window holds, and when each was reached. They are merged only for a report,
-because the last ones of all are among the last ones of each. So processes exchange nothing between reports, and all
-episodes count alike.
+Each process keeps its own last `window` scores, and when each was reached. The last scores of all processes are among
+these, so they need to be merged only for a report. Processes exchange nothing between reports, and all episodes count
+the same.
 
 The window holds at least one episode for each agent, and there is no score before it is full. Of episodes that begin
-together the short ones end first, and in most games a short episode is an early loss or a quick win.
+together, the short ones end first. In most games a short episode is an early loss or a quick win, so an early mean
+would be biased.
 """
 
 import collections

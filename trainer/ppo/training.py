@@ -3,8 +3,8 @@
 A run's cost is the time of its rollouts and updates. Start-up, compilation, checkpoints and the final evaluation do not
 count, and their seconds are reported separately.
 
-With several processes (`protein.trainer.machine.distributed`) each does its share. Counters and the clock are those of
-all together. The first process reports, writes the checkpoint and evaluates.
+With several processes (`protein.trainer.machine.distributed`) each does its share. Counters and the clock are common to
+all processes. The first process reports, writes the checkpoint and evaluates.
 
 All random numbers come from `train.seed`, through independent streams for weights, actions, shuffling and environments.
 The evaluation has a fifth stream, so its episodes are new.
@@ -297,7 +297,7 @@ class Training:
         return stopped
 
     def _agree(self) -> None:
-        """Passes a signal on to all processes, and gives all the clock of the first."""
+        """Passes a signal on to all processes, and sets the clock of all to that of the first."""
         self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
         if self._interrupted:
             self._stop.set()
@@ -378,7 +378,7 @@ def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
 def _make_envs(
     config: RunConfig, num_envs: int, seed: int, threads: int, *, first_index: int = 0, parts: int = 1
 ) -> list[VectorEnv]:
-    """Makes environments in equal parts, whose instances draw what those of the whole, from `first_index` on, would."""
+    """Makes environments in equal parts. Instances, from `first_index` on, draw what they would in one batch."""
     size = num_envs // parts
     return [
         make(

@@ -1,15 +1,15 @@
 """Proximal policy optimisation: the update. Its loss and the loss's gradient are in `protein.trainer.ppo.loss`.
 
-Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r the probability of an
-action under the policy now by that under the one that took it.
+Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r = pi_now(action) /
+pi_old(action), where pi_old took the action.
 
-Of several processes each takes its share of every minibatch: of its own segments, drawn as all others draw theirs. Sums
-over processes make the gradient, the advantages' scale and the figures those of the whole.
+With several processes, each minibatch is divided: every process uses segments of its own, chosen by the same random
+draw. The gradient, the advantages' scale and the figures come from sums over the processes, so they are those of the
+whole.
 
-With V-trace, advantages are computed anew before each epoch with the ratios r that the last one has left, so that they
-are those of the policy as it is now. Of a batch that was collected during the last update (`train.overlap`) the first
-epoch's ratios are computed beforehand, by one more forward pass, and its advantages are V-trace's whatever
-`train.advantage` says; `gae` then only means that later epochs keep them.
+With V-trace, advantages are computed anew before each epoch, with the ratios r of the epoch before, so that they fit
+the current policy. With `train.overlap` the batch is one update old. One more forward pass gives the first epoch's
+ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`, later epochs reuse those advantages.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
@@ -57,7 +57,7 @@ class PPO:
             policy: on its final device.
             config: the settings.
             device: where the policy is.
-            generator: shuffles; on the CPU, and alike in all processes.
+            generator: shuffles; on the CPU, and the same in all processes.
             stopwatch: where the time of an update is booked.
             world: the processes that train together.
             scaler: takes the optimiser's steps; None: one for the update's precision.
@@ -84,7 +84,7 @@ class PPO:
         return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Goes on where `state` was taken. Raises KeyError where something is missing."""
+        """Continues from a `state`. Raises KeyError where something is missing."""
 
         def group(prefix: str) -> dict[str, torch.Tensor]:
             return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
@@ -97,7 +97,7 @@ class PPO:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
 
         Every shape that the run will need is tried here: a new one would compile again, on the run's clock. Where it
-        fails (no compiler, an unsupported system), training goes on without, and `compiled` stays False.
+        fails (no compiler, an unsupported system), training continues uncompiled, and `compiled` stays False.
 
         Args:
             features: of an observation.
@@ -190,7 +190,7 @@ class PPO:
 
     @torch.no_grad()
     def ratios(self, batch: Batch, size: int) -> torch.Tensor:
-        """Returns each action's probability under the policy now by that under the one that took it, `T x N`.
+        """Returns the ratios pi_now(action) / pi_old(action), `T x N`.
 
         Computes `size` segments at a time, no more than an update holds.
         """
@@ -264,7 +264,7 @@ class PPO:
     ) -> None:
         """Fills the gradient vector from some segments of a minibatch of `size` samples."""
         self._stopwatch.switch("copy")
-        # The whole batch in one: its order means nothing, so nothing is copied.
+        # The whole batch at once: its order does not matter, so nothing is copied.
         whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1 and weights is None
 
         def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
@@ -305,7 +305,7 @@ def advantages_and_returns(
 
     Args:
         batch: this process's.
-        ratios: `T x N`, which V-trace weighs errors with; otherwise they do not count.
+        ratios: `T x N`; V-trace weighs errors with them, GAE does not use them.
         config: the settings.
         world: the processes whose advantages are normalised together.
     """

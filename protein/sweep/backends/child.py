@@ -19,8 +19,8 @@ SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that keeps Python from 
 def run(entry: str, arguments: list[str], output: Connection, log: Path, safe_path: str | None) -> None:
     """Runs the trial in this process, in a session of its own, with stdout to the sweep and stderr to the log.
 
-    The server ends when the sweep ends, for whatever reason, and the kernel then kills this process. Only Linux does
-    that. Elsewhere a trial whose sweep has ended fails at its next line of output (broken pipe).
+    The server ends when the sweep ends, for any reason, and the kernel then kills this process. Only Linux does that.
+    Elsewhere a trial whose sweep has ended fails at its next line of output (broken pipe).
 
     Args:
         entry: `module:function`; called with `arguments`, its return value is the exit code.

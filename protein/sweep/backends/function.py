@@ -101,7 +101,7 @@ class Report:
         return 0.0 if self._began is None else time.perf_counter() - self._began
 
     def begin(self) -> None:
-        """Starts the clock. Raises `Stop` if the trial was told to end before its turn came."""
+        """Starts the clock. Raises `Stop` if the trial was ended before its turn came."""
         self._began = time.perf_counter()
         self._raise_if_ending()
 
@@ -173,7 +173,7 @@ class FunctionBackend:
             end, reason, score, artifacts = self._try(job, report)
         except KeyboardInterrupt:
             stop.set()
-        except BaseException as error:  # such as a cancellation by a framework: it says nothing about the params
+        except BaseException as error:  # such as a cancellation by a framework: it tells nothing about the params
             self.errors.append(error)
         if self.errors:
             stop.set()
@@ -192,7 +192,7 @@ class FunctionBackend:
     def _try(self, job: Job, report: Report) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
         """Returns how a trial ended, why in words, its score and its files.
 
-        An exception that is no result of the trial, such as a KeyboardInterrupt, is raised.
+        An exception that is not a result of the trial, such as a KeyboardInterrupt, is raised.
         """
         try:
             report.begin()
@@ -207,7 +207,7 @@ class FunctionBackend:
             if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
                 end = TrialEnd.MISTAKE
                 reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
-                self.errors.append(UsageError(f"{reason}; mend it and run the sweep again to resume"))
+                self.errors.append(UsageError(f"{reason}; fix it and run the sweep again to resume"))
             return end, reason, None, artifacts
 
     def _judge(self, value: Any) -> tuple[TrialEnd, str, float | None]:

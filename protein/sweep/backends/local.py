@@ -37,7 +37,7 @@ MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 PRELOAD = ("protein.trainer.__main__", "protein.trainer.run", "torch._dynamo")
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
 
-# What the word stands for that the trainer gives as the reason of a failure (`reason` in `protein.trainer.errors`).
+# Maps the trainer's failure reasons (`reason` in `protein.trainer.errors`) to ends.
 _ENDS = {
     "diverged": TrialEnd.DIVERGED,
     "disk": TrialEnd.DISK,
@@ -171,7 +171,7 @@ class _Process:
     spawned: float = dataclasses.field(default_factory=time.monotonic)
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
     started: float | None = None  # when its `start` message came, after imports and building; training begins then
-    told: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: it was not told to end
+    told: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: the sweep has not ended it
     kill_at: float | None = None
     next_memory_check: float = 0.0
     buffer: bytes = b""
@@ -286,7 +286,7 @@ class _Process:
         """Returns how the process ended, why in words, and the score that counts."""
         final = self.final or {}
         event, score = final.get("event"), messages.score(final)
-        # A result that came while the trial was being stopped is a result: no finished trial is lost.
+        # A result that arrives while the trial is being stopped counts, so that no finished trial is lost.
         if event == "result" and self.exitcode == 0 and score is not None:
             end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
@@ -298,7 +298,7 @@ class _Process:
         return end, reason, None
 
     def _failure(self) -> tuple[TrialEnd, str]:
-        """Returns how a process that was not told to end has failed, and why in words."""
+        """Returns how a process that the sweep did not end has failed, and why in words."""
         final, code = self.final or {}, self.exitcode
         if final.get("event") == "failed":
             kind, message = str(final.get("reason") or "for no stated reason"), str(final.get("message") or "")

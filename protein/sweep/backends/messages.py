@@ -1,4 +1,5 @@
-"""Reads the trainer's JSON lines. Nothing here raises, whatever a process prints: all other lines are text for the log.
+"""Reads the trainer's JSON lines. Nothing here raises, whatever a process prints: lines that are no messages are text
+for the log.
 
 The trainer writes one object a line: `start`, any number of `measurement`, then one of `result`, `failed` and
 `interrupted` (see `protein.trainer.events`).

@@ -1,4 +1,4 @@
-"""Sweeps, trials, measurements and artefacts.
+"""Sweeps, trials, measurements and artifacts.
 
 The first revision.
 """

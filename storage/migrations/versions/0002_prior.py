@@ -1,4 +1,4 @@
-"""The former sweep that a sweep began from."""
+"""Adds `prior`: the source sweep of a warm start (renamed to `warm_start` in 0003)."""
 
 import sqlalchemy as sa
 from alembic import op

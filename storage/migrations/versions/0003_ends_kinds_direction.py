@@ -1,7 +1,7 @@
-"""How a trial ended, its kind of suggestion and a sweep's direction as data; `prior` is called `warm_start`.
+"""Adds columns for a trial's end, its kind of suggestion and a sweep's direction; renames `prior` to `warm_start`.
 
-Earlier versions said all this in texts alone: `reason`, `origin`, and `own.direction` in the config of a sweep over a
-function. What they said is what the columns are filled from.
+Earlier versions kept these only as texts: `reason`, `origin`, and `own.direction` in the config of a sweep over a
+function. The new columns are filled from those texts.
 """
 
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ def end_of(state: str, reason: str, env_kind: str) -> str | None:
 
 
 def kind_of(origin: str) -> str:
-    """Returns the kind of a suggestion, from the words that said where it came from."""
+    """Returns the kind of a suggestion, from the text of its origin."""
     if origin.endswith(FALLBACKS):
         return "fallback"
     return next(kind for beginning, kind in KINDS if origin.startswith(beginning))

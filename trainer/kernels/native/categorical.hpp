@@ -1,5 +1,6 @@
-// One categorical component: drawing from it, and the gradient of PPO's loss. Logits lie in rows, one for each choice,
-// so that all loops run over samples; a block of samples goes through all its passes while it lies in the first cache.
+// One categorical component: drawing from it, and the gradient of PPO's loss. Logits are stored in rows, one for each
+// choice, so that all loops run over samples. A block of samples goes through all passes while it is in the first-level
+// cache.
 //
 // The loss and its derivatives are in trainer/ppo/loss.py; the notation is that file's, and z logit, top the
 // largest of a sample's, e = exp(z - top), S = sum of e, p = e / S.
@@ -25,7 +26,8 @@ static void largest(const float *logits, size_t stride, size_t rows, size_t size
 }
 
 // Inverse of the distribution function: the number of choices whose cumulated e does not exceed uniform * S. A draw of
-// 0 stands for all below 2^-24, so it counts as their mean: else it would take a first choice that all but never comes.
+// 0 stands for all draws below 2^-24, so it counts as their mean. Otherwise it would take a first choice of almost no
+// probability.
 static void sample_block(const protein::SampleArguments a, size_t begin, size_t size) {
     float top[block_samples], sum[block_samples], below[block_samples], taken[block_samples];
     float threshold[block_samples];
@@ -82,7 +84,7 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
     largest(output, a.output_stride, a.actions, size, top);
     for (size_t k = 0; k < a.actions; ++k) {
         const float *z = output + k * a.output_stride;
-        float *e = gradient + k * a.gradient_stride;  // kept where the gradient will stand
+        float *e = gradient + k * a.gradient_stride;  // stored where the gradient will be written
         const auto this_choice = static_cast<std::int32_t>(k);
 #pragma omp simd
         for (size_t i = 0; i < size; ++i) {
@@ -103,7 +105,7 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
         ratios[i] = ratio;
         const float surrogate = ratio * advantages[i];
         const float clipped = bounded(ratio, 1.f - a.clip, 1.f + a.clip) * advantages[i];
-        // Where the clipped surrogate is the smaller one it is a constant.
+        // Where the clipped surrogate is the smaller one, it is constant.
         weight[i] = (clipped < surrogate ? 0.f : -surrogate) * scale[i];
     }
     for (size_t k = 0; k < a.actions; ++k) {
@@ -125,7 +127,7 @@ static void ppo_block(const protein::PpoArguments a, size_t begin, size_t size) 
     for (size_t i = 0; i < size; ++i) {
         const float error = value[i] - returns[i], moved = value[i] - old_values[i];
         const float near = bounded(moved, -a.clip_value, a.clip_value), near_error = old_values[i] + near - returns[i];
-        // Where the clip changes the value, it counts only if the clipped error is the larger one: a constant.
+        // Where the clip changes the value and the clipped error is the larger one, the term is constant.
         const bool cut = clips_values & (near != moved) & (error * error < near_error * near_error);
         by_value[i] = cut ? 0.f : a.value * scale[i] * error;
     }

@@ -1,6 +1,6 @@
-// Matrix products of float32 for operands that fit into a core's own caches: C = start + A B, a tile of C at a time in
-// registers. A may lie in any order; B has rows of whole vectors: packed into panels (a panel's rows follow each other,
-// so that it fills the first cache without gaps), or as it is.
+// Matrix products of float32 for operands that fit into a core's own caches: C = start + A B, with one tile of C at a
+// time in registers. A may have any strides. The rows of B are whole vectors, either packed into panels (a panel's rows
+// follow each other, so that it fills the first-level cache without gaps) or unpacked.
 //
 // Sums run over k in order, so a row of C does not depend on how many rows are computed with it.
 #pragma once
@@ -23,9 +23,9 @@ static inline void store(float *x, Vector v) { *reinterpret_cast<Vector *>(x) = 
 
 constexpr size_t panel = panel_vectors * lanes;
 constexpr size_t deepest = 128;
-constexpr size_t tile_rows = 6;  // with a panel's vectors as many accumulators as the registers hold
+constexpr size_t tile_rows = 6;  // times a panel's vectors: as many accumulators as the registers hold
 
-// Columns with which a row is whole vectors.
+// The number of columns, rounded up to whole vectors.
 static size_t padded(size_t columns) { return (columns + lanes - 1) / lanes * lanes; }
 
 // A(i, k) = at[i * row + k * column].
@@ -34,7 +34,7 @@ struct Left {
     size_t row, column;
 };
 
-// What C begins from: nothing, the same row for all (stride 0), or a matrix, C itself perhaps.
+// What C starts from: zero, the same row for all rows (stride 0), or a matrix, which may be C itself.
 struct Start {
     const float *at;
     size_t stride;
@@ -43,7 +43,7 @@ struct Start {
 template <size_t rows, size_t vectors>
 static inline void tile(Left a, const float *b, size_t b_stride, size_t depth, Start start, bool relu, float *c,
                         size_t c_stride) {
-    // Unrolled to the last, or the compiler keeps the sums in memory.
+    // Fully unrolled, because otherwise the compiler keeps the sums in memory.
     Vector sum[rows][vectors];
     if (start.at) {
 #pragma GCC unroll 8
@@ -95,8 +95,8 @@ static void panel_product(Left a, size_t rows, const float *b, size_t b_stride, 
     if (rows) tile<1, vectors>(a, b, b_stride, depth, start, relu, c, c_stride);
 }
 
-// C (rows x padded(columns)) = start + A (rows x depth) B. `b_stride` 0: B was packed. Deep products go in steps, so
-// that a panel's part of B stays in the first cache while all rows pass it.
+// C (rows x padded(columns)) = start + A (rows x depth) B. `b_stride` 0: B was packed. Deep products are done in steps,
+// so that a panel's part of B stays in the first-level cache while all rows use it.
 static void product(Left a, size_t rows, const float *b, size_t b_stride, size_t depth, size_t columns, Start start,
                     bool relu, float *c, size_t c_stride) {
     const size_t end = padded(columns);

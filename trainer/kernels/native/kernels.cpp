@@ -1,5 +1,6 @@
 // Compiled once for each instruction set, with PROTEIN_ISA as its name: CMakeLists.txt. Everything here is static and
-// plain, without the standard library's templates, so that no function of one set can stand in for another's.
+// plain, without the standard library's templates, so that the linker cannot replace a function of one set by that of
+// another.
 #include "kernels.hpp"
 
 #include "advantages.hpp"

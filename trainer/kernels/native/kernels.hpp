@@ -1,7 +1,7 @@
 // The kernels as a table of functions, one table for each instruction set (kernels.cpp); module.cpp picks the best that
-// the processor has. Kernels know no Python and no threads: each works on the columns or rows [begin, end) that it is
-// told, and what it computes for one of them does not depend on the others. Arguments go by value: a local copy is what
-// the compiler knows not to be overwritten by the results, which a loop needs to become vectors.
+// the processor has. Kernels know nothing of Python and threads: each works on the columns or rows [begin, end) that it
+// is given, and its result for one of them does not depend on the others. Arguments are passed by value: the compiler
+// knows that writing results cannot change a local copy, and it needs that to vectorise a loop.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,9 @@ struct PpoArguments {
     float clip, clip_value, value, entropy;
 };
 
-// recurrent.hpp; `T x agents x ...`. The forward pass writes hidden, h and c, and where they are given `gates` (after
-// their functions), `cells` and `previous` (h before each step); the backward pass reads by_hidden, gates and cells and
-// writes by_gates. `packed` are the recurrent weights as lstm_pack leaves them for that direction.
+// recurrent.hpp; `T x agents x ...`. The forward pass writes hidden, h and c and, if given, `gates` (after their
+// functions), `cells` and `previous` (h before each step). The backward pass reads by_hidden, gates and cells, and
+// writes by_gates. `packed` holds the recurrent weights, packed by lstm_pack for that direction.
 struct LstmArguments {
     const float *gates_x, *packed, *h0, *c0;
     const std::uint8_t *resets;
@@ -78,9 +78,9 @@ struct LinearArguments {
     bool relu;
 };
 
-// mlp.hpp; one a layer. `forward` and `backward` are its weights (and, behind the former, its bias) as mlp_pack leaves
-// them; `hidden` is its output, `batch x padded(outputs)`, null where nobody needs it later; `partial` is where in the
-// sums of gradients its own begin.
+// mlp.hpp; one for each layer. `forward` and `backward` are its weights, packed by mlp_pack; its bias follows those of
+// `forward`. `hidden` is its output, `batch x padded(outputs)`, null where it is not needed later. `partial` is the
+// offset of its own gradients in the sums.
 struct MlpLayer {
     size_t inputs, outputs;
     const float *forward, *backward;
@@ -88,7 +88,7 @@ struct MlpLayer {
     size_t partial;
 };
 
-// mlp.hpp; observations `batch x inputs`; `output` is the network's, or going backwards the derivative by it.
+// mlp.hpp; observations `batch x inputs`; `output` is the network's output or, in the backward pass, d loss / d output.
 struct MlpArguments {
     const MlpLayer *layers;
     size_t count;
@@ -124,6 +124,6 @@ struct Kernels {
     void (*elementwise)(int function, const float *x, float *y, size_t begin, size_t end);
 };
 
-extern const Kernels baseline_kernels, avx2_kernels, avx512_kernels;  // the last two on x86 alone
+extern const Kernels baseline_kernels, avx2_kernels, avx512_kernels;  // the last two only on x86
 
 }  // namespace protein

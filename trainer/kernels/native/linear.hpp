@@ -32,7 +32,7 @@ static void linear_forward(const protein::LinearArguments a, size_t begin, size_
     }
 }
 
-// Writes by_x, where it is wanted, and adds to `partial` these rows' by_W (`outputs x padded(inputs)`), by_b behind it.
+// Writes by_x, if wanted, and adds these rows' by_W (`outputs x padded(inputs)`), followed by by_b, to `partial`.
 static void linear_backward(const protein::LinearArguments a, size_t begin, size_t end, float *scratch,
                             float *partial) {
     assert(a.x && a.by_y && (!a.by_x || a.weights) && scratch && partial && begin <= end);

@@ -1,7 +1,8 @@
-// A multilayer perceptron with ReLUs and a linear output, forwards and backwards, a block of rows at a time: what a
-// block computes stays in a core's cache for what reads it next. The output is feature-major, `outputs x batch`.
+// A multilayer perceptron with ReLUs and a linear output, forward and backward pass, one block of rows at a time: each
+// layer's results stay in a core's cache for the next layer. The output is feature-major, `outputs x batch`.
 //
-// Notation: x the layer's input, y its output, W `outputs x inputs`, by_ the loss's derivative by something:
+// Notation: x the layer's input, y its output, W `outputs x inputs`, by_ the derivative of the loss with respect to
+// something:
 //     y = relu(W x + b)          by_W = sum over rows of by_y x^T,  by_b = sum of by_y,  by_x = W^T by_y where x > 0
 #pragma once
 
@@ -49,7 +50,7 @@ static void mlp_forward(const protein::MlpArguments a, size_t begin, size_t end,
     }
 }
 
-// Cuts by_x off where x is, and adds its columns' sums to `sums`: the derivative by the bias of the layer that made x.
+// Sets by_x to 0 where x is 0, and adds its columns' sums to `sums`: d loss / d bias of the layer that computed x.
 static void through_relu(const float *x, size_t rows, size_t width, float *by_x, float *sums) {
     for (size_t j = 0; j < width; j += lanes) {
         Vector sum = load(sums + j);
@@ -62,8 +63,8 @@ static void through_relu(const float *x, size_t rows, size_t width, float *by_x,
     }
 }
 
-// Adds to `partial` what these rows contribute to each layer's by_W and, behind it, by_b (padded). by_W is `outputs x
-// padded(inputs)`; the first layer's, which has few inputs, is the other way round: `inputs x padded(outputs)`.
+// Adds what these rows contribute to each layer's by_W, followed by by_b (padded), to `partial`. by_W is `outputs x
+// padded(inputs)`. That of the first layer, which has few inputs, is transposed: `inputs x padded(outputs)`.
 static void mlp_backward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch, float *partial) {
     assert(a.layers && a.count >= 2 && a.layers[0].hidden && a.observations && a.output && scratch && partial);
     const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;

@@ -93,7 +93,7 @@ Floats packed(const float *w_hh, size_t units, bool backward) {
     return out;
 }
 
-// Agents of a call from which threads are worth waking, given the multiply-adds of one.
+// The least number of agents in a call for which threads are worth waking, given the multiply-adds of one agent.
 size_t recurrent_grain(size_t products) { return 16'000'000 / std::max<size_t>(products, 1) + 2; }
 
 // `gates`, `cells` and `previous` are for the backward pass, or None.
@@ -237,7 +237,7 @@ void linear_backward_(py::handle x, py::handle weight, py::handle y, py::handle 
     linear_backward(from, weights, relu, by_output, by_inputs, by_weights, by_biases, batch, shape[1], shape[0]);
 }
 
-// Where each layer's weight and bias lie, or their gradients, given as weight, bias, weight, bias, ...
+// The addresses of each layer's weight and bias, or of their gradients, given as weight, bias, weight, bias, ...
 std::vector<Layer> layers_of(py::handle tensors, const char *weight_name, const char *bias_name) {
     if (!PyTuple_Check(tensors.ptr()) || PyTuple_GET_SIZE(tensors.ptr()) < 4 || PyTuple_GET_SIZE(tensors.ptr()) % 2)
         throw py::value_error("an MLP must be a tuple of each layer's weight and bias, and have two layers or more");
@@ -249,14 +249,15 @@ std::vector<Layer> layers_of(py::handle tensors, const char *weight_name, const 
         const Tensor weight(PyTuple_GET_ITEM(tensors.ptr(), at), weight_name, static_cast<int>(l)),
             bias(PyTuple_GET_ITEM(tensors.ptr(), at + 1), bias_name, static_cast<int>(l));
         auto shape = weight.shape<2>();
-        if (l) shape[1] = layers.back().outputs;  // what the layer before hands over
+        if (l) shape[1] = layers.back().outputs;  // the outputs of the layer before
         layers.push_back({weight.contiguous<float>(shape), bias.contiguous<float>(std::array<size_t, 1>{shape[0]}),
                           shape[1], shape[0]});
     }
     return layers;
 }
 
-// Computes an MLP's output. Where a backward pass is to follow, returns what that needs; it borrows nothing.
+// Computes an MLP's output. Where a backward pass will follow, returns what that needs; it keeps no reference to the
+// arguments.
 std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters, py::handle output, bool keep) {
     auto network = std::make_unique<Mlp>(layers_of(parameters, "weight", "bias"));
     const Tensor of_observations(observations, "observations");

@@ -12,7 +12,7 @@
 
 namespace protein {
 
-// y (`batch x outputs`) = x W^T + b, cut off below 0 where `relu`.
+// y (`batch x outputs`) = x W^T + b, with negative numbers set to 0 where `relu`.
 inline void linear_forward(const float *x, const float *weight, const float *bias, float *y, size_t batch,
                            size_t inputs, size_t outputs, bool relu) {
     const size_t packed = kernels->packed_floats(inputs + 1, outputs),
@@ -27,7 +27,8 @@ inline void linear_forward(const float *x, const float *weight, const float *bia
     });
 }
 
-// The gradients by x (unless null), weight and bias (unless null); `y` is the output of a layer with ReLU, else null.
+// The gradients with respect to x (unless null), weight and bias (unless null); `y` is the output of a layer with ReLU,
+// else null.
 inline void linear_backward(const float *x, const float *weight, float *y, const float *by_y, float *by_x,
                             float *by_weight, float *by_bias, size_t batch, size_t inputs, size_t outputs) {
     assert(!by_x || weight);
@@ -54,8 +55,8 @@ struct Layer {
     size_t inputs, outputs;
 };
 
-// The network of mlp.hpp, for one forward pass and the backward pass that may follow. It owns what passes between the
-// two; its parameters are read by `forward` alone.
+// The network of mlp.hpp, for one forward pass and the backward pass that may follow. It owns the data that passes
+// between the two. Only `forward` reads its parameters.
 class Mlp {
    public:
     explicit Mlp(std::vector<Layer> parameters) : parameters_(std::move(parameters)) {
@@ -84,7 +85,7 @@ class Mlp {
         size_t weights = 0, hidden = 0, partial = 0;
         for (auto &layer : layers_) {
             layer.partial = partial;
-            const bool first = partial == 0;  // the other way round: see mlp.hpp
+            const bool first = partial == 0;  // transposed: see mlp.hpp
             partial += first ? layer.inputs * padded(layer.outputs) : layer.outputs * padded(layer.inputs);
             partial += padded(layer.outputs);
             weights += (layer.inputs + 1) * padded(layer.outputs) + layer.outputs * padded(layer.inputs);

@@ -1,5 +1,5 @@
 // Recurrent layers over whole segments. Agents do not depend on each other, so a few of them (a group) go through all
-// steps while their state stays in the first cache and, for the LSTM, its recurrent weights in the second.
+// steps at a time. Their state stays in the first-level cache and, for the LSTM, the recurrent weights in the second.
 //
 // Notation: T steps, M agents, H units; arrays are `T x M x H` (gates `T x M x 4H`, in the order input i, forget f,
 // cell g, output o); resets `T x M`: the state is zeroed before that step.
@@ -50,7 +50,7 @@ static void lstm_forward_group(const protein::LstmArguments a, size_t begin, siz
         for (size_t m = 0; m < agents; ++m) {
             const float *x = a.gates_x + (first + m) * 4 * units, *y = products + m * width;
             float *hidden = a.hidden + (first + m) * units, *h_m = h + m * units, *c_m = c + m * units;
-            // Kept for the backward pass, or written over what has been read.
+            // Kept for the backward pass, or written over values that are no longer needed.
             float *gates = a.gates ? a.gates + (first + m) * 4 * units : products + m * width;
             float *cells = a.cells ? a.cells + (first + m) * units : c_m;
 #pragma omp simd
@@ -85,7 +85,7 @@ static void lstm_backward_group(const protein::LstmArguments a, size_t begin, si
     assert(a.packed && a.c0 && a.resets && a.gates && a.cells && a.by_hidden && a.by_gates);
     assert(begin + agents <= a.agents);
     const size_t units = a.units, width = padded(units);
-    float *by_h = scratch, *by_c = by_h + group_agents * width;  // what step t + 1 hands back to step t
+    float *by_h = scratch, *by_c = by_h + group_agents * width;  // what step t + 1 passes back to step t
     for (size_t i = 0; i < agents * width; ++i) by_h[i] = by_c[i] = 0.f;
     for (size_t t = a.steps; t-- > 0;) {
         const size_t first = t * a.agents + begin;

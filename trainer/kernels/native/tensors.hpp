@@ -1,5 +1,5 @@
-// What a kernel asks of a tensor before it takes the tensor's address: type, shape, device and layout are checked here,
-// so no caller can forget it. A check costs about a quarter of a microsecond. All of this needs the interpreter.
+// Checks a tensor's type, shape, device and layout before a kernel gets its address, so that no caller can forget it. A
+// check costs about a quarter of a microsecond. All of this needs the interpreter.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -13,7 +13,7 @@ namespace protein {
 
 namespace py = pybind11;
 
-// Names that are looked up on every tensor, made once. Like the dtypes they live as long as the process.
+// Names that are looked up on every tensor, created once. Like the dtypes, they live as long as the process.
 struct Names {
     PyObject *shape = PyUnicode_InternFromString("shape"), *dtype = PyUnicode_InternFromString("dtype"),
              *is_cpu = PyUnicode_InternFromString("is_cpu"), *stride = PyUnicode_InternFromString("stride"),
@@ -50,7 +50,7 @@ struct Rows {
     size_t stride;
 };
 
-// A tensor as Python has handed it over, or None, under the name that errors call it by.
+// A tensor as it came from Python, or None, with the name that errors use for it.
 class Tensor {
    public:
     // `number`: of several tensors with one name.
@@ -70,7 +70,8 @@ class Tensor {
         return lengths;
     }
 
-    // Where its numbers lie; null for None. ValueError unless it is a contiguous CPU tensor of T and of this shape.
+    // The address of its numbers; null for None. ValueError unless it is a contiguous CPU tensor of T and of this
+    // shape.
     template <typename T, size_t N>
     T *contiguous(const std::array<size_t, N> &shape) const {
         if (is_none()) return nullptr;
@@ -78,8 +79,8 @@ class Tensor {
         return address<T>();
     }
 
-    // Where the numbers of a contiguous float32 CPU tensor `... x columns` lie; null for None. `rows`: of all but the
-    // last dimension together; ValueError where there are others.
+    // The address of the numbers of a contiguous float32 CPU tensor `... x columns`; null for None. `rows`: the product
+    // of all dimensions but the last; ValueError for any other product.
     float *flat(size_t columns, size_t rows) const {
         if (is_none()) return nullptr;
         if (!dtype_is<float>() || call(names().is_contiguous).ptr() != Py_True || num_rows(columns) != rows)
@@ -117,7 +118,7 @@ class Tensor {
         return {address<float>(), shape[1] == 1 ? step : agent};
     }
 
-    // Where a vector's numbers lie, and the distance between them. ValueError unless it is of T and of this size.
+    // The address of a vector's numbers, and the distance between them. ValueError unless it is of T and of this size.
     template <typename T>
     std::pair<T *, size_t> strided(size_t size) const {
         const std::array<size_t, 1> shape{size};

@@ -26,11 +26,11 @@ inline std::vector<const Kernels *> usable() {
 
 inline const Kernels *kernels = usable().back();
 
-// Chunks of a call. More than threads, so that a thread which is held up does not hold up all; and always as many, so
-// that sums over chunks do not depend on the number of threads.
+// Chunks of a call. There are more of them than threads, so that a delayed thread does not delay all. Their number is
+// fixed, so that sums over chunks do not depend on the number of threads.
 constexpr size_t chunks = 16;
 
-inline std::mutex mutex;  // of everything below: one call at a time uses the threads
+inline std::mutex mutex;  // guards everything below: one call at a time uses the threads
 inline size_t num_threads = 1;
 inline envs_c::ThreadPool *pool = nullptr;  // leaked at exit and in a forked child: see thread_pool.hpp
 
@@ -45,11 +45,11 @@ inline void set_threads(size_t threads) {
     num_threads = threads;
 }
 
-// Multiply-adds from which threads are worth waking: some 0.2 ms of one thread. Where the processors are shared, a call
-// lasts until the last thread has had its turn, so small ones are better done alone.
+// The least number of multiply-adds for which threads are worth waking: about 0.2 ms of one thread. Where processors
+// are shared, a call lasts until the last thread has run, so one thread does small calls faster.
 inline bool worth_threads(size_t products) { return products >= 16'000'000; }
 
-// Calls work(chunk) for 0 .. used - 1, at most `chunks`; `threaded` says that waking the other threads pays.
+// Calls work(chunk) for 0 .. used - 1, at most `chunks`; `threaded`: waking the other threads is worth it.
 template <typename Work>
 void run(size_t used, bool threaded, const Work &work) {
     if (used < 2 || !threaded || num_threads == 1) {
@@ -62,8 +62,8 @@ void run(size_t used, bool threaded, const Work &work) {
     });
 }
 
-// Calls work(begin, end, chunk) on parts of 0 .. size, whole multiples of 16 but for the last; in one where `size` is
-// less than `grain`, below which waking the others does not pay.
+// Calls work(begin, end, chunk) on parts of 0 .. size, all but the last multiples of 16 in length. Where `size` is less
+// than `grain`, waking other threads is not worth it, and one thread does everything.
 template <typename Work>
 void split(size_t size, size_t grain, const Work &work) {
     if (size < grain || num_threads == 1) {
@@ -77,8 +77,8 @@ void split(size_t size, size_t grain, const Work &work) {
 
 using Floats = std::unique_ptr<float[]>;  // not zeroed
 
-// As `split`, but the parts depend on the size alone, so that a sum over them is the same for any number of threads.
-// Returns how many there were.
+// As `split`, but the parts depend only on the size, so that a sum over them is the same for any number of threads.
+// Returns the number of parts.
 template <typename Work>
 size_t parts(size_t size, bool threaded, const Work &work) {
     constexpr size_t least = 96;

@@ -1,5 +1,5 @@
-// Branch-free exp, log, sigmoid and tanh, written for one number so that the compiler makes vectors of the loops around
-// them. Included once for each instruction set: see kernels.cpp. A NaN goes in and comes out; nothing else is special.
+// Branch-free exp, log, sigmoid and tanh, written for one number so that the compiler vectorises the loops around them.
+// Included once for each instruction set: see kernels.cpp. NaN gives NaN; no other value is special.
 //
 //   exp_      |x| <= 87 relative error < 2e-7; beyond, the value at that limit (about 1e-38 and 6e37)
 //   log_      positive normal numbers, relative error < 3e-7 or absolute error < 1e-7
@@ -45,7 +45,7 @@ static inline Exponential split_exp(float x) {
     return {r + r * r * q, float_of((bits_of(shifted) + 127u) << 23)};
 }
 
-// The comparisons are such that a NaN fails them and stays.
+// The comparisons are written so that a NaN fails them and is kept.
 static inline float bounded(float x, float low, float high) {
     const float above = x < low ? low : x;
     return above > high ? high : above;
