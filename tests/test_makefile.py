@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def make(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in ("CXX", "MAKEFLAGS", "MFLAGS")}
+    outer = ("CXX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under `make test`
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
     if path is not None:
         environment["PATH"] = path
     found = shutil.which("make")
