@@ -1,6 +1,7 @@
 """The one "did you mean": how a message about an unknown name ends. It imports nothing, so every package may use it."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 MIN_LIKENESS = 0.66  # from here on a name counts as a slip of another; at 0.5 unrelated names were suggested
@@ -24,11 +25,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _likeness(name: str, known: str) -> float:
-    """Returns how alike two names are, in [0, 1]: enough where one is part of the other, or letters changed places."""
+    """Returns how alike two names are, in [0, 1].
+
+    They are alike enough where one is part of the other, or letters changed places; wholly, where words did.
+    """
     a, b = name.strip("-").lower(), known.strip("-").lower()
     section = a.rpartition(".")[0]
     if section and b.startswith(section + "."):
         a, b = a[len(section) + 1 :], b[len(section) + 1 :]
+    if sorted(re.split(r"[-_.]", a)) == sorted(re.split(r"[-_.]", b)):
+        return 1.0
     ratio = difflib.SequenceMatcher(None, a, b).ratio()
     part = min(len(a), len(b)) >= MIN_PART and (a in b or b in a)
     return max(ratio, MIN_LIKENESS) if part or (len(a) > 1 and sorted(a) == sorted(b)) else ratio

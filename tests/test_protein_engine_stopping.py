@@ -62,8 +62,8 @@ def ask(
 
 def test_a_trial_is_stopped_where_no_similar_one_came_near_the_front() -> None:
     assert ask(HISTORY) == (
-        "at 50% of its steps in place 18 of 21 comparable trials,"
-        " and none of the 6 that stood nearest to it ended near the front"
+        "at 50 % of its steps it ranked 18 of 21 comparable trials,"
+        " and none of the 6 closest in rank ended near the front"
     )
     assert ask(HISTORY[::-1]) == ask(HISTORY)
 
@@ -151,7 +151,7 @@ def test_points_without_a_score_are_passed_over() -> None:
     params = {"x": 0.77, "steps": 1000}
     own = points(1.0, 2.0, until=0.6)
     seen = reason_to_stop(SPACE, HISTORY, params, without(own, 5), seed=0, rule=RULE)
-    assert seen is not None and seen.startswith("at 50% of its steps")
+    assert seen is not None and seen.startswith("at 50 % of its steps")
     assert reason_to_stop(SPACE, HISTORY, params, without(own, *range(6)), seed=0, rule=RULE) is None
     assert reason_to_stop(SPACE, HISTORY, params, (), seed=0, rule=RULE) is None
     bare = [dataclasses.replace(o, curve=()) for o in HISTORY]

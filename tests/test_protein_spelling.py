@@ -20,6 +20,7 @@ ENVS = ["breakout", "cartpole", "maze", "pong", "snake"]
         ("train.batch_size", VALUES, "train.minibatch_size"),
         ("--train.lerning-rate", FLAGS, "--train.learning-rate"),
         ("--cost", ["--max-cost", "--name"], "--max-cost"),
+        ("--max-cost-trial", ["--max-trials", "--max-trial-cost"], "--max-trial-cost"),  # words that changed places
         ("learning_rate", VALUES, "train.learning_rate"),
     ],
 )

@@ -64,6 +64,15 @@ def test_a_rank_that_fails_says_why_through_the_first(capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == "", "the caller says it, once"
 
 
+def test_ranks_import_nothing_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("random", "logging", "queue", "numpy", "torch"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the user file was imported')\n")
+    monkeypatch.chdir(tmp_path)
+    events = EventLog()
+    launch(small(train={"total_timesteps": 2_000}), 2, directory=None, report=events.record)
+    assert events[-1]["event"] == "result"
+
+
 def test_a_signal_ends_all_in_order_with_one_checkpoint(tmp_path: Path) -> None:
     """Through the command line, and to the one process whose number a user knows."""
     file = tmp_path / "config.json"

@@ -103,7 +103,7 @@ class _Ranks:
             names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._size, "LOCAL_WORLD_SIZE": self._size}
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "protein.trainer.launch"],
+                    [sys.executable, "-P", "-m", "protein.trainer.launch"],  # -P: no module of the working directory
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                     env={"GLOO_SOCKET_IFNAME": local, **os.environ, **{k: str(v) for k, v in names.items()}},

@@ -104,8 +104,8 @@ def reason_to_stop(
     if float(np.max(final[comparable][nearest])) >= bar or _is_spared(params, seed, rule.spared):
         return None
     return (
-        f"at {share:.0%} of its steps in place {place} of {num_comparable + 1} comparable trials,"
-        f" and none of the {num_nearest} that stood nearest to it ended near the front"
+        f"at {100 * share:.0f} % of its steps it ranked {place} of {num_comparable + 1} comparable trials,"
+        f" and none of the {num_nearest} closest in rank ended near the front"
     )
 
 

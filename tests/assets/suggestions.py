@@ -75,7 +75,7 @@ def recorded(env: str, *, budget_seconds: float | None, sizes: tuple[int, ...]) 
         found += [None if one is None else dataclasses.asdict(one) for one in (best, cheap)]
         if size >= 20:
             points = [(100_000 * (k + 1), 0.5 * (k + 1), -20.0) for k in range(6)]
-            found.append(engine.should_stop({**start, "train.total_timesteps": 1_000_000}, points))
+            found.append(engine.should_stop({**start, "train.total_timesteps": 1_000_000}, points) is not None)
     return found
 
 
