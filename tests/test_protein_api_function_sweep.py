@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
 from protein.sweep.backends.function import Train
 from protein.types import TrialState
+from protein.view import text
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
@@ -120,9 +122,12 @@ def test_failures_are_results(store: str) -> None:
 @pytest.mark.parametrize(
     "wrong, said",
     [
-        (lambda params, report: None, "it returned None; it must return the score, a number"),
-        (lambda params, report: "0.5", "it returned '0.5'; it must"),
-        (lambda params, report: (0.5, {"loss": 1.0}), r"it returned \(0.5, {'loss': 1.0}\); it must"),
+        (
+            lambda params, report: None,
+            r"it returned None instead of a number($|\. Correct it and run the sweep again$)",
+        ),
+        (lambda params, report: "0.5", "it returned '0.5' instead of a number"),
+        (lambda params, report: (0.5, {"loss": 1.0}), r"it returned \(0.5, {'loss': 1.0}\) instead of a number"),
         (lambda params, report: report(-1, 0.0), "report: the steps must be from 0 to 9007199254740992, got -1"),
         (lambda params, report: report(10**19, 0.0), "report: the steps must be from 0 to 9007199254740992, got 1000"),
         (lambda params, report: report(None, 0.0), "report: the steps must be a number, got NoneType None"),
@@ -184,8 +189,9 @@ def test_mistakes_end_the_sweep_with_one_line(store: str) -> None:
         sweep(store, direction="down")
     with pytest.raises(UsageError, match="seed must be a whole number, 0 or more, got -1"):
         sweep(store, seed=-1)
-    with pytest.raises(UsageError, match="name None must be 1 to 64 letters"):
-        sweep(store, name=None)
+    for name in ("", 5, "a b"):
+        with pytest.raises(UsageError, match=f"name {name!r} must be 1 to 64 letters"):
+            sweep(store, name=name)
     with pytest.raises(UsageError, match="store must be a path or a URL, or None for the usual one, got int 5"):
         sweep(5)
     with pytest.raises(UsageError, match="train must be a function"):
@@ -261,18 +267,23 @@ def test_the_loop_can_stop_a_trial_where_it_reports(store: str) -> None:
 
 
 def test_a_trial_that_is_cut_off_says_by_which_limit(store: str) -> None:
+    brief = False  # whether the next trial ends by itself at a cost of 2
+
     def greedy(params: dict[str, Any], report: Report) -> float:
-        for epoch in range(1, 1000):
+        nonlocal brief
+        last, brief = (8 if brief else 1000), False
+        for epoch in range(1, last + 1):
             report(epoch, 1.0, cost_seconds=epoch / 4.0)  # costs the same whatever its params are
         return 1.0
 
     space = Space([Float("x", 0.0, 1.0)])
     names = {}
-    for name, cap in {"cap": 4.0, "budget": 99.0, "both": None}.items():
+    for name, cap in {"cap": 4.0, "budget": 9.0, "both": None}.items():
+        brief = name == "budget"
         limited = Sweep(space, budget=10.0, name=name, store=store, quiet=True, method="random", max_trial_cost=cap)
         names[name] = [(t.reason, t.cost_seconds) for t in limited.run(greedy).trials]
     assert names["cap"][0] == ("stopped at its cost cap", 4.0)
-    assert names["budget"] == [("stopped at the end of the sweep's budget", 10.0)]
+    assert names["budget"] == [("", 2.0), ("stopped at the end of the sweep's budget", 8.0)]
     assert names["both"][0] == ("stopped at its cost cap", 2.5)
 
 
@@ -288,11 +299,9 @@ def test_a_number_of_trials_is_enough_of_a_limit(store: str) -> None:
     assert (len(result.trials), result.ended) == (2, "the limit of 2 trials is reached")
 
 
-def test_the_cap_is_said_first_and_a_better_trial_that_reached_it_at_the_end(
-    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_better_trial_that_reached_the_cap_is_named_at_the_end(
+    store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
-
     def slow(params: dict[str, Any], report: Report) -> float:
         for second in range(1, 9 if params["x"] > 0.5 else 3):
             report(second, params["x"] * second, cost_seconds=float(second))
@@ -300,12 +309,141 @@ def test_the_cap_is_said_first_and_a_better_trial_that_reached_it_at_the_end(
 
     space = Space([Float("x", 0.0, 1.0)])
     result = Sweep(space, budget=20.0, start={"x": 0.9}, store=store, method="random").run(slow)
-    out = capsys.readouterr().out
-    assert re.match(r"\d\d:\d\d:\d\d sweep 'sweep': at most 5.00s for one trial; max_trial_cost changes it\n", out)
+    lines = capsys.readouterr().out.splitlines()
     best = max((t for t in result.trials if t.state is TrialState.PRUNED), key=lambda t: t.score or 0.0)
     note = f"trial {best.number} had score {best.score:.2f} when it was stopped at the cap on one trial's cost"
-    assert note in result.summary and result.summary.endswith("allow more with max_trial_cost")
-    assert note in out.splitlines()[-1]
+    assert result.summary.splitlines()[-1].startswith(note)
+    assert result.summary.endswith("allow more with max_trial_cost")
+    assert lines[-1 - len(result.summary.splitlines()) : -1] == result.summary.splitlines(), "a sentence a line"
+    assert lines[-1].startswith("see: ") and "protein show sweep --store " in lines[-1]
+
+
+_QUARTER = "a quarter of the budget; max_trial_cost changes it"
+
+
+@pytest.mark.parametrize(
+    "limits, said",
+    [
+        ({"budget": "40s"}, f"budget 40.0s, at most 10.0s for one trial ({_QUARTER})"),
+        ({"budget": 40.0, "max_trial_cost": "6s"}, "budget 40.0s, at most 6.00s for one trial"),
+        (
+            {"budget": 40.0, "max_trials": 7},
+            f"budget 40.0s, at most 10.0s for one trial ({_QUARTER}), at most 7 trials",
+        ),
+        ({"max_trials": 1}, "no budget, at most 1 trial"),
+        ({"max_trials": 2, "max_trial_cost": 3.0}, "no budget, at most 3.00s for one trial, at most 2 trials"),
+        ({}, "no limit: it runs until Ctrl-C; budget or max_trials end it"),
+        (
+            {"max_trial_cost": 3.0},
+            "at most 3.00s for one trial, no other limit: it runs until Ctrl-C; budget or max_trials end it",
+        ),
+    ],
+)
+def test_the_limits_are_printed_before_the_first_trial_begins(
+    limits: dict[str, Any], said: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def looks(params: dict[str, Any], report: Report) -> float:
+        seen.append(capsys.readouterr().out)
+        raise KeyboardInterrupt
+
+    result = Sweep(SPACE, name="x", store=store, **limits).run(looks)
+    assert result.interrupted and re.match(r"\d\d:\d\d:\d\d ", seen[0]) and seen[0][9:] == f"sweep 'x': {said}\n"
+    ended, found, see = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"sweep 'x': interrupted, run it again to resume; 1 trial \(1 interrupted\); 0\.\d\ds spent", ended
+    )
+    assert found == "no complete trial"
+    assert "protein show x --store " in see, "`protein best` would fail"
+    Sweep(SPACE, name="x", store=store, quiet=True, **limits).run(looks)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_resumed_sweep_says_what_it_has_and_a_short_one_prints_its_end(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = sweep(store, 40.0, quiet=False, max_trials=3).run(train)
+    spent = sum(t.cost_seconds for t in first.trials)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(f" sweep 'mine': budget 40.0s, at most 10.0s for one trial ({_QUARTER}), at most 3 trials")
+    end = lines[1:]
+    counted = rf"3 trials \(.*\); {text.seconds(spent)} spent"
+    assert re.fullmatch(rf"sweep 'mine': the limit of 3 trials is reached; {counted}", end[0])
+    assert end[1:-1] == first.summary.splitlines() and end[1].startswith(("best found", "trial ", "nothing beat"))
+    assert end[-1].startswith("see: ") and "protein best mine --store " in end[-1] and max(map(len, end[:-1])) < 200
+    sweep(store, 40.0, quiet=False, max_trials=3).run(train)
+    again = capsys.readouterr().out.splitlines()
+    resumed = f" sweep 'mine' is resumed: 3 trials so far, {text.seconds(spent)} of 40.0s spent, at most 10.0s for"
+    assert resumed in again[0] and again[1:] == end
+    sweep(store, None, quiet=False, max_trials=3).run(train)
+    unlimited = f" is resumed: 3 trials so far, {text.seconds(spent)} spent, no budget, at most 3 trials"
+    assert capsys.readouterr().out.splitlines()[0].endswith(unlimited)
+    sweep(store, 40.0, name="warm", warm_start="mine", quiet=False, max_trials=1).run(train)
+    assert capsys.readouterr().out.splitlines()[0].endswith("; warm start from 3 trials of sweep 'mine'")
+
+
+def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = 0
+
+    def silent(params: dict[str, Any], report: Report) -> float:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.3 if calls in (4, 7) else 0.0)
+        return float(params["x"])
+
+    space = Space([Float("x", 0.0, 1.0)])
+
+    def run(name: str, cap: float) -> SweepResult:
+        nonlocal calls
+        calls = 0
+        return Sweep(space, name=name, max_trials=8, max_trial_cost=cap, store=store, method="random").run(silent)
+
+    result = run("above", 0.2)
+    above = [t for t in result.trials if t.cost_seconds > 0.2]
+    assert [(t.number, t.state) for t in above] == [(3, TrialState.COMPLETE), (6, TrialState.COMPLETE)]
+    out = capsys.readouterr().out
+    assert out.count("above the cap") == 1
+    took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 0.20s"
+    assert f" {took}: a function can be stopped only when it calls report\n" in out
+    run("below", 9.0)
+    assert "above the cap" not in capsys.readouterr().out
+
+
+def test_a_finished_trial_is_printed_at_most_every_two_seconds(
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert function_sweep._QUIET_SECONDS == 2.0, "as the documentation says"
+    sweep(store, None, quiet=False, max_trials=3).run(train)
+    assert not re.search(r"^\d\d:\d\d:\d\d trial", capsys.readouterr().out, re.M)
+    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
+    sweep(store, None, quiet=False, max_trials=5).run(train)
+    assert re.findall(r"^\d\d:\d\d:\d\d trial (\d):", capsys.readouterr().out, re.M) == ["3", "4"]
+
+
+def test_a_cap_above_the_budget_is_refused() -> None:
+    for budget, cap in (("3s", "9s"), (3.0, 9.0)):
+        with pytest.raises(UsageError) as error:
+            Sweep(SPACE, budget=budget, max_trial_cost=cap)
+        assert str(error.value) == (
+            f"budget {budget} is smaller than one trial may cost, max_trial_cost {cap};"
+            " raise the budget or lower the cap"
+        )
+    Sweep(SPACE, budget="9s", max_trial_cost="9s")
+
+
+def test_a_second_sweep_without_a_name_says_how_to_name_it(store: str) -> None:
+    hint = "; no name was given: choose one with name="
+    assert Sweep(SPACE, max_trials=1, store=store, quiet=True).run(train).name == "sweep"
+    other = Space([Float("x", 0.0, 1.0)])
+    with pytest.raises(UsageError, match=r"^sweep 'sweep' exists with .*lr = .*") as error:
+        Sweep(other, max_trials=1, store=store, quiet=True).run(train)
+    assert str(error.value).endswith(hint)
+    with pytest.raises(UsageError, match=r"^sweep 'sweep' exists with ") as error:
+        Sweep(other, max_trials=1, store=store, quiet=True, name="sweep").run(train)
+    assert hint not in str(error.value)
 
 
 def test_the_old_name_of_a_warm_start_works_and_says_its_new_name(store: str) -> None:
@@ -363,10 +501,7 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
     assert picture.stat().st_size > 1000
 
 
-def test_its_last_line_says_why_it_ended(
-    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
+def test_its_end_says_why_it_ended(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     small = Space([Integer("epochs", 1, 3)])
 
     def costly(params: dict[str, Any], report: Report) -> float:
@@ -376,18 +511,19 @@ def test_its_last_line_says_why_it_ended(
     for name, limits, ended in (
         ("all", {"budget": None}, "every config of the space was tried"),
         ("few", {"budget": None, "max_trials": 2}, "the limit of 2 trials is reached"),
-        ("expensive", {"budget": 10.0, "max_trial_cost": 20.0}, "the budget is spent"),
+        ("expensive", {"budget": 10.0, "max_trial_cost": 10.0}, "the budget is spent"),
         (
             "left",
-            {"budget": 15.0, "max_trial_cost": 20.0},
+            {"budget": 15.0, "max_trial_cost": 15.0},
             "no new config is expected to fit what is left of the budget",
         ),
     ):
         for _ in range(2):  # run again, it says so again
             result = Sweep(small, name=name, store=store, **limits).run(costly)
             assert result.ended == ended and not result.interrupted
-            last = capsys.readouterr().out.splitlines()[-1]
-            assert f"sweep '{name}': {ended}; {len(result.trials)} trials; " in last
+            count = "1 trial" if len(result.trials) == 1 else f"{len(result.trials)} trials"
+            end = capsys.readouterr().out.splitlines()[-2 - len(result.summary.splitlines()) :]
+            assert end[0].startswith(f"sweep '{name}': {ended}; {count} (")
     assert main(["status", "all", "--store", store]) == 0
 
 

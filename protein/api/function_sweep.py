@@ -14,6 +14,9 @@ The same call again resumes the sweep: after Ctrl-C, after `kill -9`, and with a
 `show`, `best` and `pareto` read it. The loop is that of `protein sweep` and runs in its own thread. The function runs
 in the caller's thread, one trial after the other, where interrupts, debuggers and frameworks expect it. Cost is the
 wall clock of the function, or what it reports. A trial can be stopped only when it reports.
+
+Unless `quiet`, it prints: at the start one line with the limits, then lines for finished trials, one every 2 seconds
+at most, and at the end why it ended, what was found, and the command that shows the recommended config.
 """
 
 import dataclasses
@@ -22,6 +25,7 @@ import os
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Literal
 
 from protein import validate
@@ -48,10 +52,12 @@ from protein.types import (
     TrialState,
 )
 from protein.units import parse_duration
-from protein.view import commands, text
+from protein.view import commands, data, text
 from protein.view.progress import progress
 
-_QUIET_SECONDS = 2.0  # nothing is printed before, and then at most one line in this time
+_DEFAULT_NAME = "sweep"
+_QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
+_MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,8 @@ class SweepResult:
         best: what `protein best` recommends, the complete trial with the best expected score. It need not be the one
             that measured best, whose score noise may have raised. None where no trial is complete.
         front: the Pareto front, cheapest first: each trial measured better than all that cost less.
-        summary: what was found, in a sentence, and what to know before using it; "" where no trial is complete.
+        summary: what was found, and what to know before using it, one sentence a line; "" where no trial is complete
+            and none was stopped at a limit of cost.
         ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
             tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C.
         interrupted: whether Ctrl-C ended it.
@@ -87,7 +94,7 @@ class Sweep:
         space: Space,
         *,
         budget: str | float | None = None,
-        name: str = "sweep",
+        name: str | None = None,
         store: str | os.PathLike[str] | None = None,
         seed: int = 0,
         direction: Literal["maximize", "minimize"] = "maximize",
@@ -106,19 +113,20 @@ class Sweep:
                 engine learns what does.
             budget: what all trials together may cost: seconds, or text such as "90s", "10m" or "1h30m"; None: no limit.
                 Without `budget` and `max_trials` the sweep runs until Ctrl-C.
-            name: of the sweep in its store; the same name resumes the same sweep.
+            name: of the sweep in its store; the same name resumes the same sweep. None: "sweep".
             store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, as for the command line.
             seed: the source of randomness.
             direction: whether a higher score is better, or a lower one.
             start: the initial config, tried first; None: none.
-            max_trial_cost: what one trial may cost, as `budget`; None: a quarter of the budget. A trial that reaches it
-                is stopped and is not recommended.
+            max_trial_cost: the cap: what one trial may cost, as `budget` and at most as much; None: a quarter of the
+                budget. A trial that reaches it is stopped when it next calls `report`, and is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
                 costs next to nothing, which would never use up a budget.
             warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
                 it.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
-            quiet: print nothing.
+            quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
+                one every 2 seconds at most.
             prior: the old name of `warm_start`.
 
         Raises:
@@ -127,7 +135,9 @@ class Sweep:
         """
         if not isinstance(space, Space):
             raise UsageError(f"space must be a Space, got {validate.shown(space)}; write Space([...])")
-        check_name(name, "name")
+        self._name = _DEFAULT_NAME if name is None else name
+        self._named = name is not None
+        check_name(self._name, "name")
         if prior is not None:
             warnings.warn("prior= is now called warm_start=", FutureWarning, stacklevel=2)
             warm_start = prior if warm_start is None else warm_start
@@ -138,8 +148,13 @@ class Sweep:
         self._space, self._start, self._seed, self._method = space, start, validate.seed(seed), method
         self._budget_seconds = _seconds(budget, "budget")
         self._max_trial_seconds = _seconds(max_trial_cost, "max_trial_cost")
+        if (limit := self._budget_seconds) is not None and limit < (self._max_trial_seconds or 0.0):
+            raise UsageError(
+                f"budget {budget} is smaller than one trial may cost, max_trial_cost {max_trial_cost}; raise the budget"
+                " or lower the cap"
+            )
         self._max_trials = validate.most_trials(max_trials)
-        self._name, self._warm_start, self._quiet = name, warm_start, quiet
+        self._warm_start, self._quiet = warm_start, quiet
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)
 
@@ -168,7 +183,7 @@ class Sweep:
                 seed=self._seed,
                 warm_start=source_snapshot.observations(spec.warm_start),
             )
-            sweep, _ = create_or_resume(store, spec, self._budget_seconds)
+            sweep, created = self._create_or_resume(store, spec)
             backend = FunctionBackend(train, self._direction)
             settings = LoopSettings(
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
@@ -176,7 +191,9 @@ class Sweep:
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
             )
-            watcher = _Lines(self._name, settings.max_trial_seconds, self._direction, quiet=self._quiet)
+            watcher = _Lines(self._direction, quiet=self._quiet)
+            cap_given = self._max_trial_seconds is not None
+            watcher.announce(sweep, store.trials(sweep.id), settings, created=created, cap_given=cap_given)
             stop = threading.Event()
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []
@@ -212,6 +229,14 @@ class Sweep:
         watcher.conclude(result, self._store)
         return result
 
+    def _create_or_resume(self, store: Store, spec: SweepSpec) -> tuple[SweepRecord, bool]:
+        try:
+            return create_or_resume(store, spec, self._budget_seconds)
+        except UsageError as error:
+            if self._named:
+                raise
+            raise UsageError(f"{error}; no name was given: choose one with name=") from error
+
     def _spec(self, store: Store, train: Train) -> SweepSpec:
         config = {"own": {"start": None if self._start is None else dict(self._start)}}
         return SweepSpec(
@@ -228,12 +253,46 @@ class Sweep:
 
 
 class _Lines:
-    """A listener (see `protein.ports.Listener`): now and then a line, in sweeps that take longer than a moment."""
+    """A listener (see `protein.ports.Listener`) that prints the start, the end and, now and then, a finished trial."""
 
-    def __init__(self, name: str, cap_seconds: float | None, direction: Direction, *, quiet: bool) -> None:
-        self._name, self._cap_seconds, self._direction, self._quiet = name, cap_seconds, direction, quiet
-        self._began = self._printed = time.monotonic()
+    def __init__(self, direction: Direction, *, quiet: bool) -> None:
+        self._direction, self._quiet = direction, quiet
+        self._printed = time.monotonic()
         self._spent_before: float | None = None
+        self._told_of_overrun = False
+
+    def announce(
+        self,
+        sweep: SweepRecord,
+        trials: Sequence[TrialRecord],
+        settings: LoopSettings,
+        *,
+        created: bool,
+        cap_given: bool,
+    ) -> None:
+        """Prints what begins now, and its limits.
+
+        Args:
+            sweep: as it is stored.
+            trials: those that it has already.
+            settings: how it is run.
+            created: whether the sweep is new.
+            cap_given: whether the user gave the cap on one trial's cost.
+        """
+        limits = _limits(settings, cap_given=cap_given)
+        budget = settings.max_cost_seconds
+        if created:
+            first = [] if budget is None else [f"budget {text.seconds(budget)}"]
+            line = f"sweep '{sweep.spec.name}': {', '.join([*first, *limits])}"
+            if taken := sweep.spec.warm_start:
+                line += f"; warm start from {len(taken['trials'])} trials of sweep '{taken['sweep']}'"
+        else:
+            of = "" if budget is None else f" of {text.seconds(budget)}"
+            spent = f"{text.seconds(data.spent_seconds(trials))}{of} spent"
+            line = (
+                f"sweep '{sweep.spec.name}' is resumed: {', '.join([f'{_trials(len(trials))} so far', spent, *limits])}"
+            )
+        self.log(line)
 
     def update(self, status: SweepStatus) -> None:
         if self._spent_before is None:
@@ -249,23 +308,53 @@ class _Lines:
         if time.monotonic() - self._printed >= _QUIET_SECONDS:
             line = text.outcome_line(shown_trial(trial, self._direction))
             self.log(f"{line}; {progress(status, self._spent_before).line()}")
+        cap = status.max_trial_seconds
+        if cap is not None and trial.cost_seconds > _MIN_OVERRUN * cap and not self._told_of_overrun:
+            self._told_of_overrun = True
+            self.log(
+                f"trial {trial.number} took {text.seconds(trial.cost_seconds)}, above the cap of {text.seconds(cap)}:"
+                " a function can be stopped only when it calls report"
+            )
 
     def log(self, line: str) -> None:
-        if self._cap_seconds is not None:  # once, before the first line
-            cap, self._cap_seconds = text.seconds(self._cap_seconds), None
-            self.log(f"sweep '{self._name}': at most {cap} for one trial; max_trial_cost changes it")
         self._printed = time.monotonic()
-        if not self._quiet:
-            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+        self._print(f"{time.strftime('%H:%M:%S')} {line}")
 
     def conclude(self, result: SweepResult, store: str | None) -> None:
-        """Prints the results in one line."""
-        if not result.interrupted and time.monotonic() - self._began < _QUIET_SECONDS:
-            return
+        """Prints why the sweep ended, what was found, and the command that shows it."""
         ended = "interrupted, run it again to resume" if result.interrupted else result.ended
-        line = commands.command("best", result.name, *stores.store_words(store))
-        found = result.summary or "no complete trial"
-        self.log(f"sweep '{result.name}': {ended}; {len(result.trials)} trials; {found}; see: {line}")
+        counted = ", ".join(data.counts(result.trials).ends())
+        trials = _trials(len(result.trials)) + (f" ({counted})" if counted else "")
+        spent = text.seconds(data.spent_seconds(result.trials))
+        self._print(f"sweep '{result.name}': {ended}; {trials}; {spent} spent")
+        for line in result.summary.splitlines() or ["no complete trial"]:
+            self._print(line)
+        view = "show" if result.best is None else "best"  # `protein best` needs a complete trial
+        self._print(f"see: {commands.command(view, result.name, *stores.store_words(store))}")
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            print(line, flush=True)
+
+
+def _limits(settings: LoopSettings, *, cap_given: bool) -> list[str]:
+    """Returns the limits besides the budget in words."""
+    limits, cap, unlimited = [], settings.max_trial_seconds, settings.max_cost_seconds is None
+    if unlimited and settings.max_trials is not None:
+        limits.append("no budget")
+    if cap is not None:
+        why = "" if cap_given else " (a quarter of the budget; max_trial_cost changes it)"
+        limits.append(f"at most {text.seconds(cap)} for one trial{why}")
+    if settings.max_trials is not None:
+        limits.append(f"at most {_trials(settings.max_trials)}")
+    elif unlimited:
+        other = "" if cap is None else "other "
+        limits.append(f"no {other}limit: it runs until Ctrl-C; budget or max_trials end it")
+    return limits
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count} trials"
 
 
 def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus) -> SweepResult:
@@ -273,9 +362,9 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction,
     if any(trial.state is TrialState.COMPLETE for trial in trials):
         recommended = recommendation(sweep, trials)
         best = recommended.best.trial  # its score is as the function returned it
-        found = "; ".join([summary(recommended), *recommended.notes()])
+        found = "\n".join([summary(recommended), *recommended.notes()])
     elif (cut_short := best_cut_short(trials)) is not None:
-        found = f"no complete trial; {cut_short_note(shown_trial(cut_short, direction), trains=False)}"
+        found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"
     return SweepResult(
         name=sweep.spec.name,
         trials=tuple(shown_trial(trial, direction) for trial in trials),

@@ -207,14 +207,14 @@ class FunctionBackend:
             if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
                 end = TrialEnd.MISTAKE
                 reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
-                self.errors.append(UsageError(f"{reason}; fix it and run the sweep again to resume"))
+                self.errors.append(UsageError(f"{reason}. Correct it and run the sweep again"))
             return end, reason, None, artifacts
 
     def _judge(self, value: Any) -> tuple[TrialEnd, str, float | None]:
         try:
             score = number(value, "the score")
         except UsageError as error:
-            raise UsageError(f"it returned {value!r:.80}; it must return the score, a number") from error
+            raise UsageError(f"it returned {value!r:.80} instead of a number") from error
         if not math.isfinite(score):
             return TrialEnd.DIVERGED, f"the score is {score}", None
         return TrialEnd.COMPLETE, "", stored_score(score, self._direction)
