@@ -52,7 +52,7 @@ class Report:
         self.not_finite: ValueError | None = None  # what was raised for a score that was not finite
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
-        self.told: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
+        self.requested_end: tuple[TrialEnd, str] | None = None  # how and why the trial is to end
 
     def __call__(self, steps: int, score: float | None, *, cost_seconds: float | None = None, **metrics: float) -> None:
         """Adds a point to the trial's learning curve.
@@ -107,12 +107,12 @@ class Report:
 
     def end(self, end: TrialEnd, reason: str) -> None:
         """Makes the next report raise `Stop`, unless the trial is being ended already. The loop's thread calls it."""
-        if self.told is None:
-            self.told = (end, reason)
+        if self.requested_end is None:
+            self.requested_end = (end, reason)
 
     def _raise_if_ending(self) -> None:
-        if self.told is not None:
-            raise Stop(self.told[1])
+        if self.requested_end is not None:
+            raise Stop(self.requested_end[1])
 
 
 class FunctionBackend:
@@ -198,7 +198,10 @@ class FunctionBackend:
             report.begin()
             return *self._judge(self._train(dict(job.trial.params), report)), ()
         except Stop as stopped:
-            end, reason = report.told or (TrialEnd.USER_ERROR, str(stopped) or "Stop")  # a function may raise it itself
+            end, reason = report.requested_end or (
+                TrialEnd.USER_ERROR,
+                str(stopped) or "Stop",
+            )  # a function may raise it itself
             return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
         except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
             end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR

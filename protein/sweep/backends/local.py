@@ -119,7 +119,7 @@ class LocalBackend:
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         process = self._running.get(trial.id)
-        if process is not None and process.told is None:
+        if process is not None and process.requested_end is None:
             process.terminate(end, reason)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class _Process:
     spawned: float = dataclasses.field(default_factory=time.monotonic)
     last_sign: float = dataclasses.field(default_factory=time.monotonic)
     started: float | None = None  # when its `start` message came, after imports and building; training begins then
-    told: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: the sweep has not ended it
+    requested_end: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: the sweep has not ended it
     kill_at: float | None = None
     next_memory_check: float = 0.0
     buffer: bytes = b""
@@ -241,7 +241,7 @@ class _Process:
         return points
 
     def terminate(self, end: TrialEnd, reason: str) -> None:
-        self.told = (end, reason)
+        self.requested_end = (end, reason)
         self.kill_at = time.monotonic() + GRACE_SECONDS
         self._signal(signal.SIGTERM)
 
@@ -290,9 +290,9 @@ class _Process:
         if event == "result" and self.exitcode == 0 and score is not None:
             end = self.job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
-        if self.told is None:
+        if self.requested_end is None:
             return *self._failure(), None
-        end, reason = self.told
+        end, reason = self.requested_end
         if end.state is TrialState.PRUNED:
             return (*self._failure(), None) if event == "failed" else (end, reason, self.last_score)
         return end, reason, None
