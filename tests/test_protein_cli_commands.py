@@ -227,6 +227,20 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
     assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"
 
 
+def test_a_prediction_outside_the_possible_scores_reads_the_same_everywhere(folder: Path, run: Run) -> None:
+    fill_store("sqlite:///runs/protein.db", predicted=Estimate(value=21.59, low=14.0, high=27.5))
+    inside = {"value": 21.0, "low": 14.0, "high": 21.0}
+    listed = run.json("show --json")["trials"]
+    assert [one["predicted_score"] for one in listed] == [None, *[inside] * (len(STORED) - 1)]
+    assert run.json("show --trial 3 --json")["predicted_score"] == inside
+    assert run.json("best --json")["predicted_score"] in (None, inside)
+    text = " ".join(run("show --trial 3").split())
+    assert "score 15.00 predicted 21.00 (14.00 to 21.00) off by -6.00 (1.1 sd)" in text
+    assert re.search(r"^ +3 +complete +15.00 +21.00 +25.0s", run("show"), re.MULTILINE)
+    found = run.json("show --calibration --json")["score"]["forecasts"]  # of the predictions as they were made
+    assert {forecast["predicted"]["high"] for forecast in found} == {27.5}
+
+
 def test_show_calibration_sets_predictions_against_what_was_measured(filled: Path, run: Run) -> None:
     found = run.json("show pong --calibration --json")
     assert [forecast["measured"] for forecast in found["score"]["forecasts"]] == [18.0, 15.0, 18.0]

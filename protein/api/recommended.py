@@ -159,7 +159,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     possible = score_range(sweep.spec.env)
 
     def choice(name: str, contender: Contender) -> Choice:
-        runs = tuple(shown_trial(finished[position], direction) for position in contender.trials)
+        runs = tuple(shown_trials(sweep, [finished[position] for position in contender.trials]))
         shown = shown_contender(contender, direction)
         shown = dataclasses.replace(shown, score=text.within(shown.score, possible))
         return Choice(name=name, contender=shown, trials=runs)
@@ -208,6 +208,12 @@ def initial_params(spec: SweepSpec) -> Params | None:
 def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
     """Returns the run config that a stored trial had, by dotted name; its seed is the trial's own."""
     return {**flatten(spec.config), **trial.params, "train.seed": trial.seed}
+
+
+def shown_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Returns stored trials as every command shows them: scores as the user knows them, predictions clipped."""
+    possible = score_range(sweep.spec.env)
+    return [text.clipped(shown_trial(trial, sweep.spec.direction), possible) for trial in trials]
 
 
 def score_range(env: str) -> tuple[float, float] | None:

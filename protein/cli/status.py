@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from protein.api import stores
+from protein.api.recommended import best_cut_short, cut_short_note, shown_trials
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.direction import shown_score, shown_trial
+from protein.direction import shown_score
 from protein.engine import pareto
 from protein.sweep.lease import dead_owners
 from protein.types import TrialRecord, TrialState
@@ -41,7 +42,7 @@ def run(command: Command) -> int:
     for title, group in zip(("running", "interrupted"), _running(trials), strict=True):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
-            console.print(tables.trials([shown_trial(trial, direction) for trial in group], console.width))
+            console.print(tables.trials(shown_trials(sweep, group), console.width))
     best = pareto.best_under(trials)
     if best is not None:
         score = text.score(shown_score(best.score, direction))

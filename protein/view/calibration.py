@@ -1,4 +1,7 @@
-"""How good the engine's predictions were: a table, plain data, and a picture of both models."""
+"""How good the engine's predictions were: a table, plain data, and a picture of both models.
+
+The predictions are shown as they were made: unlike elsewhere, scores outside the possible ones are not clipped.
+"""
 
 import dataclasses
 import math

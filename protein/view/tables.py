@@ -159,8 +159,8 @@ def params(values: Params) -> Table:
     return table
 
 
-def trial(record: TrialRecord, width: int, score_range: text.Range | None = None) -> RenderableType:
-    """Everything about one trial; `score_range` holds the lowest and the highest possible score."""
+def trial(record: TrialRecord, width: int) -> RenderableType:
+    """Everything about one trial."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
@@ -169,7 +169,7 @@ def trial(record: TrialRecord, width: int, score_range: text.Range | None = None
         facts.add_row("reason", record.reason)
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
-    facts.add_row("  predicted", text.estimate(record.predicted_score, score_range))
+    facts.add_row("  predicted", text.estimate(record.predicted_score))
     if error := text.score_error(record):
         facts.add_row("  off by", error)
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
