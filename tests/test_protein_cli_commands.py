@@ -79,7 +79,12 @@ def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lift
     assert f"\n{note}\n" in run("best")
     assert run.json("best --json")["notes"] == [note]
     assert f"\n{note}\n" in run(sweep_command(filled, "--max-cost 3m"))
+    for command in ("pareto", "status pong"):  # which name the best measured trial, of 18.00
+        assert f"\n{note}\n" in run(command)
     assert note not in run("best --under 40s")  # it cost more than that
+    add_run("sqlite:///runs/protein.db", of=0, score=19.0, cost_seconds=90.0)
+    for command in ("pareto", "status pong"):
+        assert "trial 5 had score" not in run(command)
 
 
 def test_pareto_and_best_name_the_same_knee(filled: Path, run: Run) -> None:
@@ -117,7 +122,7 @@ def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled:
     assert re.search(r"^best under 40s .* 25.0s +1 +3 +15.00$", text, re.MULTILINE)
     assert re.search(r"^knee ", text, re.MULTILINE)
     assert re.search(
-        r"^trial 1 measured higher \(18.00\), which looks like noise: its expected score is 1\d.\d\d$", text, re.M
+        r"^trial 1 measured higher \(18.00\), which is probably luck: its expected score is 1\d.\d\d$", text, re.M
     )
     assert text.endswith("best under 40s, train it with\n  protein train --env pong --from pong --under 40s\n")
 
@@ -209,7 +214,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
-    assert "measured scores contain noise; the recommended config is shown by: protein best pong\n" in text
+    assert "a high measured score may be luck; for the recommended config run: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -317,7 +322,7 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     text = run(sweep_command(filled, "--max-cost 3m"))
     assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
     assert re.search(
-        r"^trial 7 measured higher \(19.00\), which looks like noise: its expected score is 1\d.\d\d\n"
+        r"^trial 7 measured higher \(19.00\), which is probably luck: its expected score is 1\d.\d\d\n"
         r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
         r"train the best config \(trial 4, ",
         text,

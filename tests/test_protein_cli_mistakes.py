@@ -79,10 +79,12 @@ SWEEP_MISTAKES = [
     ("sweep --env pung", "unknown environment 'pung'; did you mean 'pong'?"),
     ("sweep --env pong --max-cost 10x", "--max-cost '10x' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
     ("sweep --env pong --max-cost ''", "--max-cost '' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
-    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost 0m", "--max-cost '0m' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost 0", "--max-cost '0' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
     (
-        "sweep --env pong --max-cost 0m",
-        "--max-cost '0m' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m",
+        "sweep --env pong --max-trial-cost 0",
+        "--max-trial-cost '0' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m",
     ),
     (
         "sweep --env pong --max-cost 30s --max-trial-cost 1m",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from protein.api import stores
-from protein.api.recommended import best_cut_short, cut_short_note, shown_trials
+from protein.api.recommended import beaten_measured_note, shown_trials
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
@@ -49,6 +49,10 @@ def run(command: Command) -> int:
         head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
+    beaten = beaten_measured_note(sweep, trials)
+    if beaten is not None:
+        console.print(f"\n{beaten}", soft_wrap=True)
+    if best is not None:
         console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
     return 0
