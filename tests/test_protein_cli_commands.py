@@ -182,6 +182,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
         "complete": 4,
         "pruned": 1,
         "stopped_early": 0,
+        "capped": 1,
         "out_of_budget": 0,
         "failed": 1,
         "interrupted": 1,
@@ -302,9 +303,10 @@ def test_an_empty_store_says_how_to_start(folder: Path, run: Run) -> None:
 
 def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path, run: Run) -> None:
     text = run(sweep_command(filled, "--max-cost 3m"))
-    assert "sweep 'pong': 4 complete, 1 at the cost cap, 1 failed, 1 interrupted; 3m50s spent" in text
+    assert "sweep 'pong': 4 complete, 1 capped, 1 failed, 1 interrupted; 3m50s spent" in text
     assert re.search(
-        r"train the best config \(trial 4, expected score 1\d.* in 1m00s\):\n  protein train --env pong --from pong\n",
+        r"train the recommended config \(trial 4, expected score 1\d.* in 1m00s\):\n"
+        r"  protein train --env pong --from pong\n",
         text,
     )
     assert text.endswith(
@@ -324,7 +326,7 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     assert re.search(
         r"^trial 7 measured higher \(19.00\), which is probably luck: its expected score is 1\d.\d\d\n"
         r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
-        r"train the best config \(trial 4, ",
+        r"train the recommended config \(trial 4, ",
         text,
         re.MULTILINE,
     )

@@ -20,8 +20,8 @@ from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)
 LEGEND = (
-    "mean z: mean error in predicted standard deviations; PIT: trials in each fifth of the predicted distribution,"
-    " equally many where predictions are right"
+    "mean z: mean error in predicted standard deviations; PIT: trials per fifth of the predicted distribution; equal"
+    " counts are ideal"
 )
 TITLES = {"score": "score", "cost": "cost: time of training"}
 
