@@ -67,7 +67,7 @@ def test_a_difference_is_from_the_prediction_that_is_shown() -> None:
     assert "score 18.69, predicted 21.00 (15.89 to 21.00), off by -2.31 (0.6 sd), in" in text.outcome_line(guessed)
     above = Estimate(value=22.0, low=21.5, high=23.0)
     guessed = text.clipped(dataclasses.replace(guessed, predicted_score=above), (-21.0, 21.0))
-    assert text.score_error(guessed) == "-2.31"  # nothing is left of the interval
+    assert "predicted 21.00 (21.00 to 21.00), off by -2.31, in" in text.outcome_line(guessed)  # no interval is left
     assert text.clipped(trial(1, 1.0, 1.0), (-21.0, 21.0)).predicted_score is None
 
 

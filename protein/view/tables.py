@@ -168,7 +168,7 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
         facts.add_row("reason", record.reason)
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
-    facts.add_row("  predicted", text.estimate(record.predicted_score))
+    facts.add_row("  predicted", text.prediction(record.predicted_score))
     if error := text.score_error(record):
         facts.add_row("  off by", error)
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")

@@ -57,8 +57,13 @@ def param(value: ParamValue) -> str:
 
 
 def estimate(value: Estimate | None) -> str:
-    """Returns a predicted score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
+    """Returns an expected score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
     return MISSING if value is None else f"{score(value.value)} ({interval(value)})"
+
+
+def prediction(value: Estimate | None) -> str:
+    """Returns a trial's predicted score with its 80 % interval, which has no width where all of it was clipped."""
+    return MISSING if value is None else f"{score(value.value)} ({score(value.low)} to {score(value.high)})"
 
 
 def interval(value: Estimate) -> str:
@@ -161,7 +166,7 @@ def outcome_line(trial: TrialRecord) -> str:
             guess = trial.predicted_score
             error = score_error(trial)
             missed = f", off by {error}" if error else ""
-            result += f", predicted {estimate(guess)}{missed},"
+            result += f", predicted {prediction(guess)}{missed},"
         result += f" in {seconds(trial.cost_seconds)}"
         if trial.predicted_cost_seconds is not None:
             error = cost_error(trial)
