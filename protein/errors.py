@@ -4,6 +4,18 @@ The command line prints the message of a `ProteinError` after `error: ` and exit
 anything else is a defect and shows its traceback.
 """
 
+import errno
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free some space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "change its permissions"),
+}
+
+
+def remedy(error: OSError) -> str:
+    """Returns what may help where a file or a folder cannot be written, besides another path; "" if nothing does."""
+    return _REMEDIES.get(error.errno or 0, "")
+
 
 class ProteinError(Exception):
     """Base of all errors that are meant for the user."""

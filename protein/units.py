@@ -10,6 +10,7 @@ from protein.errors import UsageError
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 MAX_DURATION_SECONDS = 3650 * 86400.0  # ten years: what is longer is a slip, and overflows dates
 _DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in SECONDS))
+_NOT_ABOVE_0 = re.compile(r"-.*\d.*|0+(?:\.0+)?")  # what begins with a minus, and a 0 without its unit
 _SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
 
 
@@ -25,14 +26,20 @@ def parse_duration(text: str, what: str) -> float:
     """
     match = _DURATION.fullmatch(text.strip().lower())
     counts = {unit: count for unit, count in match.groupdict().items() if count is not None} if match else {}
+    if not counts and _NOT_ABOVE_0.fullmatch(text.strip()):
+        raise UsageError(_not_above_0(text, what))
     if not counts:
         raise UsageError(f"{what} '{text}' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m")
     seconds = sum(float(count) * SECONDS[unit] for unit, count in counts.items())
     if seconds <= 0:
-        raise UsageError(f"{what} '{text}' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m")
+        raise UsageError(_not_above_0(text, what))
     if seconds > MAX_DURATION_SECONDS:
         raise UsageError(f"{what} '{text}' is longer than the limit of 3650d; give a shorter one")
     return seconds
+
+
+def _not_above_0(text: str, what: str) -> str:
+    return f"{what} '{text}' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"
 
 
 def format_duration(seconds: float) -> str:

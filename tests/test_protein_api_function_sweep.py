@@ -497,7 +497,7 @@ def test_the_command_line_shows_a_minimised_score_as_the_function_returned_it(
     labels = [float(line.split("┤")[0]) for line in plot.splitlines() if "┤" in line and line.split("┤")[0].strip()]
     assert labels == sorted(labels) and labels[0] == pytest.approx(lowest, abs=0.05), "the best is at the top"
     gains = re.findall(r" [+-]\d\S* ", table)
-    assert len(gains) == len(result.front) - 1 and all(gain.startswith(" -") for gain in gains)
+    assert len(gains) == len(result.front) - 1 and all(gain.startswith(" +") for gain in gains)
     assert picture.stat().st_size > 1000
 
 

@@ -79,7 +79,12 @@ def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lift
     assert f"\n{note}\n" in run("best")
     assert run.json("best --json")["notes"] == [note]
     assert f"\n{note}\n" in run(sweep_command(filled, "--max-cost 3m"))
+    for command in ("pareto", "status pong"):  # which name the best measured trial, of 18.00
+        assert f"\n{note}\n" in run(command)
     assert note not in run("best --under 40s")  # it cost more than that
+    add_run("sqlite:///runs/protein.db", of=0, score=19.0, cost_seconds=90.0)
+    for command in ("pareto", "status pong"):
+        assert "trial 5 had score" not in run(command)
 
 
 def test_pareto_and_best_name_the_same_knee(filled: Path, run: Run) -> None:
@@ -117,7 +122,7 @@ def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled:
     assert re.search(r"^best under 40s .* 25.0s +1 +3 +15.00$", text, re.MULTILINE)
     assert re.search(r"^knee ", text, re.MULTILINE)
     assert re.search(
-        r"^trial 1 measured higher \(18.00\), which looks like noise: its expected score is 1\d.\d\d$", text, re.M
+        r"^trial 1 measured higher \(18.00\), which is probably luck: its expected score is 1\d.\d\d$", text, re.M
     )
     assert text.endswith("best under 40s, train it with\n  protein train --env pong --from pong --under 40s\n")
 
@@ -177,6 +182,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
         "complete": 4,
         "pruned": 1,
         "stopped_early": 0,
+        "capped": 1,
         "out_of_budget": 0,
         "failed": 1,
         "interrupted": 1,
@@ -209,7 +215,7 @@ def test_pareto_shows_the_front(filled: Path, run: Run) -> None:
     text = run("pareto pong --png plots/front.png")
     assert re.search(r"^ +1 +40.0s +18.00 +\+3.00 +best", text, re.MULTILINE)
     assert "★" in text
-    assert "measured scores contain noise; the recommended config is shown by: protein best pong\n" in text
+    assert "a high measured score may be luck; for the recommended config run: protein best pong\n" in text
     assert (filled / "plots" / "front.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -225,6 +231,20 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
     assert "predicted 30.0s (25.0s to 40.0s) off by -17 % (1.3 sd)" in text
     assert "█" in text
     assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"
+
+
+def test_a_prediction_outside_the_possible_scores_reads_the_same_everywhere(folder: Path, run: Run) -> None:
+    fill_store("sqlite:///runs/protein.db", predicted=Estimate(value=21.59, low=14.0, high=27.5))
+    inside = {"value": 21.0, "low": 14.0, "high": 21.0}
+    listed = run.json("show --json")["trials"]
+    assert [one["predicted_score"] for one in listed] == [None, *[inside] * (len(STORED) - 1)]
+    assert run.json("show --trial 3 --json")["predicted_score"] == inside
+    assert run.json("best --json")["predicted_score"] in (None, inside)
+    text = " ".join(run("show --trial 3").split())
+    assert "score 15.00 predicted 21.00 (14.00 to 21.00) off by -6.00 (1.1 sd)" in text
+    assert re.search(r"^ +3 +complete +15.00 +21.00 +25.0s", run("show"), re.MULTILINE)
+    found = run.json("show --calibration --json")["score"]["forecasts"]  # of the predictions as they were made
+    assert {forecast["predicted"]["high"] for forecast in found} == {27.5}
 
 
 def test_show_calibration_sets_predictions_against_what_was_measured(filled: Path, run: Run) -> None:
@@ -283,9 +303,10 @@ def test_an_empty_store_says_how_to_start(folder: Path, run: Run) -> None:
 
 def test_a_spent_budget_says_how_to_go_on_and_shows_what_came_of_it(filled: Path, run: Run) -> None:
     text = run(sweep_command(filled, "--max-cost 3m"))
-    assert "sweep 'pong': 4 complete, 1 at the cost cap, 1 failed, 1 interrupted; 3m50s spent" in text
+    assert "sweep 'pong': 4 complete, 1 capped, 1 failed, 1 interrupted; 3m50s spent" in text
     assert re.search(
-        r"train the best config \(trial 4, expected score 1\d.* in 1m00s\):\n  protein train --env pong --from pong\n",
+        r"train the recommended config \(trial 4, expected score 1\d.* in 1m00s\):\n"
+        r"  protein train --env pong --from pong\n",
         text,
     )
     assert text.endswith(
@@ -303,9 +324,9 @@ def test_a_sweep_that_recommends_another_trial_than_its_fronts_best_says_why(fil
     text = run(sweep_command(filled, "--max-cost 3m"))
     assert re.search(r"^ +7 +45.0s +19.00 +.* best", text, re.MULTILINE)
     assert re.search(
-        r"^trial 7 measured higher \(19.00\), which looks like noise: its expected score is 1\d.\d\d\n"
+        r"^trial 7 measured higher \(19.00\), which is probably luck: its expected score is 1\d.\d\d\n"
         r"trial 5 had score 19.00 when it was stopped at the cap on one trial's cost, after 1m10s; .*--max-trial-cost\n"
-        r"train the best config \(trial 4, ",
+        r"train the recommended config \(trial 4, ",
         text,
         re.MULTILINE,
     )

@@ -1,14 +1,19 @@
 """The commands where they cannot work: each mistake, each unusable store, file or disk is one line."""
 
 import contextlib
+import errno
 import re
 import sqlite3
 from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
+from viewing import stored_layers
 
+from protein.api import training
 from protein.api.training import Recorder
+from protein.cli.output import writing
+from protein.errors import UsageError
 from protein.trainer.events import Event, Measurement
 
 
@@ -56,13 +61,33 @@ def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
 
 def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> None:
     (filled / "taken").mkdir()
-    assert run.error("best --toml taken") == (
-        "taken cannot be written (Is a directory); give another path or free some space"
-    )
+    assert run.error("best --toml taken") == ("taken cannot be written (Is a directory); give another path")
     assert run.error("pareto --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
     assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
     assert run.error("train --env pong --checkpoint /proc/none/x").startswith("/proc/none/x cannot be written (")
     assert not (filled / "runs" / "train").exists()
+
+
+def test_what_must_not_be_written_is_not_a_matter_of_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    said = r"^x cannot be written \(Permission denied\); give another path or change its permissions$"
+    with pytest.raises(UsageError, match=said), writing(Path("x")):
+        raise denied
+
+    def refuse(*_: object, **__: object) -> None:
+        raise denied
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    said = r"^runs/train cannot be written \(Permission denied\); work in another folder or change its permissions$"
+    with pytest.raises(UsageError, match=said):
+        training.new_directory(stored_layers().run_config())
+
+
+def test_a_warm_start_of_a_sweep_that_began_without_one_is_refused(filled: Path, run: Run) -> None:
+    assert run.error(sweep_command(filled, "--max-cost 5m --warm-start other")) == (
+        "sweep 'pong' was started without a warm start; now --warm-start other is given; choose another name, or leave"
+        " it as it was"
+    )
 
 
 def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
@@ -79,10 +104,12 @@ SWEEP_MISTAKES = [
     ("sweep --env pung", "unknown environment 'pung'; did you mean 'pong'?"),
     ("sweep --env pong --max-cost 10x", "--max-cost '10x' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
     ("sweep --env pong --max-cost ''", "--max-cost '' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
-    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost=-5m", "--max-cost '-5m' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost 0m", "--max-cost '0m' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
+    ("sweep --env pong --max-cost 0", "--max-cost '0' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"),
     (
-        "sweep --env pong --max-cost 0m",
-        "--max-cost '0m' must be longer than 0; write it like 90s, 15m, 2h, 1d or 1h30m",
+        "sweep --env pong --max-trial-cost 0",
+        "--max-trial-cost '0' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m",
     ),
     (
         "sweep --env pong --max-cost 30s --max-trial-cost 1m",

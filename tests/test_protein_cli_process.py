@@ -118,7 +118,7 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert re.search(r"^4,096 of 4,000 steps, score .* left$|^4,\d+ of 4,000 steps", text, re.MULTILINE)
     assert re.search(r"steps in \S+ of training; checkpoint: out/copy.safetensors\n", text)
-    assert re.search(r"^score -\d+\.\d\d \(deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
+    assert re.search(r"^score -\d+\.\d\d \(standard deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
     assert re.search(r"^sum +\d+\.\d{3} +100\.0% +[\d,.]+$", text, re.MULTILINE)
     assert "trace: out/trace.json; open it at " in text
     assert json.loads((folder / "out" / "trace.json").read_text())["otherData"] == {"dropped_intervals": 0}
@@ -136,7 +136,7 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
     assert json.loads(capsys.readouterr().out)["scores"] == first["scores"]
     assert main(shlex.split("eval --checkpoint out/copy.safetensors --episodes 7")) == 0
     assert re.match(
-        r"score -\S+ \+- \S+ \(mean of 7 episodes of pong, deviation \S+\) in \S+\n", capsys.readouterr().out
+        r"score -\S+ \+- \S+ \(mean of 7 episodes of pong, standard deviation \S+\) in \S+\n", capsys.readouterr().out
     )
 
 
@@ -188,7 +188,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
         rest = process.stdout.read()
         assert process.wait(timeout=60) == 130, process.stderr.read()
     assert seen[0] == (
-        "sweep 'pong': values swept: 1, budget 20.0s, at most 5.00s for one trial (a quarter of the budget;"
+        "sweep 'pong': 1 value is searched, budget 20.0s, the cap on one trial is 5.00s (a quarter of the budget;"
         " --max-trial-cost changes it)\n"
     )
     assert re.match(r"\d\d:\d\d:\d\d trial 0 started: initial config\n", seen[1])
@@ -205,7 +205,9 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
     with start(sweep) as again:
         assert again.stdout is not None and again.stderr is not None
         first = again.stdout.readline()
-        assert re.match(r"sweep 'pong' is resumed, trials so far: \d+, \S+ spent, budget 20.0s, at most 5.00s ", first)
+        assert re.match(
+            r"sweep 'pong' is resumed: \d+ trials? so far, \S+ of 20.0s spent, the cap on one trial is 5.00s ", first
+        )
         again.send_signal(signal.SIGTERM)
         assert again.wait(timeout=60) == 130, again.stderr.read()
 
@@ -238,7 +240,7 @@ def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
         if file == "best.toml":
             run("best pong --toml best.toml")
         again = run(f"sweep --config {file} --name again-{number} {ranges}")
-        assert re.match(rf"sweep 'again-{number}': values swept: 1\d, no budget set\n", again.stdout)
+        assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again.stdout)
         first = json.loads(run(f"show again-{number} --trial 0 --json").stdout)
         wanted = trial if number == 0 else tomllib.loads((folder / "best.toml").read_text())
         for name, value in first["params"].items():

@@ -195,7 +195,7 @@ def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
         provenance=record.spec.provenance,
     )
     store.close()
-    with pytest.raises(UsageError, match="is being run by process"):
+    with pytest.raises(UsageError, match=r"is being run by process \d+ on [^:]+: wait"):
         sweeping.sweep(tmp_path, budget_seconds=3 * sweeping.BUDGET_SECONDS)
     assert stored(tmp_path)[0].state is TrialState.RUNNING
     store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")

@@ -30,7 +30,7 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10", "10x", "-5m", "+5m", "m", "1m1h", "1h1h", "1 h", "5ms", "1e3s", "nan", "infs", "1.s", ".5s", "٣s x"],
+    ["", "10", "10x", "-m", "+5m", "m", "1m1h", "1h1h", "1 h", "5ms", "1e3s", "nan", "infs", "1.s", ".5s", "٣s x"],
 )
 def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -38,9 +38,9 @@ def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     assert str(caught.value) == f"--max-cost '{text}' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"
 
 
-@pytest.mark.parametrize("text", ["0s", "0h0m", "0.0s"])
-def test_a_duration_of_0_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=rf"^--under '{text}' must be longer than 0; write it like 90s"):
+@pytest.mark.parametrize("text", ["0s", "0h0m", "0.0s", "0", "0.0", "-5m", "-5s", "-5", "-1h30m"])
+def test_a_duration_that_is_not_above_0_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=rf"^--under '{text}' must be above 0; write it like 90s"):
         parse_duration(text, "--under")
 
 

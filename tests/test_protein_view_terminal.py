@@ -16,7 +16,7 @@ from viewing import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
 from protein.errors import UsageError
-from protein.types import TrialState
+from protein.types import Estimate, TrialState
 from protein.view import data, plots, tables, terminal
 from protein.view.progress import progress
 
@@ -50,7 +50,7 @@ def test_the_live_view_shows_budget_running_trials_front_and_best() -> None:
     text = "\n".join(lines)
     best = pareto.best_under(trials)
     assert best is not None
-    assert re.search(r"^pong: protein sweep of pong; \d+ complete, \d+ at the cost cap, \d+ failed$", lines[0])
+    assert re.search(r"^pong: protein sweep of pong; \d+ complete, \d+ capped, \d+ failed$", lines[0])
     assert re.search(r"of 1h00m spent, \d+m\d\ds left, done in about .* \(\d\d:\d\d\)$", lines[2])
     assert "▶ 20   3.00s of ~30.0s" in text
     assert "★" in text
@@ -130,6 +130,22 @@ def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
     assert [cell[2] for cell in cells] == scores
 
 
+def test_gains_of_a_front_are_improvements_also_where_lower_is_better() -> None:
+    for scores in ((5.0, 5.25), (5.25, 5.0)):
+        rows = shown(tables.front([trial(i, 1.0 + i, score) for i, score in enumerate(scores)], 200), 200)
+        assert re.search(r"^ +1 +2.00s +5.[02][05] +\+0.25 +best measured", rows[2])
+
+
+def test_watchers_clip_predictions_to_the_possible_scores() -> None:
+    high = dataclasses.replace(trial(1, 30.0, 18.69), predicted_score=Estimate(value=22.0, low=15.89, high=25.0))
+    said = "score 18.69, predicted 21.00 (15.89 to 21.00), off by -2.31 "
+    for console in (terminal_console(), tables.make_console(io.StringIO())):
+        with terminal.make_watcher(console, (-21.0, 21.0)) as watcher:
+            watcher.finished(high, status([high]))
+        assert isinstance(console.file, io.StringIO)
+        assert said in " ".join(console.file.getvalue().split())
+
+
 def test_everything_about_a_trial_is_shown() -> None:
     text = " ".join(" ".join(shown(tables.trial(trial(7, 31.5, 9.5, predicted=True), 100), 100)).split())
     for fact in (
@@ -160,6 +176,7 @@ def test_data_is_json_and_complete() -> None:
         "complete": 10,
         "pruned": 1,
         "stopped_early": 0,
+        "capped": 1,
         "out_of_budget": 0,
         "failed": 1,
         "interrupted": 1,
@@ -184,8 +201,8 @@ def test_trials_stopped_early_are_told_apart_from_capped_ones() -> None:
     early = trial(0, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped early: last of 20")
     capped = trial(1, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     poor = trial(2, 1.0, 1.0, state=TrialState.PRUNED, reason="stopped at the end of the sweep's budget")
-    assert data.counts([early, capped, poor]).ends() == ["1 stopped early", "1 at the cost cap", "1 out of budget"]
-    assert [tables.state(t) for t in (early, capped, poor)] == ["stopped early", "at its cap", "out of budget"]
+    assert data.counts([early, capped, poor]).ends() == ["1 stopped early", "1 capped", "1 out of budget"]
+    assert [tables.state(t) for t in (early, capped, poor)] == ["stopped early", "capped", "out of budget"]
     rows = shown(tables.trials([early, capped], 200), 200)
     assert rows[1].rstrip().endswith("stopped early: last of 20")
     assert rows[2].rstrip().endswith(capped.origin)
@@ -213,9 +230,19 @@ def test_names_in_the_picture_stand_within_its_axes(tmp_path: Path, monkeypatch:
     plots.write_pareto(records, "pong", tmp_path / "none.png")
     plots.write_pareto(records, "pong", tmp_path / "pareto.png", knee=0)
     without, [axes] = (figure.axes for figure in drawn)
-    assert [name.get_text() for name in without[0].texts] == ["best"]
-    assert [name.get_text() for name in axes.texts] == ["knee", "best"]
-    assert all(axes.bbox.x0 <= name.get_window_extent().x0 < axes.bbox.x1 for name in axes.texts)
+    assert [name.get_text() for name in without[0].texts] == ["best measured"]
+    assert [name.get_text() for name in axes.texts] == ["knee", "best measured"]
+    names = [name for plot in (without[0], axes) for name in plot.texts]
+    for position in range(11):  # of the knee along the cost axis
+        records = [trial(0, 1.0, 10.0), trial(1, 100 ** (position / 10) * 1.01, 15.0), trial(2, 100.0, 20.0)]
+        plots.write_pareto(records, "pong", tmp_path / "pareto.png", knee=1)
+        names += drawn[-1].axes[0].texts
+        plots.write_pareto(records[:2], "pong", tmp_path / "pareto.png")
+        names += drawn[-1].axes[0].texts
+    for name in names:
+        assert name.axes is not None
+        area, extent = name.axes.bbox, name.get_window_extent()
+        assert area.x0 + 2 < extent.x0 < extent.x1 < area.x1 + 2 and area.y0 < extent.y0 < extent.y1 < area.y1
 
 
 def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,14 @@ from protein.view import scatter, text
         (None, "-"),
         (math.inf, "-"),
         (0.0, "0.00s"),
+        (0.0014, "0.0014s"),
+        (0.00137, "0.0014s"),
+        (0.0000021, "0.0000021s"),
+        (3e-9, "3e-09s"),
+        (0.00996, "0.010s"),
+        (0.0994, "0.099s"),
+        (0.0996, "0.10s"),
+        (0.42, "0.42s"),
         (9.994, "9.99s"),
         (9.996, "10.0s"),
         (59.94, "59.9s"),
@@ -29,7 +37,9 @@ from protein.view import scatter, text
         (1e7, "115d18h"),
     ],
 )
-def test_seconds_are_shown_in_two_units_at_most(value: float | None, shown: str) -> None:
+def test_seconds_are_shown_in_two_units_at_most_and_with_two_digits_where_they_are_few(
+    value: float | None, shown: str
+) -> None:
     assert text.seconds(value) == shown
 
 
@@ -40,14 +50,30 @@ def test_an_interval_without_width_promises_nothing() -> None:
 
 def test_an_interval_keeps_to_the_scores_that_are_possible() -> None:
     wide = Estimate(value=15.76, low=-54.8, high=26.9)
-    assert text.estimate(wide, (-21.0, 21.0)) == "15.76 (-21.00 to 21.00)"
+    assert text.estimate(text.within(wide, (-21.0, 21.0))) == "15.76 (-21.00 to 21.00)"
     assert text.estimate(wide) == "15.76 (-54.80 to 26.90)"
     assert text.within(Estimate(value=22.0, low=20.0, high=30.0), (-21.0, 21.0)) == Estimate(
         value=21.0, low=20.0, high=21.0
     )
     guessed = dataclasses.replace(trial(3, 31.5, 9.5, predicted=True), predicted_score=wide)
-    line = text.outcome_line(guessed, (-21.0, 21.0))
-    assert "predicted 15.76 (-21.00 to 21.00), off by -6.26 (0.1 sd)" in line  # by the whole interval
+    line = text.outcome_line(text.clipped(guessed, (-21.0, 21.0)))
+    assert "predicted 15.76 (-21.00 to 21.00), off by -6.26 (0.2 sd)" in line
+
+
+def test_a_difference_is_from_the_prediction_that_is_shown() -> None:
+    high = Estimate(value=21.4, low=15.89, high=23.0)
+    guessed = text.clipped(dataclasses.replace(trial(47, 30.0, 18.69), predicted_score=high), (-21.0, 21.0))
+    assert guessed.predicted_score == Estimate(value=21.0, low=15.89, high=21.0)
+    assert "score 18.69, predicted 21.00 (15.89 to 21.00), off by -2.31 (0.6 sd), in" in text.outcome_line(guessed)
+    above = Estimate(value=22.0, low=21.5, high=23.0)
+    guessed = text.clipped(dataclasses.replace(guessed, predicted_score=above), (-21.0, 21.0))
+    assert "predicted 21.00 (21.00 to 21.00), off by -2.31, in" in text.outcome_line(guessed)  # no interval is left
+    assert text.clipped(trial(1, 1.0, 1.0), (-21.0, 21.0)).predicted_score is None
+
+
+def test_a_cost_as_predicted_is_off_by_0() -> None:
+    near = dataclasses.replace(trial(3, 29.9, 9.5, predicted=True))
+    assert text.cost_error(near).startswith("0 % (")
 
 
 def test_numbers_are_short() -> None:

@@ -110,11 +110,11 @@ def test_the_dashboard_shows_what_the_run_reports() -> None:
     lines = shown(trained(10))
     assert lines[0] == "training pong: 4,996 parameters on cpu, threads: 4, ready in 1.50s"
     assert lines[1] == "━" * 80
-    assert lines[2] == " 50%  5.00s left   500k of 1M steps in 5.00s, 100k steps/s"
+    assert lines[2] == " 50 %  5.00s left   500k of 1M steps in 5.00s, 100k steps/s"
     assert "score 16.72" in lines
     body = "\n".join(lines)
-    assert re.search(r"^policy loss +-0\.0123  environment +5\.0%  ━", body, re.MULTILINE)
-    assert re.search(r"^clipped +12\.5%  update backward +40\.0%  ━━━", body, re.MULTILINE)
+    assert re.search(r"^policy loss +-0\.0123  environment +5\.0 %  ━", body, re.MULTILINE)
+    assert re.search(r"^clipped +12\.5 %  update backward +40\.0 %  ━━━", body, re.MULTILINE)
     assert re.search(r"^learning rate +0\.003", body, re.MULTILINE)
     assert "copy" not in body  # it has taken no time
     assert "approx" not in body and "KL" not in body  # the run did not report it
@@ -151,15 +151,15 @@ def test_speed_and_time_left_follow_the_measurements_and_the_clock() -> None:
 @pytest.mark.parametrize(
     ("state", "phase"),
     [
-        (TrainingState(env="pong", total_steps=10), "  0%  loading"),
-        (begun(), "  0%  waiting for the first measurement"),
-        (trained(5), " 25%  7.50s left   250k of 1M steps in 2.50s, 100k steps/s"),
-        (trained(5, stopping=True), " 25%  stopping; Ctrl-C again ends it at once   250k of 1M steps"),
-        (trained(20, silent_seconds=2.0), "100%  evaluating on 256 new episodes, 2.00s   1M of 1M steps"),
-        (trained(10, max_seconds=5.0), "100%  evaluating on 256 new episodes, 0.00s   500k of 1M steps"),
-        (trained(20).after(result()), "100%  done   1M of 1M steps"),
-        (trained(10, stopping=True).after(INTERRUPTED), " 50%  interrupted   500k"),
-        (trained(10).after(failed("diverged", "loss is nan")), " 50%  failed   500k of 1M steps"),
+        (TrainingState(env="pong", total_steps=10), "  0 %  loading"),
+        (begun(), "  0 %  waiting for the first measurement"),
+        (trained(5), " 25 %  7.50s left   250k of 1M steps in 2.50s, 100k steps/s"),
+        (trained(5, stopping=True), " 25 %  stopping; Ctrl-C again ends it at once   250k of 1M steps"),
+        (trained(20, silent_seconds=2.0), "100 %  evaluating on 256 new episodes, 2.00s   1M of 1M steps"),
+        (trained(10, max_seconds=5.0), "100 %  evaluating on 256 new episodes, 0.00s   500k of 1M steps"),
+        (trained(20).after(result()), "100 %  done   1M of 1M steps"),
+        (trained(10, stopping=True).after(INTERRUPTED), " 50 %  interrupted   500k"),
+        (trained(10).after(failed("diverged", "loss is nan")), " 50 %  failed   500k of 1M steps"),
     ],
 )
 def test_the_phase_is_said(state: TrainingState, phase: str) -> None:
@@ -182,7 +182,7 @@ def test_a_gpu_is_shown_where_there_is_one() -> None:
         == 0
     )
     state = dataclasses.replace(trained(5), usage=usage)
-    assert shown(state)[-1] == "cpu 1.0 of 8 cores   memory 1 GiB of 64 GiB   gpu 43%, 3 GiB of 80 GiB"
+    assert shown(state)[-1] == "cpu 1.0 of 8 cores   memory 1 GiB of 64 GiB   gpu 43 %, 3 GiB of 80 GiB"
     unknown = dataclasses.replace(gpu, utilisation=None)
     state = dataclasses.replace(state, usage=dataclasses.replace(usage, gpu=unknown))
     assert shown(state)[-1].endswith("gpu 3 GiB of 80 GiB")

@@ -29,6 +29,7 @@ from protein.types import (
 
 BEGAN = datetime(2026, 3, 4, 18, 0, tzinfo=UTC)
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host, 4 cores", config_hash="f" * 64)
+PREDICTED = Estimate(value=10.0, low=8.0, high=11.5)
 PARAMS: Params = {"train.total_timesteps": 5_000_000, "train.learning_rate": 0.00312345, "train.lr_schedule": "linear"}
 
 
@@ -55,7 +56,6 @@ def trial(
     params: Params = PARAMS,
     predicted: bool = False,
 ) -> TrialRecord:
-    guess = Estimate(value=10.0, low=8.0, high=11.5)
     cost = Estimate(value=30.0, low=25.0, high=40.0)
     return TrialRecord(
         id=number + 1,
@@ -68,7 +68,7 @@ def trial(
         owner="host:1:2.00",
         kind=SuggestionKind.SEARCH if number else SuggestionKind.INITIAL_CONFIG,
         origin="initial config" if number == 0 else "improving the front near 30 s",
-        predicted_score=guess if predicted else None,
+        predicted_score=PREDICTED if predicted else None,
         predicted_cost_seconds=cost if predicted else None,
         suggest_seconds=0.25,
         score=score,
@@ -146,8 +146,14 @@ def stored_layers() -> Layers:
     return load("pong", flags={"env.num_envs": 64, "train.minibatch_size": 1024})
 
 
-def fill_store(url: str, *, name: str = "pong", budget_seconds: float | None = 240.0) -> SweepRecord:
-    """Makes a sweep of pong with the trials of `STORED`; returns it."""
+def fill_store(
+    url: str,
+    *,
+    name: str = "pong",
+    budget_seconds: float | None = 240.0,
+    predicted: Estimate = PREDICTED,
+) -> SweepRecord:
+    """Makes a sweep of pong with the trials of `STORED`, all but the first with this predicted score; returns it."""
     layers = stored_layers()
     space = make_space(layers)
     spec = SweepSpec(
@@ -168,7 +174,7 @@ def fill_store(url: str, *, name: str = "pong", budget_seconds: float | None = 2
                 params={**space.default(), "train.learning_rate": round(0.001 * (number + 1), 6)},
                 kind=SuggestionKind.INITIAL_DESIGN if number else SuggestionKind.INITIAL_CONFIG,
                 origin="initial config" if number == 0 else f"initial design {number} of 8",
-                predicted_score=Estimate(value=10.0, low=8.0, high=11.5) if number else None,
+                predicted_score=predicted if number else None,
                 predicted_cost_seconds=Estimate(value=30.0, low=25.0, high=40.0) if number else None,
             ),
             seed=1000 + number,

@@ -1,6 +1,6 @@
 """What a sweep recommends: behind `protein best`, `protein pareto`, `protein train --from` and a sweep's summary.
 
-    best measured   the highest measured score among trials that were trained to their end; noise may have raised it
+    best measured   the highest measured score among complete trials; noise may have raised it
     best expected   the highest expected true score: what is recommended
     best under X    the same among configs that are expected to cost at most X
     knee            the best balance of expected score and cost; not every front has one
@@ -16,7 +16,7 @@ from typing import Any
 from protein import envs_c
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
-from protein.engine import recommend
+from protein.engine import pareto, recommend
 from protein.engine.recommend import Contender
 from protein.errors import UsageError
 from protein.space import Space
@@ -106,7 +106,7 @@ class Recommendation:
         if other.score.value == self.chosen.contender.score.value:  # of equal ones the cheapest is recommended
             chosen = self.chosen.trial.number
             return f"{line}but its expected score is the same as that of trial {chosen}, which costs less"
-        return f"{line}which looks like noise: its expected score is {text.score(other.score.value)}"
+        return f"{line}which is probably luck: its expected score is {text.score(other.score.value)}"
 
 
 def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
@@ -131,6 +131,21 @@ def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
     cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)]
     scored = [trial for trial in cut if trial.score is not None]
     return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+
+
+def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> str | None:
+    """Returns a note where a trial that a limit of cost has ended scored higher than the best measured one.
+
+    Args:
+        sweep: as it is stored.
+        trials: its trials as they are stored.
+    """
+    cut_short, best = best_cut_short(trials), pareto.best_under(trials)
+    if cut_short is None or cut_short.score is None:
+        return None
+    if best is not None and best.score is not None and cut_short.score <= best.score:
+        return None
+    return cut_short_note(shown_trial(cut_short, sweep.spec.direction), trains=runs_trainer(sweep.spec.config))
 
 
 def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
@@ -159,7 +174,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     possible = score_range(sweep.spec.env)
 
     def choice(name: str, contender: Contender) -> Choice:
-        runs = tuple(shown_trial(finished[position], direction) for position in contender.trials)
+        runs = tuple(shown_trials(sweep, [finished[position] for position in contender.trials]))
         shown = shown_contender(contender, direction)
         shown = dataclasses.replace(shown, score=text.within(shown.score, possible))
         return Choice(name=name, contender=shown, trials=runs)
@@ -208,6 +223,12 @@ def initial_params(spec: SweepSpec) -> Params | None:
 def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:
     """Returns the run config that a stored trial had, by dotted name; its seed is the trial's own."""
     return {**flatten(spec.config), **trial.params, "train.seed": trial.seed}
+
+
+def shown_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Returns stored trials as every command shows them: scores as the user knows them, predictions clipped."""
+    possible = score_range(sweep.spec.env)
+    return [text.clipped(shown_trial(trial, sweep.spec.direction), possible) for trial in trials]
 
 
 def score_range(env: str) -> tuple[float, float] | None:

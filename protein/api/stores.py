@@ -78,4 +78,4 @@ def store_words(given: str | None) -> list[str]:
 def best_hint(sweep: str, given: str | None) -> str:
     """Returns the line below measured scores that names the command for the recommended config."""
     line = commands.command("best", sweep, *store_words(given))
-    return f"measured scores contain noise; the recommended config is shown by: {line}"
+    return f"a high measured score may be luck; for the recommended config run: {line}"

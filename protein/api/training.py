@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from protein.config.resolve import file_name
-from protein.errors import UsageError
+from protein.errors import UsageError, remedy
 from protein.trainer.config import RunConfig
 from protein.trainer.events import Event, EventSink, JsonLines, RunResult
 from protein.trainer.launch import launch
@@ -59,7 +59,10 @@ def new_directory(config: RunConfig) -> Path:
             return path
     except OSError as error:
         reason = error.strerror or error
-        raise UsageError(f"{RUNS} cannot be written ({reason}); free some space or work in another folder") from error
+        also = remedy(error)
+        raise UsageError(
+            f"{RUNS} cannot be written ({reason}); work in another folder{f' or {also}' if also else ''}"
+        ) from error
     raise AssertionError("unreachable")
 
 

@@ -31,11 +31,12 @@ def snapshot(store: Store, name: str, wanted: str | None, space: Space) -> Mappi
     if stored is not None:
         held = stored.spec.warm_start.get("sweep")
         if wanted not in (None, held):
-            source_name = f"'{held}'" if held else "no sweep"
-            raise UsageError(
-                f"sweep '{name}' exists with a warm start from {source_name} (now '{wanted}');"
-                " choose another name, or leave it as it was"
+            differs = (
+                f"exists with a warm start from '{held}' (now '{wanted}')"
+                if held
+                else f"was started without a warm start; now --warm-start {wanted} is given"
             )
+            raise UsageError(f"sweep '{name}' {differs}; choose another name, or leave it as it was")
         return stored.spec.warm_start
     if wanted is None:
         return {}

@@ -58,8 +58,8 @@ def run(command: Command) -> int:
         return 0
     error = result.score_std / result.episodes**0.5
     tables.make_console().print(
-        f"score {text.score(result.score)} +- {text.score(error)} (mean of {result.episodes} episodes of {env},"
-        f" deviation {text.score(result.score_std)}) in {text.seconds(result.seconds)}",
+        f"score {text.score(result.score)} +- {text.score(error)} (mean of {_episodes(result.episodes)} of {env},"
+        f" standard deviation {text.score(result.score_std)}) in {text.seconds(result.seconds)}",
         soft_wrap=True,
     )
     return 0
@@ -120,7 +120,7 @@ def _conclude(
         return
     console = tables.make_console()
     if scores:
-        console.print(f"score {text.score(score)} (mean of {len(scores)} episodes of {env})", soft_wrap=True)
+        console.print(f"score {text.score(score)} (mean of {_episodes(len(scores))} of {env})", soft_wrap=True)
     else:
         console.print("no episode was played to its end")
     if gif_path is not None:
@@ -128,6 +128,10 @@ def _conclude(
 
         part = "" if complete else f" (its first {GIF_FRAMES_MAX:,} pictures)"
         console.print(f"GIF: {gif_path}{part}", soft_wrap=True)
+
+
+def _episodes(number: int) -> str:
+    return f"{number} episode{'' if number == 1 else 's'}"
 
 
 def _num_envs(episodes: int, env: str) -> int:

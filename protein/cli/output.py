@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protein.errors import UsageError
+from protein.errors import UsageError, remedy
 
 
 def print_json(value: Any) -> None:
@@ -22,7 +22,10 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(f"{path} cannot be written ({reason}); give another path or free some space") from error
+        also = remedy(error)
+        raise UsageError(
+            f"{path} cannot be written ({reason}); give another path{f' or {also}' if also else ''}"
+        ) from error
 
 
 def require_file(flag: str, path: Path) -> None:

@@ -1,7 +1,7 @@
 """`protein pareto`: a sweep's front as a table, a plot in the terminal, and a picture."""
 
 from protein.api import stores
-from protein.api.recommended import NO_KNEE, recommendation
+from protein.api.recommended import NO_KNEE, beaten_measured_note, recommendation
 from protein.cli.arguments import ParetoArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
@@ -40,6 +40,9 @@ def run(command: Command) -> int:
     console.print(tables.front(shown, console.width, found.marks()))
     said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"
     best = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
+    beaten = beaten_measured_note(sweep, trials)
+    if beaten is not None:
+        best += f"\n{beaten}"
     console.print(f"\n{said}\n{best}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)

@@ -27,7 +27,8 @@ DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 
   protein sweep --env pong --max-cost 10m    search; run it again to resume
   protein pareto pong                        score against cost
-  protein train --env pong --from pong       train the best config found"""
+  protein train --env pong --from pong       train the recommended config
+  protein --version                          print the version"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

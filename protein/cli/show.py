@@ -1,7 +1,7 @@
 """`protein show`: a sweep's trials, everything about one, or how good the engine's predictions were."""
 
 from protein.api import stores
-from protein.api.recommended import score_range
+from protein.api.recommended import shown_trials
 from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
@@ -23,9 +23,9 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         stored = store.trials(sweep.id)
-    trials = [shown_trial(trial, sweep.spec.direction) for trial in stored]
     if arguments.calibration:
-        return _calibration(sweep, trials, arguments)
+        return _calibration(sweep, [shown_trial(trial, sweep.spec.direction) for trial in stored], arguments)
+    trials = shown_trials(sweep, stored)
     console = tables.make_console()
     if arguments.trial is None:
         if arguments.json:
@@ -41,12 +41,12 @@ def run(command: Command) -> int:
     if arguments.json:
         print_json({"sweep": sweep.spec.name, **data.trial(found, curve=True)})
     else:
-        console.print(tables.trial(found, console.width, score_range(sweep.spec.env)))
+        console.print(tables.trial(found, console.width))
     return 0
 
 
 def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: ShowArguments) -> int:
-    """Prints how good the predictions were and draws them."""
+    """Prints how good the predictions were and draws them; the predictions are the stored ones, not clipped."""
     name = sweep.spec.name
     score, cost = calibration(trials, "score"), calibration(trials, "cost")
     if not score.forecasts:

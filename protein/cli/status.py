@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from protein.api import stores
+from protein.api.recommended import beaten_measured_note, shown_trials
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.direction import shown_score, shown_trial
+from protein.direction import shown_score
 from protein.engine import pareto
 from protein.sweep.lease import dead_owners
 from protein.types import TrialRecord, TrialState
@@ -41,13 +42,17 @@ def run(command: Command) -> int:
     for title, group in zip(("running", "interrupted"), _running(trials), strict=True):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
-            console.print(tables.trials([shown_trial(trial, direction) for trial in group], console.width))
+            console.print(tables.trials(shown_trials(sweep, group), console.width))
     best = pareto.best_under(trials)
     if best is not None:
         score = text.score(shown_score(best.score, direction))
         head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
+    beaten = beaten_measured_note(sweep, trials)
+    if beaten is not None:
+        console.print(f"\n{beaten}", soft_wrap=True)
+    if best is not None:
         console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
     return 0

@@ -47,29 +47,33 @@ def announce(
         created: whether the sweep is new.
         cap_given: whether the user gave the cap on one trial's cost.
     """
-    name, limits = sweep.spec.name, _limits(settings, cap_given=cap_given)
+    name, limits = sweep.spec.name, _limits(settings, created=created, cap_given=cap_given)
     if created:
-        line = f"sweep '{name}': values swept: {len(Space.from_dict(sweep.spec.space).names)}, {limits}"
+        number = len(Space.from_dict(sweep.spec.space).names)
+        line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
         if taken := sweep.spec.warm_start:
             line += f"; warm start from {len(taken['trials'])} trials of sweep '{taken['sweep']}'"
     else:
-        spent = text.seconds(data.spent_seconds(trials))
-        line = f"sweep '{name}' is resumed, trials so far: {len(trials)}, {spent} spent, {limits}"
+        number, spent = len(trials), text.seconds(data.spent_seconds(trials))
+        line = f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"
     console.print(Text(line), soft_wrap=True)
 
 
-def _limits(settings: LoopSettings, *, cap_given: bool) -> str:
-    """Returns the budget and the cap on one trial in words."""
+def _limits(settings: LoopSettings, *, created: bool, cap_given: bool) -> str:
+    """Returns the budget and the cap on one trial in words; for a sweep that goes on, they follow what it has spent."""
     budget, cap = settings.max_cost_seconds, settings.max_trial_seconds
-    limits = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
+    if created:
+        limits = "no budget set" if budget is None else f"budget {text.seconds(budget)}"
+    else:
+        limits = "spent, no budget set" if budget is None else f"of {text.seconds(budget)} spent"
     if cap is None:
         return limits
     why = "" if cap_given else " (a quarter of the budget; --max-trial-cost changes it)"
-    return f"{limits}, at most {text.seconds(cap)} for one trial{why}"
+    return f"{limits}, the cap on one trial is {text.seconds(cap)}{why}"
 
 
 def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
-    """Prints the summary, draws the front, and prints the command that trains the best config."""
+    """Prints the summary, draws the front, and prints the command that trains the recommended config."""
     spec, trials = status.sweep.spec, status.trials
     of = data.counts(trials)
     counted = ", ".join(of.ends()) or "none finished"
@@ -95,7 +99,8 @@ def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     best = found.best
     train = commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(store))
     console.print(
-        f"train the best config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}", soft_wrap=True
+        f"train the recommended config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}",
+        soft_wrap=True,
     )
 
 

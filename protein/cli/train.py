@@ -74,7 +74,9 @@ def run(command: Command) -> int:
         return INTERRUPTED_CODE
     console.print(f"{done}; checkpoint: {where}", soft_wrap=True)
     spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
-    console.print(f"score {text.score(result.score)} (deviation {text.score(spread)}, {episodes:.0f} new episodes)")
+    console.print(
+        f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {episodes:.0f} new episodes)"
+    )
     console.print(f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(where))}", soft_wrap=True)
     return 0
 

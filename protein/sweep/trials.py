@@ -71,7 +71,10 @@ class SweepTrials:
         for trial in trials:
             if trial.state is TrialState.RUNNING:
                 name = self.sweep.spec.name
-                raise UsageError(f"sweep '{name}' is being run by process {trial.owner}: wait for it, or stop it first")
+                host, pid, _ = trial.owner.rsplit(":", 2)
+                raise UsageError(
+                    f"sweep '{name}' is being run by process {pid} on {host}: wait for it, or stop it first"
+                )
         self.records = {trial.number: trial for trial in trials}
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
             self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))

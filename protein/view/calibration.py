@@ -1,4 +1,7 @@
-"""How good the engine's predictions were: a table, plain data, and a picture of both models."""
+"""How good the engine's predictions were: a table, plain data, and a picture of both models.
+
+The predictions are shown as they were made: unlike elsewhere, scores outside the possible ones are not clipped.
+"""
 
 import dataclasses
 import math
@@ -17,8 +20,8 @@ from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)
 LEGEND = (
-    "mean z: mean error in predicted standard deviations; PIT: trials in each fifth of the predicted distribution,"
-    " equally many where predictions are right"
+    "mean z: mean error in predicted standard deviations; PIT: trials per fifth of the predicted distribution; equal"
+    " counts are ideal"
 )
 TITLES = {"score": "score", "cost": "cost: time of training"}
 

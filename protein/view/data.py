@@ -17,7 +17,8 @@ class Counts:
     complete: int
     pruned: int
     stopped_early: int  # of those
-    out_of_budget: int  # of those; the others reached their cost cap
+    capped: int  # of those
+    out_of_budget: int  # of those
     failed: int
     interrupted: int  # not among `failed`
 
@@ -30,7 +31,7 @@ class Counts:
         numbers = {
             "complete": self.complete,
             "stopped early": self.stopped_early,
-            "at the cost cap": self.pruned - self.stopped_early - self.out_of_budget,
+            "capped": self.capped,
             "out of budget": self.out_of_budget,
             "failed": self.failed,
             "interrupted": self.interrupted,
@@ -46,6 +47,7 @@ def counts(trials: Sequence[TrialRecord]) -> Counts:
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
         stopped_early=sum(trial.end is TrialEnd.STOPPED_EARLY for trial in trials),
+        capped=sum(trial.end is TrialEnd.CAPPED for trial in trials),
         out_of_budget=sum(trial.end is TrialEnd.OUT_OF_BUDGET for trial in trials),
         failed=of[TrialState.FAILED] - interrupted,
         interrupted=interrupted,

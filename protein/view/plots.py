@@ -14,7 +14,7 @@ from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
 INCHES = (9.0, 5.5)
 DOTS_PER_INCH = 120
-EDGE = 0.08  # share of the cost axis in which a name does not fit to the left of its mark
+LETTER = 0.016  # width of a letter of a mark's name, as a share of the cost axis
 FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
 
 
@@ -26,7 +26,7 @@ def write_pareto(
     knee: int | None = None,
     direction: Direction = Direction.MAXIMIZE,
 ) -> None:
-    """Writes a PNG of every finished trial, the front as a staircase, its best and its knee.
+    """Writes a PNG of every finished trial, the front as a staircase, the best measured trial and the knee.
 
     Args:
         trials: of one sweep, as they are stored; running ones are left out.
@@ -106,7 +106,7 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int 
     for trial in done:
         if trial.number == knee and trial is not best:
             _mark(axes, trial, "knee", direction, marker="D", size=70)
-    _mark(axes, best, "best", direction, marker="*", size=190)
+    _mark(axes, best, "best measured", direction, marker="*", size=190)
 
 
 def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, marker: str, size: float) -> None:
@@ -117,7 +117,8 @@ def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, mar
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
     # The area above and to the left of the front is empty, but the axis is close to the front's cheapest point.
     left, right = axes.get_xlim()
-    place, side = ((-5, 9), "left") if cost < left * (right / left) ** EDGE else ((-9, 7), "right")
+    room = LETTER * (len(name) + 2)
+    place, side = ((4, 9), "left") if cost < left * (right / left) ** room else ((-9, 7), "right")
     style = {"fontsize": 10, "fontweight": "bold", "color": FRONT_COLOR, "zorder": 5}
     axes.annotate(name, (cost, trial.score), xytext=place, textcoords="offset points", ha=side, **style)
 

@@ -81,7 +81,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
 
 
 def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] | None = None) -> Table:
-    """The front, cheapest first, and what each step gains. Where a lower score is better, gains are negative.
+    """The front, cheapest first. A gain is by how much a score is better than the one before.
 
     Args:
         records: the front; its last one is the best measured.
@@ -94,8 +94,7 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
         names.append(", ".join(["best measured"] * (record is records[-1]) + [note] * bool(note)))
     for before, record in itertools.pairwise(records):
         assert before.score is not None and record.score is not None
-        gain = record.score - before.score
-        gains.append(f"{'+' if gain > 0 else ''}{text.score(gain)}")
+        gains.append(f"+{text.score(abs(record.score - before.score))}")
     return fitted(
         width,
         Column("trial", [str(record.number) for record in records], right=True, keep=9),
@@ -159,8 +158,8 @@ def params(values: Params) -> Table:
     return table
 
 
-def trial(record: TrialRecord, width: int, score_range: text.Range | None = None) -> RenderableType:
-    """Everything about one trial; `score_range` holds the lowest and the highest possible score."""
+def trial(record: TrialRecord, width: int) -> RenderableType:
+    """Everything about one trial."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
@@ -169,7 +168,7 @@ def trial(record: TrialRecord, width: int, score_range: text.Range | None = None
         facts.add_row("reason", record.reason)
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
-    facts.add_row("  predicted", text.estimate(record.predicted_score, score_range))
+    facts.add_row("  predicted", text.prediction(record.predicted_score))
     if error := text.score_error(record):
         facts.add_row("  off by", error)
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
@@ -211,7 +210,7 @@ _ENDS = {
     TrialEnd.INTERRUPTED: "interrupted",
     TrialEnd.STOPPED_EARLY: "stopped early",
     TrialEnd.OUT_OF_BUDGET: "out of budget",
-    TrialEnd.CAPPED: "at its cap",
+    TrialEnd.CAPPED: "capped",
 }
 
 

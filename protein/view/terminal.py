@@ -74,7 +74,8 @@ class PlainWatcher:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         self.update(status)
-        self.log(f"{text.outcome_line(trial, self._score_range)}; {progress(status, self._spent_before or 0.0).line()}")
+        line = text.outcome_line(text.clipped(trial, self._score_range))
+        self.log(f"{line}; {progress(status, self._spent_before or 0.0).line()}")
 
     def log(self, line: str) -> None:
         self._console.file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
@@ -107,7 +108,7 @@ class LiveWatcher:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         style = "dim" if trial.state is TrialState.COMPLETE else tables.STATE_STYLES[trial.state]
-        self._console.print(Text(text.outcome_line(trial, self._score_range), style=style))
+        self._console.print(Text(text.outcome_line(text.clipped(trial, self._score_range)), style=style))
         self.update(status)
 
     def log(self, line: str) -> None:

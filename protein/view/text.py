@@ -1,5 +1,6 @@
 """Numbers, durations and curves as short text, the same in every view. Nothing here depends on a terminal."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -13,9 +14,12 @@ Range = tuple[float, float]  # the lowest and the highest possible score
 
 
 def seconds(value: float | None) -> str:
-    """Returns a duration in two units at most: `0.42s`, `12.3s`, `4m05s`, `2h03m`, `1d04h`."""
+    """Returns a duration in two units at most: `0.0014s`, `0.42s`, `12.3s`, `4m05s`, `2h03m`, `1d04h`."""
     if value is None or not math.isfinite(value):
         return MISSING
+    if 0.0 < value < 0.0995:  # two digits, so that cheap trials can be told apart
+        rounded = float(f"{value:.1e}")
+        return f"{rounded:.{1 - math.floor(math.log10(rounded))}f}s" if rounded >= 1e-6 else f"{rounded:.2g}s"
     if value < 59.95:
         return f"{value:.2f}s" if value < 9.995 else f"{value:.1f}s"
     if (whole := round(value)) < 3600:
@@ -52,13 +56,14 @@ def param(value: ParamValue) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def estimate(value: Estimate | None, score_range: Range | None = None) -> str:
-    """Returns a predicted score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
-    if value is None:
-        return MISSING
-    possible = within(value, score_range)
-    spread = NO_SPREAD if value.low == value.high else f"{score(possible.low)} to {score(possible.high)}"
-    return f"{score(possible.value)} ({spread})"
+def estimate(value: Estimate | None) -> str:
+    """Returns an expected score with its 80 % interval: `18.20 (16.00 to 19.50)`."""
+    return MISSING if value is None else f"{score(value.value)} ({interval(value)})"
+
+
+def prediction(value: Estimate | None) -> str:
+    """Returns a trial's predicted score with its 80 % interval, which has no width where all of it was clipped."""
+    return MISSING if value is None else f"{score(value.value)} ({score(value.low)} to {score(value.high)})"
 
 
 def interval(value: Estimate) -> str:
@@ -75,6 +80,17 @@ def within(value: Estimate, score_range: Range | None) -> Estimate:
     return Estimate(value=middle, low=low, high=high)
 
 
+def clipped(trial: TrialRecord, score_range: Range | None) -> TrialRecord:
+    """Returns a trial for showing: its predicted score is moved into the possible scores.
+
+    Whatever shows trials takes them through this once. So a prediction reads the same everywhere, and "off by" is the
+    difference from the prediction that is shown. Calibration needs the trials as they are stored.
+    """
+    if trial.predicted_score is None:
+        return trial
+    return dataclasses.replace(trial, predicted_score=within(trial.predicted_score, score_range))
+
+
 def estimate_seconds(value: Estimate | None) -> str:
     """Returns a predicted cost with its 80 % interval: `33.0s (28.0s to 40.1s)`."""
     if value is None:
@@ -87,7 +103,11 @@ def score_error(trial: TrialRecord) -> str:
     if trial.state is not TrialState.COMPLETE or trial.score is None or trial.predicted_score is None:
         return ""  # the prediction is of a trial that reaches its end
     gap = trial.score - trial.predicted_score.value
-    return f"{'-' if gap < 0 else '+'}{score(abs(gap))} ({_deviations(trial.predicted_score, trial.score, 'score')})"
+    side = trial.predicted_score.low if gap < 0 else trial.predicted_score.high
+    # An interval that ends at the median was clipped there, so it has no standard deviation on that side.
+    known = side != trial.predicted_score.value
+    deviations = f" ({_deviations(trial.predicted_score, trial.score, 'score')})" if known else ""
+    return f"{'-' if gap < 0 else '+'}{score(abs(gap))}{deviations}"
 
 
 def cost_error(trial: TrialRecord) -> str:
@@ -96,7 +116,8 @@ def cost_error(trial: TrialRecord) -> str:
     if trial.state is not TrialState.COMPLETE or guess is None or guess.value <= 0:
         return ""
     share = trial.cost_seconds / guess.value - 1.0
-    return f"{100 * share:+.0f} % ({_deviations(guess, trial.cost_seconds, 'cost')})"
+    percent = round(100 * share)
+    return f"{percent:{'+' if percent else ''}d} % ({_deviations(guess, trial.cost_seconds, 'cost')})"
 
 
 def _deviations(predicted: Estimate, measured: float, quantity: Quantity) -> str:
@@ -133,7 +154,7 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
-def outcome_line(trial: TrialRecord, score_range: Range | None = None) -> str:
+def outcome_line(trial: TrialRecord) -> str:
     """Returns a finished trial as one line: number, score and cost beside their predictions, and why it was tried."""
     if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
@@ -145,7 +166,7 @@ def outcome_line(trial: TrialRecord, score_range: Range | None = None) -> str:
             guess = trial.predicted_score
             error = score_error(trial)
             missed = f", off by {error}" if error else ""
-            result += f", predicted {estimate(guess, score_range)}{missed},"
+            result += f", predicted {prediction(guess)}{missed},"
         result += f" in {seconds(trial.cost_seconds)}"
         if trial.predicted_cost_seconds is not None:
             error = cost_error(trial)

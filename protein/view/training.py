@@ -28,7 +28,7 @@ MAX_WIDTH = 120
 MAX_PLOT_HEIGHT = 10
 COLUMNS_WIDTH = 64  # from here on the figures stand beside the time split
 FIGURES_WIDTH = 31
-SHARE_WIDTH = 24  # of a time split's row, without its bar
+SHARE_WIDTH = 25  # of a time split's row, without its bar
 
 # The metrics that are shown, and their names here; those that a run does not report are left out.
 _FIGURES: Sequence[tuple[str, str]] = (
@@ -215,7 +215,7 @@ def _heading(state: TrainingState, width: int) -> list[Text]:
     what = "starting" if state.start is None else _machine_line(state.start)
     lines = [_line(f"training {state.env}: {what}", width, "bold"), _bar(state.fraction, width, "green")]
     phase, style = _phase(state)
-    line = Text(f"{state.fraction:4.0%}  ", no_wrap=True, overflow="crop")
+    line = Text(f"{100 * state.fraction:3.0f} %  ", no_wrap=True, overflow="crop")
     line.append(phase, style=style)
     if state.curve:
         last = state.curve[-1]
@@ -300,7 +300,7 @@ def _split(metrics: Mapping[str, float], width: int) -> list[Text]:
     rows = []
     for name, spent in sections.items():
         if spent > 0:
-            row = _line(f"{name.replace('_', ' '):<16}{spent / total:>6.1%}  ", width)
+            row = _line(f"{name.replace('_', ' '):<16}{100 * spent / total:>5.1f} %  ", width)
             row.append_text(_bar(spent / total, max(width - SHARE_WIDTH, 1), "magenta", empty=False))
             row.truncate(width)
             rows.append(row)
@@ -308,7 +308,7 @@ def _split(metrics: Mapping[str, float], width: int) -> list[Text]:
 
 
 def _figure(name: str, value: float) -> str:
-    return f"{value:.1%}" if name in _SHARES else f"{value:.3g}"
+    return f"{100 * value:.1f} %" if name in _SHARES else f"{value:.3g}"
 
 
 def _usage(state: TrainingState, width: int) -> list[Text]:
@@ -318,7 +318,7 @@ def _usage(state: TrainingState, width: int) -> list[Text]:
     line = f"cpu {usage.busy_cores:.1f} of {usage.cores} cores   memory {format_size(usage.memory_bytes)}"
     line += f" of {format_size(usage.total_bytes)}"
     if usage.gpu is not None:
-        busy = "" if usage.gpu.utilisation is None else f"{usage.gpu.utilisation:.0%}, "
+        busy = "" if usage.gpu.utilisation is None else f"{100 * usage.gpu.utilisation:.0f} %, "
         line += f"   gpu {busy}{format_size(usage.gpu.memory_bytes)} of {format_size(usage.gpu.total_bytes)}"
     return [_line(line, width, "dim")]
 
