@@ -67,11 +67,11 @@ def test_the_sections_are_held_against_the_wall_clock(clock: Clock) -> None:
     assert result.gap == pytest.approx(6.0 / 23.5)
     lines = result.lines()
     assert len(lines) == 1 + len(SECTIONS) + 3  # heading, sum, wall clock, warning
-    assert lines[1].split() == ["environment", "4.000", "22.9%", "1,000,000.0"]
-    assert lines[-3].split() == ["sum", "17.500", "100.0%", "4,375,000.0"]
-    assert lines[-2].split() == ["wall", "clock", "23.500", "the", "sum", "is", "25.53%", "less"]
+    assert lines[1].split() == ["environment", "4.000", "22.9", "%", "1,000,000.0"]
+    assert lines[-3].split() == ["sum", "17.500", "100.0", "%", "4,375,000.0"]
+    assert lines[-2].split() == ["wall", "clock", "23.500", "the", "sum", "is", "25.53", "%", "less"]
     assert lines[-1] == (
-        "warning: sum and wall clock differ by 25.5%, more than 2%; reports and checkpoints took 6.000 s,"
+        "warning: sum and wall clock differ by 25.5 %, more than 2 %; reports and checkpoints took 6.000 s,"
         " the rest is in no section"
     )
 
@@ -89,8 +89,8 @@ def test_the_warning_begins_at_two_percent(clock: Clock, unseen: float, warned: 
 def test_time_that_is_counted_twice_is_a_warning_too() -> None:
     twice = Profile(seconds={"copy": 11.0}, paused_seconds=0.0, wall_seconds=10.0, steps=5)
     *_, comparison, warning = twice.lines()
-    assert comparison.endswith("the sum is 10.00% more")
-    assert warning.startswith("warning: sum and wall clock differ by 10.0%, more than 2%;")
+    assert comparison.endswith("the sum is 10.00 % more")
+    assert warning.startswith("warning: sum and wall clock differ by 10.0 %, more than 2 %;")
 
 
 def test_a_resumed_run_profiles_only_its_own_steps(clock: Clock) -> None:
@@ -107,4 +107,4 @@ def test_a_run_that_measured_nothing_has_an_empty_profile() -> None:
     profiler(event("interrupted"))
     result = profiler.profile()
     assert (result.total_seconds, result.wall_seconds, result.steps, result.gap) == (0.0, 0.0, 0, 0.0)
-    assert result.lines()[-1].endswith("the sum is 0.00% less")
+    assert result.lines()[-1].endswith("the sum is 0.00 % less")

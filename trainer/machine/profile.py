@@ -39,13 +39,13 @@ class Profile:
         table = [f"{'where the time went':<20}{'seconds':>10}{'share':>9}{'ns/step':>14}"]
         for name, spent in [*self.seconds.items(), ("sum", total)]:
             share = spent / total if total else 0.0
-            row = f"{name.replace('_', ' '):<20}{spent:>10.3f}{share:>9.1%}{spent / max(self.steps, 1) * 1e9:>14,.1f}"
-            table.append(row)
+            nanoseconds = spent / max(self.steps, 1) * 1e9
+            table.append(f"{name.replace('_', ' '):<20}{spent:>10.3f}{100 * share:>7.1f} %{nanoseconds:>14,.1f}")
         than = "less" if self.gap >= 0 else "more"
-        table.append(f"{'wall clock':<20}{self.wall_seconds:>10.3f}  the sum is {abs(self.gap):.2%} {than}")
+        table.append(f"{'wall clock':<20}{self.wall_seconds:>10.3f}  the sum is {100 * abs(self.gap):.2f} % {than}")
         if abs(self.gap) > TOLERANCE:
             table.append(
-                f"warning: sum and wall clock differ by {abs(self.gap):.1%}, more than {TOLERANCE:.0%};"
+                f"warning: sum and wall clock differ by {100 * abs(self.gap):.1f} %, more than {100 * TOLERANCE:.0f} %;"
                 f" reports and checkpoints took {self.paused_seconds:.3f} s, the rest is in no section"
             )
         return table
