@@ -102,7 +102,7 @@ def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) 
                 refresh=True,
             )
             shown_at = max(shown_at + seconds, time.monotonic())
-            stop.wait(shown_at - time.monotonic())
+            time.sleep(max(shown_at - time.monotonic(), 0.0))  # not `stop.wait`: see `caught`
     if len(gif):
         with writing(gif_path):
             gif_path.write_bytes(gif.content(seconds))

@@ -11,7 +11,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def caught(stop: threading.Event) -> Iterator[None]:
-    """Sets `stop` on the first signal, raises KeyboardInterrupt on the second, and restores the handlers at the end."""
+    """Sets `stop` on the first signal, raises KeyboardInterrupt on the second, and restores the handlers at the end.
+
+    The main thread must ask `stop.is_set()` and never wait for `stop`: the handler runs in that thread, and `set` would
+    never get the lock that an interrupted `wait` holds.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():

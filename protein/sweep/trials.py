@@ -29,6 +29,7 @@ from protein.types import (
 
 STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
 STORE_RETRY_SECONDS = 5.0
+PAUSE_SECONDS = 0.1  # between two looks at whether the sweep is to stop
 
 T = TypeVar("T")
 
@@ -174,7 +175,13 @@ class SweepTrials:
                 if time.monotonic() - began > STORE_PATIENCE_SECONDS or self._stop.is_set():
                     raise
                 self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
-                self._stop.wait(STORE_RETRY_SECONDS)
+                self._pause(STORE_RETRY_SECONDS)
             else:
                 self.store_seconds += time.monotonic() - tried
                 return result
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, at most until the sweep is to stop. Not by `stop.wait`: a signal's handler may set `stop`."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self._stop.is_set():
+            time.sleep(min(PAUSE_SECONDS, seconds))
