@@ -328,7 +328,7 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
                 self.lock.close()
 
     listener = LockForTwoWrites()
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds, sleep=time.sleep)
     monkeypatch.setattr("protein.sweep.loop.time", clock)
     monkeypatch.setattr("protein.sweep.trials.time", clock)
     status = sweeping.sweep(tmp_path, listener=listener)
