@@ -352,7 +352,7 @@ def test_the_limits_are_printed_before_the_first_trial_begins(
     assert result.interrupted and re.match(r"\d\d:\d\d:\d\d ", seen[0]) and seen[0][9:] == f"sweep 'x': {said}\n"
     ended, found, see = capsys.readouterr().out.splitlines()
     assert re.fullmatch(
-        r"sweep 'x': interrupted, run it again to resume; 1 trial \(1 interrupted\); 0\.\d\ds spent", ended
+        r"sweep 'x': interrupted, run it again to resume; 1 trial \(1 interrupted\); 0\.\d+s spent", ended
     )
     assert found == "no complete trial"
     assert "protein show x --store " in see, "`protein best` would fail"
