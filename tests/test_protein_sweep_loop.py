@@ -327,11 +327,17 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
             if len(self.lines) == 2:
                 self.lock.close()
 
+    class NeverWaitedFor(threading.Event):
+        """A signal's handler that sets the event would hang where it had interrupted a wait in the same thread."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            raise AssertionError("the loop waits for the event that a signal's handler sets")
+
     listener = LockForTwoWrites()
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + listener.waited_seconds, sleep=time.sleep)
     monkeypatch.setattr("protein.sweep.loop.time", clock)
     monkeypatch.setattr("protein.sweep.trials.time", clock)
-    status = sweeping.sweep(tmp_path, listener=listener)
+    status = sweeping.sweep(tmp_path, listener=listener, stop=NeverWaitedFor())
     assert len(listener.lines) == 2
     assert all("the store is unavailable" in line and "locked" in line for line in listener.lines)
     assert all(trial.state is TrialState.COMPLETE and len(trial.curve) == 3 for trial in stored(tmp_path))

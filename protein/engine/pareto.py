@@ -63,13 +63,6 @@ def best_under(records: Sequence[R], seconds: float = math.inf) -> R | None:
     return affordable[-1] if affordable else None
 
 
-def knee(records: Sequence[R]) -> R | None:
-    """Returns the front's knee by measured scores and costs, or None when it has none (see `knee_index`)."""
-    done = _complete(records)
-    position = knee_index([_score(record) for record in done], [record.cost_seconds for record in done])
-    return None if position is None else done[position]
-
-
 def knee_index(scores: ArrayLike, costs: ArrayLike) -> int | None:
     """Returns which of n points is the front's knee, or None when the front has none.
 
