@@ -79,7 +79,7 @@ def test_kernel_and_evidence_agree_with_gpytorch() -> None:
 
     x, y = data(15, 4)
     prior = Prior(log_lengthscale=(-0.3, 1e6), log_outputscale=(0.0, 1e6), log_noise=(-3.0, 1e6))  # as good as flat
-    objective = gp._Objective(x, y, np.arange(4), 4, prior)
+    objective = gp.Objective(x, y, np.arange(4), 4, prior)
     theta = np.array([-0.5, 0.2, 0.0, -0.1, 0.3, -2.0])
     kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=4)).double()
     kernel.base_kernel.lengthscale = torch.tensor(np.exp(theta[:4]))
@@ -95,7 +95,7 @@ def test_kernel_and_evidence_agree_with_gpytorch() -> None:
 def test_the_gradient_is_exact(prior: Prior, columns: list[int]) -> None:
     x, y = data(20, 4)
     num_groups = max(columns) + 1
-    objective = gp._Objective(x, y, np.array(columns), num_groups, prior, np.arange(20) // 2)
+    objective = gp.Objective(x, y, np.array(columns), num_groups, prior, np.arange(20) // 2)
     rng = np.random.default_rng(2)
     for _ in range(5):
         theta = objective.prior_mean + 0.5 * rng.standard_normal(len(objective.prior_mean))
@@ -106,7 +106,7 @@ def test_the_gradient_is_exact(prior: Prior, columns: list[int]) -> None:
 def test_the_mode_is_no_worse_than_its_surroundings() -> None:
     x, y = data(25, 3)
     process = fit(x, y, range(3), PRIOR)
-    objective = gp._Objective(x, y, np.arange(3), 3, PRIOR)
+    objective = gp.Objective(x, y, np.arange(3), 3, PRIOR)
     mode = np.log([*process.kernel.lengthscale, process.kernel.outputscale, process.noise])
     at_mode = objective(mode)[0]
     rng = np.random.default_rng(0)

@@ -138,7 +138,7 @@ class GaussianProcess:
         """Returns the process conditioned on `m` further observations of other runs, hyperparameters unchanged."""
         x_all, y_all = np.concatenate([self.x, x]), np.concatenate([self.y, y])
         runs = np.concatenate([self.runs, self.runs.max(initial=-1) + 1 + np.arange(len(x))])
-        return _posterior(x_all, y_all, runs, self.kernel, self.noise, self.run_variance, self.fallback)
+        return conditioned(x_all, y_all, runs, self.kernel, self.noise, self.run_variance, self.fallback)
 
 
 def fit(
@@ -168,7 +168,7 @@ def fit(
     columns = np.asarray(groups)
     num_groups = int(columns.max()) + 1
     fit_keep = subset(y, MAX_FIT_POINTS)
-    objective = _Objective(x[fit_keep], y[fit_keep], columns, num_groups, prior, runs[fit_keep])
+    objective = Objective(x[fit_keep], y[fit_keep], columns, num_groups, prior, runs[fit_keep])
     start = objective.prior_mean
     theta, fallback = start, ""
     try:
@@ -186,17 +186,7 @@ def fit(
             fallback = "hyperparameters at their prior mode, the fit gave no finite optimum"
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         fallback = f"hyperparameters at their prior mode, the fit failed ({type(error).__name__})"
-    log_l, s2, v, u, amplitude_slope = objective.read(theta)
-    kernel = Kernel(
-        lengthscale=np.exp(log_l)[columns],
-        outputscale=s2,
-        amplitude_slope=amplitude_slope,
-        amplitude_column=prior.amplitude_column,
-        amplitude_center=objective.amplitude_center,
-        bias_variance=prior.bias_variance,
-        linear_variance=prior.linear_variance,
-    )
-    return _posterior(x, y, runs, kernel, v, u, fallback)
+    return conditioned(x, y, runs, *objective.kernel(theta), fallback)
 
 
 def subset(y: Array, size: int) -> NDArray[np.intp]:
@@ -221,14 +211,14 @@ def _thread_controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()  # looks up the loaded libraries: 3 ms, so once
 
 
-class _Objective:
+class Objective:
     """Minus the log posterior of theta, up to a constant, and its gradient."""
 
     def __init__(
         self, x: Array, y: Array, columns: NDArray[np.intp], num_groups: int, prior: Prior, runs: Runs | None = None
     ) -> None:
         n = len(x)
-        self.n, self.y, self.num_groups = n, y, num_groups
+        self.n, self.y, self.columns, self.num_groups, self.prior = n, y, columns, num_groups, prior
         priors = [prior.log_lengthscale] * num_groups + [prior.log_outputscale, prior.log_noise]
         self.bounds = [_LOG_BOUNDS] * (num_groups + 1) + [_LOG_NOISE_BOUNDS]
         self.same_run: Array | None = None
@@ -259,8 +249,66 @@ class _Objective:
         u = math.exp(rest.pop(0)) if self.same_run is not None else 0.0
         return log_l, math.exp(log_s2), math.exp(log_v), u, rest[0] if self.heights is not None else 0.0
 
+    def kernel(self, theta: Array) -> tuple[Kernel, float, float]:
+        """Returns the kernel at theta, noise and run variance."""
+        log_l, s2, v, u, amplitude_slope = self.read(theta)
+        kernel = Kernel(
+            lengthscale=np.exp(log_l)[self.columns],
+            outputscale=s2,
+            amplitude_slope=amplitude_slope,
+            amplitude_column=self.prior.amplitude_column,
+            amplitude_center=self.amplitude_center,
+            bias_variance=self.prior.bias_variance,
+            linear_variance=self.prior.linear_variance,
+        )
+        return kernel, v, u
+
     def __call__(self, theta: Array) -> tuple[float, Array]:
-        n, y = self.n, self.y
+        y = self.y
+        _, _, v, u, _ = self.read(theta)
+        chol, matern, rise, w = self._factor(theta)
+        if chol is None:
+            return 1e10, np.zeros_like(theta)  # not positive definite: the line search steps back
+        alpha, _ = lapack.dpotrs(chol, y, lower=1)
+        inverse = self._inverse(chol)
+        # d(-log p)/dK = (K^-1 - alpha alpha') / 2 (equation 5.9); d matern / d log l_g = decay (1 + r) / 3 * 5 D_g w_g
+        slope = 0.5 * (inverse - np.outer(alpha, alpha))
+        by_matern = slope * matern
+        rest = [np.sum(by_matern), v * np.trace(slope)]
+        if self.same_run is not None:
+            rest.append(u * np.sum(slope * self.same_run))
+        if self.heights is not None:
+            rest.append(np.sum(by_matern * self.heights))
+        gradient = np.append(((slope * rise).ravel() @ self.squared) * w * (5.0 / 3.0), rest)
+        pull = (theta - self.prior_mean) / self.prior_sd
+        value = 0.5 * float(y @ alpha) + float(np.log(np.diag(chol)).sum()) + 0.5 * float(pull @ pull)
+        return value, gradient + pull / self.prior_sd
+
+    def information(self, theta: Array) -> Array:
+        """Returns the Fisher information of theta, 1/2 tr(K^-1 dK K^-1 dK), plus the prior's precision.
+
+        Raises:
+            ArithmeticError: K is not positive definite there.
+        """
+        _, _, v, u, _ = self.read(theta)
+        chol, matern, rise, w = self._factor(theta)
+        if chol is None:
+            raise ArithmeticError("the covariance is not positive definite")
+        inverse = self._inverse(chol)
+        squared = np.moveaxis(self.squared.reshape(self.n, self.n, self.num_groups), 2, 0)
+        products = [inverse @ (rise * own * (w_own * 5.0 / 3.0)) for own, w_own in zip(squared, w, strict=True)]
+        products += [inverse @ matern, v * inverse]
+        if self.same_run is not None:
+            products.append(u * inverse @ self.same_run)
+        if self.heights is not None:
+            products.append(inverse @ (matern * self.heights))
+        stacked = np.stack(products)
+        flat, turned = stacked.reshape(len(stacked), -1), stacked.transpose(0, 2, 1).reshape(len(stacked), -1)
+        return np.asarray(0.5 * flat @ turned.T + np.diag(self.prior_sd**-2))
+
+    def _factor(self, theta: Array) -> tuple[Array | None, Array, Array, Array]:
+        """Returns the factor of K (None where there is none), the Matern part, decay (1 + r), and 1 / l^2."""
+        n = self.n
         log_l, s2, v, u, amplitude_slope = self.read(theta)
         w = np.exp(-2.0 * log_l)
         r = np.sqrt(5.0 * (self.squared @ w)).reshape(n, n)
@@ -271,28 +319,17 @@ class _Objective:
         if self.same_run is not None:
             k += u * self.same_run
         chol, info = lapack.dpotrf(k, lower=1)
-        if info != 0:
-            return 1e10, np.zeros_like(theta)  # not positive definite: the line search steps back
-        alpha, _ = lapack.dpotrs(chol, y, lower=1)
+        return chol if info == 0 else None, matern, decay * (1.0 + r), w
+
+    def _inverse(self, chol: Array) -> Array:
         inverse, _ = lapack.dpotri(chol, lower=1)
-        inverse = np.where(self.lower, inverse, inverse.T)
-        # d(-log p)/dK = (K^-1 - alpha alpha') / 2 (equation 5.9); d matern / d log l_g = decay (1 + r) / 3 * 5 D_g w_g
-        slope = 0.5 * (inverse - np.outer(alpha, alpha))
-        by_matern = slope * matern
-        rest = [np.sum(by_matern), v * np.trace(slope)]
-        if self.same_run is not None:
-            rest.append(u * np.sum(slope * self.same_run))
-        if self.heights is not None:
-            rest.append(np.sum(by_matern * self.heights))
-        gradient = np.append(((slope * decay * (1.0 + r)).ravel() @ self.squared) * w * (5.0 / 3.0), rest)
-        pull = (theta - self.prior_mean) / self.prior_sd
-        value = 0.5 * float(y @ alpha) + float(np.log(np.diag(chol)).sum()) + 0.5 * float(pull @ pull)
-        return value, gradient + pull / self.prior_sd
+        return np.asarray(np.where(self.lower, inverse, inverse.T))
 
 
-def _posterior(
-    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, run_variance: float, fallback: str
+def conditioned(
+    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, run_variance: float, fallback: str = ""
 ) -> GaussianProcess:
+    """Returns the process conditioned on `n` observations at given hyperparameters."""
     k = kernel(x, x)
     if run_variance:
         k += run_variance * (runs[:, None] == runs[None, :])

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from protein.engine.gp import Array, GaussianProcess, Prior, Runs, fit, subset
+from protein.engine.mixture import Mixture
 from protein.space import Space
 
 _FULL_POINTS = 120  # own and source points together, within these limits on the number of source points:
@@ -105,7 +106,7 @@ def stacked(space: Space, features: Array, groups: list[int], prior: Prior, x_so
     return np.concatenate([source, own]), [*groups, max(groups) + 1]
 
 
-def model_inputs(space: Space, x_unit: Array, process: GaussianProcess) -> Array:
+def model_inputs(space: Space, x_unit: Array, process: GaussianProcess | Mixture) -> Array:
     """Returns the inputs of `process` for runs of this sweep to their end at `n x d` points, `n x p`."""
     return _padded(space.features(x_unit), process.x.shape[1])
 

@@ -107,7 +107,7 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
     data = History.of(space, observations, [])
-    model = fit_score_model(space, data, EngineSettings())
+    model = fit_score_model(space, data, EngineSettings(), averaged=True)
     estimates = model.estimates(x, measured=False)
     highest = float(np.max(data.scores))
     estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]

@@ -22,6 +22,7 @@ import numpy as np
 from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, Runs, fit
 from protein.engine.history import History
 from protein.engine.joint_fit import SourceTrials, aligned, fit_jointly, model_inputs
+from protein.engine.mixture import Mixture, fit_mixture
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Z80, Estimate
@@ -104,7 +105,7 @@ class ScoreModel:
 
     space: Space
     scale: ScoreScale
-    process: GaussianProcess
+    process: GaussianProcess | Mixture
     trend: float
     center: float
     measured_range: tuple[float, float]
@@ -125,6 +126,7 @@ class ScoreModel:
         runs: Runs | None = None,
         scale: ScoreScale | None = None,
         source: SourceTrials | None = None,
+        averaged: bool = False,
     ) -> "ScoreModel":
         """Fits to `n >= 1` points and finite scores.
 
@@ -141,6 +143,7 @@ class ScoreModel:
             runs: `n`, which run each score is of; None: each is of its own.
             scale: between scores and z; None: that of these scores.
             source: a source sweep's z.
+            averaged: over the noise and the other hyperparameters, instead of at their mode; without a source sweep.
         """
         scale = scale or ScoreScale.of(scores)
         prior = Prior(
@@ -157,8 +160,13 @@ class ScoreModel:
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
         z = scale.to_z(scores)
-        process, uses_source = fit(features, z - trend * (coordinate - center), groups, prior, runs=runs), False
-        if source is not None:
+        y, uses_source = z - trend * (coordinate - center), False
+        process: GaussianProcess | Mixture
+        if averaged:
+            process = fit_mixture(features, y, groups, prior, runs=runs)
+        else:
+            process = fit(features, y, groups, prior, runs=runs)
+        if source is not None and isinstance(process, GaussianProcess):
             source = source.some(len(x_unit))
             z_source = aligned(source, x_unit, z) - trend * (_cost_coordinate(space, source.x_unit) - center)
             process, uses_source = fit_jointly(process, space, features, groups, prior, source.x_unit, z_source, runs)
@@ -184,9 +192,9 @@ class ScoreModel:
         Estimates go beyond the measured scores by at most the range of those. The scale squeezes bad outliers together,
         and its inverse would turn a wide posterior into astronomical scores.
 
-        The model's hyperparameters are at their mode, as if they were known. After ten runs this leaves out much of the
-        uncertainty, after a hundred little. So intervals are wider than the posterior's: after n runs by the factor 1 +
-        8 / n, which was fitted to how often they hold (`docs/log.md`).
+        A model that is not averaged has its hyperparameters at their mode, as if they were known. After ten runs this
+        leaves out much of the uncertainty, after a hundred little. So its intervals are wider than the posterior's:
+        after n runs by the factor 1 + 8 / n, which was fitted to how often they hold (`docs/log.md`).
 
         Raises:
             ArithmeticError: the posterior is not finite.
@@ -195,7 +203,8 @@ class ScoreModel:
         if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
             raise ArithmeticError("the posterior is not finite")
         mean = mean - _WINNERS_CURSE_SDS * sd if chosen else mean
-        sd = sd * (1.0 + _MODE_WIDENING / len(np.unique(self.process.runs)))
+        if isinstance(self.process, GaussianProcess):
+            sd = sd * (1.0 + _MODE_WIDENING / len(np.unique(self.process.runs)))
         spread = Z80 * np.sqrt(sd**2 + (self.noise if measured else 0.0))
         lowest, highest = self.measured_range
         reach = highest - lowest
@@ -219,11 +228,17 @@ class ScoreModel:
 
 
 def fit_score_model(
-    space: Space, data: History, settings: EngineSettings, source: SourceTrials | None = None
+    space: Space,
+    data: History,
+    settings: EngineSettings,
+    source: SourceTrials | None = None,
+    *,
+    averaged: bool = False,
 ) -> ScoreModel:
     """Fits the score model to final scores and points of curves; `data` has at least one score.
 
-    The search may use a source sweep's scores. The recommendation uses this sweep alone.
+    The search may use a source sweep's scores. The recommendation uses this sweep alone, and is averaged over what is
+    not known of the noise (see `protein.engine.mixture`).
     """
     return ScoreModel.fit(
         space,
@@ -232,11 +247,12 @@ def fit_score_model(
         unfinished=np.concatenate([data.unfinished, data.curve_unfinished]),
         scale=ScoreScale.of(data.scores),
         trend=settings.cost_trend,
-        log_noise=settings.log_noise,
+        log_noise=settings.averaged_log_noise if averaged else settings.log_noise,
         log_run_variance=settings.log_run_variance,
         amplitude_slope=settings.amplitude_slope,
         runs=np.concatenate([np.arange(len(data.scores)), data.curve_runs]),
         source=source,
+        averaged=averaged,
     )
 
 

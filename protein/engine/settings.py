@@ -30,7 +30,8 @@ class EngineSettings:
         front_floor: this quantile of the posterior means stands for the front below the cheapest trial.
         cost_trend: how much z is expected to rise over the cost parameter's range, before any data.
         amplitude_slope: prior (mean, sd) of how much the log amplitude of z rises over it; None: it does not rise.
-        log_noise: prior (mean, sd) of the log noise variance of z.
+        log_noise: prior (mean, sd) of the log noise variance of z, of the search.
+        averaged_log_noise: the same of the recommendation, which is averaged over it (`protein.engine.mixture`).
         log_run_variance: prior (mean, sd) of the log of the variance between runs; None: there is none.
         max_curve_points: the score model learns from at most this many points of curves beside the final scores.
         early_stopping: trials whose curve is worse than that of similar trials are stopped, by the rule of
@@ -68,6 +69,7 @@ class EngineSettings:
     cost_trend: float = 1.0
     amplitude_slope: tuple[float, float] | None = (0.7, 0.7)
     log_noise: tuple[float, float] = (-4.6, 2.0)
+    averaged_log_noise: tuple[float, float] = (-1.5, 1.5)
     log_run_variance: tuple[float, float] | None = (-7.0, 2.0)
     max_curve_points: int = 120
     early_stopping: bool = True
