@@ -148,6 +148,14 @@ class Budget:
         return min((limit for limit in limits if limit is not None), default=math.inf)
 
 
+MAX_SCORE = 1e300  # the largest size of a score: differences of larger ones overflow
+
+
+def is_score(value: float) -> bool:
+    """Whether a number can be a trial's score: not NaN, not infinite, not beyond `MAX_SCORE`."""
+    return -MAX_SCORE <= value <= MAX_SCORE
+
+
 Z80 = 1.2816  # the central 80 % interval of a normal distribution, in standard deviations to either side
 
 

@@ -146,6 +146,18 @@ def test_a_mistake_in_the_function_ends_the_sweep_at_its_first_trial(wrong: Trai
     assert mended.trials[1].params == START and mended.trials[1].state is TrialState.COMPLETE, "the config lost nothing"
 
 
+def test_a_score_beyond_all_arithmetic_is_a_failure_with_a_reason(store: str) -> None:
+    done = sweep(store, None, max_trials=1).run(lambda params, report: -1e301)
+    assert (done.trials[0].state, done.trials[0].reason) == (TrialState.FAILED, "the score is -1e+301, beyond 1e+300")
+
+    def reports(params: dict[str, Any], report: Report) -> float:
+        report(1, 1e301)
+        return 0.5
+
+    told = sweep(store, None, max_trials=2).run(reports).trials[1]
+    assert "the score became 1e+301 at step 1, beyond 1e+300" in told.reason
+
+
 def test_a_metric_that_is_not_finite_is_left_out(store: str) -> None:
     def odd(params: dict[str, Any], report: Report) -> float:
         report(1, 0.5, good=1.0, bad=math.nan)

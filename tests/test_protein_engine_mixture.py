@@ -34,7 +34,7 @@ def test_the_information_is_the_trace_over_the_derivatives_of_the_covariance() -
 
     def covariance(theta: Array) -> Array:
         kernel, noise, run_variance = objective.kernel(theta)
-        return kernel(x, x) + noise * np.eye(20) + run_variance * (runs[:, None] == runs[None, :])
+        return np.asarray(kernel(x, x) + noise * np.eye(20) + run_variance * (runs[:, None] == runs[None, :]))
 
     theta = objective.prior_mean + 0.3
     inverse = np.linalg.inv(covariance(theta))

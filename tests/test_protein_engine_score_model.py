@@ -47,11 +47,62 @@ def test_units_of_the_score_do_not_matter(values: list[float], factor: float, sh
     assert ScoreScale.of(moved).to_z(moved) == pytest.approx(z, abs=1e-3)
 
 
-def test_one_terrible_score_does_not_press_the_others_together() -> None:
-    values = np.array([0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.6, -1e6])
+@pytest.mark.parametrize("bad", [-1e2, -1e6, -1e30])
+@pytest.mark.parametrize(
+    "good",
+    [
+        [0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.6],
+        [1.0, 2.0],
+        [0.0] * 9 + [0.5, 1.0],  # an interquartile range of exactly 0
+        [0.0, 0.2, 0.5] + [1.0] * 9,
+        [0.0] * 20 + [1.0],
+    ],
+)
+def test_one_terrible_score_does_not_press_the_others_together(good: list[float], bad: float) -> None:
+    values = np.array([*good, bad])
     z = ScoreScale.of(values).to_z(values)
-    assert z[4] - z[0] > 0.1
     assert z[-1] == min(z)
+    alone = ScoreScale.of(values[:-1]).to_z(values[:-1])
+    assert max(z[:-1]) - min(z[:-1]) > 0.05 * (max(alone) - min(alone))
+    order = np.argsort(values)
+    assert (np.diff(z[order])[np.diff(values[order]) > 0] > 1e-3).all()
+
+
+def test_a_plateau_does_not_press_the_good_scores_together() -> None:
+    """Three quarters of the scores lie on a floor, which is exact, or as narrow as rounding or noise leave it."""
+    good = np.linspace(0.3, 0.98, 8)
+    for width in (0.0, 1e-12, 1e-6, 1e-3):
+        values = np.concatenate([width * np.linspace(-1.0, 1.0, 24), good])
+        z = ScoreScale.of(values).to_z(values)
+        assert z[-1] - z[-8] > 0.5 * (z[-1] - z[0])
+        assert np.diff(z[-8:]) == pytest.approx(np.full(7, (z[-1] - z[-8]) / 7))
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=30), st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+@settings(deadline=None)
+def test_all_but_the_best_score_above_the_median_are_on_a_line(values: list[float], at: float, width: float) -> None:
+    """No two good scores are pressed into one: z of those between the median and the second best is linear."""
+    s = np.sort(np.round(np.array([*values, at, at + width]), 3))
+    scale = ScoreScale.of(s)
+    assert scale.high >= s[-2] and scale.low <= np.median(s)
+    if scale.sd > 0.0:
+        upper = s[s >= np.median(s)][:-1]
+        assert scale.to_z(upper) == pytest.approx((upper - scale.mean) / scale.sd, abs=1e-9)
+
+
+def test_a_single_absurdly_good_score_leaves_the_others_apart() -> None:
+    values = np.array([0.1, 0.5, 0.2, 0.9, 1e30])
+    z = ScoreScale.of(values).to_z(values)
+    assert z[4] == max(z) and z[3] - z[0] > 0.02
+    assert ScoreScale.of(values).to_score(float(z[4])) == pytest.approx(1e30, rel=1e-3)
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0, 4.0], [4.0, 3.0, 3.0], [1e300, -1e300], [1e300, -1e300, 0.0, 1.0]])
+def test_few_and_extreme_scores_have_a_finite_scale(values: list[float]) -> None:
+    scale = ScoreScale.of(np.array(values))
+    z = scale.to_z(np.array(values))
+    assert np.isfinite(z).all() and (np.diff(z[np.argsort(values)]) >= 0.0).all()
+    assert (z.max() > z.min()) == (len(values) > 1)
 
 
 def test_equal_scores_and_huge_scores_have_a_scale() -> None:

@@ -25,7 +25,18 @@ from protein.engine.recommend import Contender, best, contenders
 from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Direction, Measurement, Observation, Params, Suggestion, TrialEnd, TrialState
+from protein.types import (
+    MAX_SCORE,
+    Budget,
+    Direction,
+    Measurement,
+    Observation,
+    Params,
+    Suggestion,
+    TrialEnd,
+    TrialState,
+    is_score,
+)
 from protein.validate import number, plain_params, shown
 
 
@@ -210,7 +221,7 @@ class Protein:
 
         Raises:
             UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; or a number
-                is not finite.
+                is not finite, or a score beyond 1e300.
             SpaceError: the params are not a point of the space.
         """
         if failed and stopped:
@@ -218,8 +229,11 @@ class Protein:
         if (score is None) == (not failed) and not stopped:
             raise UsageError(f"a trial has either a score or a reason why it failed, got {score!r} and {failed!r}")
         self._space.validate(params := plain_params(params))
-        if score is not None and not math.isfinite(score := number(score, "score")):
-            raise UsageError(f"score must be finite, got {score}; tell a trial that gave no number with failed='...'")
+        if score is not None and not is_score(score := number(score, "score")):
+            raise UsageError(
+                f"score must be finite and within {MAX_SCORE:g}, got {score};"
+                " tell a trial that gave no number with failed='...'"
+            )
         end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
         try:
             observation = Observation(
@@ -283,8 +297,11 @@ def _curve(
             raise UsageError(f"a point of a curve is (steps, cost_seconds, score), got {shown(point)}") from error
         if not math.isfinite(steps := number(steps, "steps of a curve")):
             raise UsageError(f"steps of a curve must be finite, got {steps}")
-        if score is not None and not math.isfinite(score := stored_score(number(score, "score of a curve"), direction)):
-            raise UsageError(f"score of a curve must be finite, got {score}; give None where there is none yet")
+        if score is not None and not is_score(score := stored_score(number(score, "score of a curve"), direction)):
+            raise UsageError(
+                f"score of a curve must be finite and within {MAX_SCORE:g}, got {score};"
+                " give None where there is none yet"
+            )
         try:
             point = Measurement(
                 steps=int(steps), elapsed_seconds=number(seconds, "cost_seconds of a curve"), score=score

@@ -25,12 +25,11 @@ from protein.engine.joint_fit import SourceTrials, aligned, fit_jointly, model_i
 from protein.engine.mixture import Mixture, fit_mixture
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Z80, Estimate
+from protein.types import MAX_SCORE, Z80, Estimate
 
-LOW_FENCE = 1.5  # scores this many interquartile ranges below the lower quartile and lower are compressed
-HIGH_FENCE = 1000.0  # and this many above the upper quartile
-_MIN_WIDTH = 1e-9  # of the largest score: differences below that are rounding, not information
-_LARGEST = 1e300  # scores beyond count as this: sums and differences of larger ones overflow
+LOW_FENCE = 1.5  # scores this many units below the lower quartile and lower are compressed
+HIGH_FENCE = 100.0  # and one this many above the second best
+_MIN_WIDTH = 1e-9  # of the median score: differences below that are rounding, not information
 _COMPRESSED = 0.25  # slope of the logarithm where it begins
 _MODE_WIDENING = 8.0  # the interval after n runs is the posterior's times 1 + this / n
 _WINNERS_CURSE_SDS = 0.5  # standard deviations by which the model overrates the points that it rates best
@@ -41,12 +40,15 @@ class ScoreScale:
     """The monotone map between raw scores and z: linear between two fences, logarithmic beyond them.
 
     How bad a bad trial is does not matter. So the lower fence is near, and one score of -10^6 cannot squeeze all others
-    together. How good a good trial is does matter. In some games nearly all trials lose by 21 points until learning
-    takes off. So the upper fence is far. Where all scores are equal, z is 0.
+    together. How good a good trial is does matter: in some games nearly all trials lose by 21 points until learning
+    takes off. So the upper fence is beyond the second best score, and far. No two good scores are ever pressed into
+    one, however many lie on a floor, and a single score of 10^30 does not hide what the others differ by. Where all
+    scores are equal, z is 0.
 
     Attributes:
         low, high: the fences, in scores; infinite where nothing is compressed.
-        unit: interquartile range of the scores.
+        unit: the interquartile range of the scores, or half of what the second best is above the median, if that is
+            more. Where both are 0, the first that is not: the best above the median, the median above the next below.
         mean, sd: of the scores after compression.
     """
 
@@ -59,12 +61,16 @@ class ScoreScale:
     @classmethod
     def of(cls, scores: Array) -> "ScoreScale":
         """Returns the scale of scores, `n >= 1`, finite."""
-        scores = np.clip(scores, -_LARGEST, _LARGEST)
-        q1, q3 = (float(q) for q in np.quantile(scores, [0.25, 0.75]))
-        unit = q3 - q1
-        if math.isfinite(unit) and unit > _MIN_WIDTH * float(np.max(np.abs(scores))):
-            scale = cls(q1 - LOW_FENCE * unit, q3 + HIGH_FENCE * unit, unit, 0.0, 1.0)
-        else:  # most scores are equal: there is no width to measure outliers by
+        s = np.sort(np.clip(scores, -MAX_SCORE, MAX_SCORE))
+        middle, q3, second, top = float(np.median(s)), float(np.quantile(s, 0.75)), float(s[-2:][0]), float(s[-1])
+        q1 = float(np.quantile(s, 0.25, method="higher"))  # so one terrible score of three is none of the quartiles
+        least = max(_MIN_WIDTH * abs(middle), 1e-300)
+        below = s[s < middle - least]
+        widths = (max(q3 - q1, 0.5 * (second - middle)), top - middle, middle - float(below.max(initial=-math.inf)))
+        unit = next((width for width in widths if least < width < math.inf), None)
+        if unit is not None:
+            scale = cls(q1 - LOW_FENCE * unit, max(q3, second) + HIGH_FENCE * unit, unit, 0.0, 1.0)
+        else:  # all scores are equal
             scale = cls(-math.inf, math.inf, 1.0, 0.0, 1.0)
         compressed = scale.to_z(scores)
         # The peak is divided out first: the squares of scores of 10^200 would overflow.
@@ -74,7 +80,7 @@ class ScoreScale:
 
     def to_z(self, scores: Array) -> Array:
         """Returns z of scores, `n`."""
-        s = np.clip(np.asarray(scores, dtype=np.float64), -_LARGEST, _LARGEST)
+        s = np.clip(np.asarray(scores, dtype=np.float64), -MAX_SCORE, MAX_SCORE)
         inside = np.clip(s, self.low, self.high)
         beyond = np.sign(s - inside) * _COMPRESSED * self.unit * np.log1p(np.abs(s - inside) / self.unit)
         if self.sd == 0.0:
@@ -85,7 +91,7 @@ class ScoreScale:
         """Returns the score at z, the inverse of `to_z`; the mean where all scores were equal."""
         value = self.mean + self.sd * z
         inside = min(max(value, self.low), self.high)
-        beyond = math.expm1(min(abs(value - inside) / (_COMPRESSED * self.unit), 100.0)) * self.unit
+        beyond = math.expm1(min(abs(value - inside) / (_COMPRESSED * self.unit), 700.0)) * self.unit
         return inside + math.copysign(beyond, value - inside)
 
 
@@ -170,7 +176,7 @@ class ScoreModel:
             source = source.some(len(x_unit))
             z_source = aligned(source, x_unit, z) - trend * (_cost_coordinate(space, source.x_unit) - center)
             process, uses_source = fit_jointly(process, space, features, groups, prior, source.x_unit, z_source, runs)
-        measured_range = max(float(np.min(scores)), -_LARGEST), min(float(np.max(scores)), _LARGEST)
+        measured_range = max(float(np.min(scores)), -MAX_SCORE), min(float(np.max(scores)), MAX_SCORE)
         return cls(space, scale, process, trend, center, measured_range, uses_source)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ Notation
 import dataclasses
 import functools
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -22,7 +21,7 @@ from optuna.trial import TrialState as OptunaState
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter
-from protein.types import Measurement, Observation, ParamValue, TrialEnd, TrialState
+from protein.types import Measurement, Observation, ParamValue, TrialEnd, TrialState, is_score
 
 PLANNED = "protein:params:"  # system attributes: joint params of a trial that has not asked for all of them yet
 
@@ -125,7 +124,7 @@ class Joint:
         elif trial.state is OptunaState.COMPLETE:
             assert trial.value is not None
             end, score = TrialEnd.COMPLETE, sign * trial.value
-            if not math.isfinite(score):
+            if not is_score(score):
                 end, score, reason = TrialEnd.DIVERGED, None, f"value {trial.value}"
         else:
             end, score = TrialEnd.STOPPED_EARLY, _finite(trial.value, sign)
@@ -162,7 +161,7 @@ def _curve(
 
 
 def _finite(value: float | None, sign: float) -> float | None:
-    return sign * value if value is not None and math.isfinite(value) else None
+    return sign * value if value is not None and is_score(value) else None
 
 
 def as_parameter(name: str, distribution: BaseDistribution) -> Parameter | None:

@@ -101,9 +101,10 @@ def main(command_line: list[str]) -> int:
     if behaviour == "diverge":
         say("failed", reason="diverged", message="diverged as the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
         return 1
-    if behaviour == "nan":
-        print('{"event": "measurement", "steps": 2, "elapsed_seconds": 0.2, "score": NaN}', flush=True)
-        print('{"event": "result", "score": NaN, "steps": 2, "elapsed_seconds": 0.2}', flush=True)
+    if behaviour in ("nan", "huge"):
+        score = "NaN" if behaviour == "nan" else "1e301"
+        print(f'{{"event": "measurement", "steps": 2, "elapsed_seconds": 0.2, "score": {score}}}', flush=True)
+        print(f'{{"event": "result", "score": {score}, "steps": 2, "elapsed_seconds": 0.2}}', flush=True)
         return 0
     time.sleep(train.get("sleep", 0.0))
     measure(2, None)

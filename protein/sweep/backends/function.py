@@ -20,7 +20,7 @@ from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends.messages import MAX_STEPS
-from protein.types import Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState
+from protein.types import MAX_SCORE, Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState, is_score
 from protein.validate import number
 
 _LOG_FILE = "trial.log"
@@ -72,8 +72,8 @@ class Report:
         if not 0 <= (count := number(steps, "report: the steps")) <= MAX_STEPS:
             raise UsageError(f"report: the steps must be from 0 to {MAX_STEPS}, got {steps}")
         given_score = None if score is None else number(score, "report: the score")
-        if given_score is not None and not math.isfinite(given_score):
-            self.not_finite = ValueError(f"the score became {given_score} at step {steps}")
+        if given_score is not None and not is_score(given_score):
+            self.not_finite = ValueError(f"the score became {given_score} at step {steps}{_beyond(given_score)}")
             raise self.not_finite
         if cost_seconds is not None:
             self._reported_seconds = number(cost_seconds, "report: cost_seconds")
@@ -218,9 +218,13 @@ class FunctionBackend:
             score = number(value, "the score")
         except UsageError as error:
             raise UsageError(f"it returned {value!r:.80} instead of a number") from error
-        if not math.isfinite(score):
-            return TrialEnd.DIVERGED, f"the score is {score}", None
+        if not is_score(score):
+            return TrialEnd.DIVERGED, f"the score is {score}{_beyond(score)}", None
         return TrialEnd.COMPLETE, "", stored_score(score, self._direction)
+
+
+def _beyond(score: float) -> str:
+    return f", beyond {MAX_SCORE:g}" if math.isfinite(score) else ""
 
 
 def _one_line(text: str) -> str:

@@ -24,7 +24,7 @@ import psutil
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import child, messages
-from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
+from protein.types import MAX_SCORE, Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 600.0  # a process that prints nothing for so long hangs; compiling a large model may take minutes
@@ -306,7 +306,7 @@ class _Process:
             return end, message if message.startswith(f"{kind} ") else f"{kind}: {message}".rstrip(": ")
         if final.get("event") == "result":
             if code == 0:
-                return TrialEnd.DIVERGED, "reported no finite score"
+                return TrialEnd.DIVERGED, f"reported no finite score within {MAX_SCORE:g}"
             return TrialEnd.CRASHED, f"exited with code {code} after its result"
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""

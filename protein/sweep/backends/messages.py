@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protein.trainer.events import parse_line as parse_line
-from protein.types import Measurement
+from protein.types import Measurement, is_score
 
 MAX_STEPS = 2**53  # more is garbage, and would not fit the database
 
@@ -25,7 +25,7 @@ def measurement(message: Message) -> Measurement | None:
     return Measurement(
         steps=count,
         elapsed_seconds=elapsed,
-        score=_number(message.get("score")),
+        score=score(message),
         metrics=numbers(message.get("metrics")),
     )
 
@@ -43,8 +43,9 @@ def steps(message: Message) -> int | None:
 
 
 def score(message: Message) -> float | None:
-    """Returns the message's `score`, or None when it is missing, NaN or infinite."""
-    return _number(message.get("score"))
+    """Returns the message's `score`, or None when it is missing or no score (`protein.types.is_score`)."""
+    value = _number(message.get("score"))
+    return value if value is not None and is_score(value) else None
 
 
 def numbers(value: object) -> dict[str, float]:
