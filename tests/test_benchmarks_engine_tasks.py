@@ -11,7 +11,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # w
 from engine import recorded
 from engine.protocol import Task
 from engine.reference import reference
-from engine.tasks import FAMILIES, GROUPS, make_task
+from engine.tasks import FAMILIES, SOURCES, make_task
 
 from protein.errors import SpaceError
 from protein.types import Measurement, Observation, Params, TrialState
@@ -67,7 +67,7 @@ class TestEveryFamily:
             task.run({**task.start, str(task.space.cost_parameter): -1}, seed=1)
 
 
-@pytest.mark.parametrize("family", ["ppo", *GROUPS["recorded"]])
+@pytest.mark.parametrize("family", ["ppo", *SOURCES["recorded"]])
 def test_repeat_changes_the_noise_and_not_the_truth(family: str) -> None:
     task = make_task(family, 0)
     first, same, again = (task.run(task.start, seed=1, repeat=repeat) for repeat in (0, 0, 1))
@@ -89,7 +89,7 @@ def test_the_landscapes_stay_what_committed_results_were_measured_on() -> None:
     assert best == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("family", GROUPS["recorded"])
+@pytest.mark.parametrize("family", SOURCES["recorded"])
 class TestRecorded:
     def test_the_surrogate_is_as_far_off_as_stated(self, family: str) -> None:
         """Fitted to four fifths of the random trials and whatever else there is, read at the last fifth."""
@@ -138,7 +138,7 @@ class TestReal:
         assert observation.state is TrialState.FAILED and observation.score is None
         assert observation.reason == "diverged" and observation.cost_seconds > 0
 
-    @pytest.mark.parametrize("family", GROUPS["real"])
+    @pytest.mark.parametrize("family", SOURCES["real"])
     def test_its_scale_is_committed(self, family: str) -> None:
         scale = reference(make_task(family, 0))
         assert scale.median < scale.best <= 1.0 and 0.0 < scale.mean_cost < scale.max_cost

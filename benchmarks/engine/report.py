@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from engine.tasks import FAMILIES, GROUPS
+from engine.tasks import FAMILIES, SOURCES
 
 Row = dict[str, Any]
 
@@ -26,7 +26,7 @@ def tables(rows: Sequence[Row]) -> list[str]:
     methods = _ranked([row for row in rows if not row["method"].startswith(f"{OURS}:")])
     rows = [row for row in rows if row["method"] in methods]
     lines = overall(rows, methods)
-    for group, families in GROUPS.items():
+    for group, families in SOURCES.items():
         own = [row for row in rows if row["family"] in families]
         if own and len(own) < len(rows):
             lines += ["", f"{group}: {', '.join(f for f in families if any(r['family'] == f for r in own))}"]
