@@ -20,6 +20,7 @@ import numpy as np
 from engine.protocol import Task
 from engine.recorded import RecordedTask, Surrogate
 from engine.rl import RlTask, Table
+from engine.surrogates import SurrogateTask
 from engine.synthetic import SyntheticTask
 from numpy.typing import NDArray
 
@@ -71,6 +72,8 @@ def reference(task: Task) -> Reference:
         return _of_surrogate(task.surrogate)
     if isinstance(task, RlTask):
         return _of_surrogate(task.table)
+    if isinstance(task, SurrogateTask):
+        return _of_surrogate(task)
     table = json.loads(REAL_TABLE.read_text())
     if task.family not in table:
         raise ValueError(f"{REAL_TABLE.name} has no '{task.family}'; run benchmarks/engine/measure_real.py")
@@ -78,7 +81,7 @@ def reference(task: Task) -> Reference:
 
 
 @functools.cache
-def _of_surrogate(model: Surrogate | Table) -> Reference:
+def _of_surrogate(model: Surrogate | Table | SurrogateTask) -> Reference:
     return search(model)
 
 
