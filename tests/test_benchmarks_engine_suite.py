@@ -225,7 +225,7 @@ class TestRunner:
 
     def test_both_budgets_are_one_job_and_rows_of_an_older_form_do_not_count(self, tmp_path: Path) -> None:
         (job,) = missing([], ["tpe"], ["ppo"], [4], [25.0, 60.0])
-        assert job == ("tpe", "ppo", 4, ((25.0, TRIAL_CAPS[25.0]), (60.0, TRIAL_CAPS[60.0])))
+        assert job == ("tpe", "ppo", 4, ((25.0, TRIAL_CAPS[25.0]), (60.0, TRIAL_CAPS[60.0])), "default")
         path = tmp_path / "rows.jsonl"
         path.write_text('{"method": "tpe", "family": "ppo", "seed": 4, "budget": 25.0, "best": 0.5}\n')
         assert read(path) == []
