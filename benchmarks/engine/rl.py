@@ -270,7 +270,7 @@ def _mean(scores: Array, counts: NDArray[np.bool_]) -> Array:
 def _normal_scores(average: Array) -> Array:
     from scipy.stats import norm, rankdata
 
-    return np.asarray(norm.ppf((rankdata(average, axis=0) - 0.5) / len(average)))
+    return np.asarray(norm.ppf(rankdata(average, axis=0) / (len(average) + 1)))
 
 
 def _departures(arrays: dict[str, Any], factor: tuple[Array, Array] | None) -> Array:
