@@ -55,6 +55,10 @@ class Float:
         """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
         return _clip(self, value)
 
+    def values(self) -> Sequence[float] | None:
+        """Returns the numbers of all its values in rising order; None: they are not counted."""
+        return _powers(self) if self.scale == "pow2" else None
+
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
         return float(value)
@@ -120,6 +124,10 @@ class Integer:
         """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
         return _clip(self, value)
 
+    def values(self) -> Sequence[float] | None:
+        """Returns the numbers of all its values in rising order."""
+        return _powers(self) if self.scale == "pow2" else range(self.low, self.high + 1)
+
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
         return float(value)
@@ -184,6 +192,10 @@ class Categorical:
     def clip(self, value: Any) -> Any:
         """Returns the value unchanged: choices have no order, so there is no nearest one."""
         return value
+
+    def values(self) -> Sequence[float] | None:
+        """Returns the indices of all choices."""
+        return range(len(self.choices))
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the index of a choice."""
@@ -268,6 +280,11 @@ def _is_power_of_two(value: float) -> bool:
 
 def _exponents(parameter: Float | Integer) -> tuple[int, int]:
     return math.frexp(parameter.low)[1] - 1, math.frexp(parameter.high)[1] - 1
+
+
+def _powers(parameter: Float | Integer) -> list[float]:
+    low, high = _exponents(parameter)
+    return [2.0**exponent for exponent in range(low, high + 1)]
 
 
 def _decode_pow2(parameter: Float | Integer, x: Array) -> Array:
