@@ -93,7 +93,10 @@ class AffordableCost:
     @classmethod
     def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
         """Fits the cost model, where a cost is known, with a source sweep's costs, if any."""
-        model = CostModel.fit(space, data.x_scored, data.costs, source=source) if len(data.costs) else None
+        model = None
+        if len(data.costs):
+            model = CostModel.fit(space, data.x_scored, data.costs, source=source)
+            model = model.at_least(data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
             return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)
         total = data.spent_seconds + budget.remaining_seconds
