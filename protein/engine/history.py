@@ -21,7 +21,7 @@ the whole curve of a run.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,9 @@ class History:
         """Reads a sweep's finished and running trials, and at most `max_curve_points` points of their curves."""
         finished = [o for o in history if teaches(o)]
         unit = steps_per_unit(space, finished)
-        _, x_asked = readable(space, finished, [o.params for o in finished])
+        # Of any other trial, what was asked for is what was reached.
+        asked = [o.params for o in finished if o.state is TrialState.PRUNED]
+        _, x_asked = readable(space, asked, asked)
         ends = [reached(space, o, unit) for o in finished]
         shares = [share for _, share in ends]
         read, x_finished = readable(space, list(zip(finished, shares, strict=True)), [params for params, _ in ends])
@@ -121,6 +123,12 @@ class History:
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
+
+    def without_curves(self) -> "History":
+        """Returns the same history without the points of curves."""
+        none: dict[str, Any] = {"x_curve": self.x_curve[:0], "curve_scores": self.curve_scores[:0]}
+        none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
+        return dataclasses.replace(self, **none)
 
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""

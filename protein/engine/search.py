@@ -92,7 +92,7 @@ class Search:
             self._score = self._score.fantasize(data.x_running)
             log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
         self._x_front, self._front_log_cost = x_front, log_cost
-        self._front_mean, _ = self._score.predict(x_front)
+        self._front_mean = self._score.mean(x_front)
         # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
         # Running that front again is no gain. Going beyond it is one.
         self._beaten_mean, self._beaten_log_cost = self._front_mean, log_cost
