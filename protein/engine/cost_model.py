@@ -15,6 +15,7 @@ from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
 from protein.engine.joint_fit import SourceTrials, fit_jointly, model_inputs
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Space
+from protein.types import Z80, Estimate
 
 _MAX_POINTS = 300  # costs are smoother than scores: more points make the model slower, not better
 
@@ -77,6 +78,11 @@ class CostModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
+
+    def estimate(self, x: Array) -> Estimate:
+        """Returns what a run at a point, `d`, will cost in seconds."""
+        (mean,), (sd,) = (column.tolist() for column in self.predict(x[None, :]))
+        return Estimate(value=math.exp(mean), low=math.exp(mean - Z80 * sd), high=math.exp(mean + Z80 * sd))
 
 
 def _log_cost_parameter(space: Space, x_unit: Array) -> Array:

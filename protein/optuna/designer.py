@@ -89,12 +89,14 @@ class OptunaDesigner:
             origin = f"optuna {self._sampler}"
             asked = self._ask(self._study(history, running, seed), data, affordable)
             if self._may_run(asked, data, affordable):
-                return Suggestion(params=self._space.from_unit(asked), kind=kind, origin=origin)
-            near = self._nearest(asked, data, affordable, np.random.default_rng(seed))
-            if near is None:
+                chosen: Array | None = asked
+            else:
+                chosen = self._nearest(asked, data, affordable, np.random.default_rng(seed))
+                origin += ", nearest new point that fits"
+            if chosen is None:
                 return None
-            origin += ", nearest new point that fits"
-            return Suggestion(params=self._space.from_unit(near), kind=kind, origin=origin)
+            params, cost = self._space.from_unit(chosen), affordable.estimate(chosen)
+            return Suggestion(params=params, kind=kind, origin=origin, predicted_cost_seconds=cost)
 
     def should_stop(
         self,
