@@ -237,10 +237,22 @@ def test_what_unobserved_suggestions_should_cost_is_not_spent_twice() -> None:
 def test_workers_of_the_initial_design_do_not_overrun_the_budget_together() -> None:
     engine = Protein(make_space(), seed=0, budget_seconds=2.0)
     play(engine, 2)
-    average = engine.spent_seconds / 2
-    while engine.suggest() is not None:
-        assert engine.spent_seconds + (len(engine.pending) - 1) * average < 2.0, "there was something left for it"
-    assert len(engine.pending) > 1 and all(s.predicted_cost_seconds is None for s in engine.pending), "no model yet"
+    while (suggestion := engine.suggest()) is not None:
+        expected = [s.predicted_cost_seconds.value for s in engine.pending if s.predicted_cost_seconds is not None]
+        assert engine.spent_seconds + sum(expected[:-1]) < 2.0, "there was something left for it"
+        assert suggestion.predicted_score is None, "no model of scores yet"
+    assert len(engine.pending) == len(expected) > 1
+
+
+@pytest.mark.parametrize("method", ["protein", "random", "optuna:tpe"])
+def test_many_workers_get_trials_once_a_cost_is_known(method: str) -> None:
+    space = Space([Float("lr", 1e-4, 1e-1, scale="log"), Integer("width", 16, 256)])
+    engine = Protein(space, seed=0, method=method, budget_seconds=100.0, max_trial_seconds=25.0)
+    first = engine.suggest()
+    assert first is not None
+    engine.observe(first.params, score=1.0, cost_seconds=2.0)
+    running = [engine.suggest() for _ in range(16)]
+    assert None not in running, "each is expected to cost about 2 s, not the cap"
 
 
 def test_it_says_why_it_has_nothing_left_to_suggest() -> None:

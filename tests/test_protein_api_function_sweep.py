@@ -327,7 +327,7 @@ def test_a_better_trial_that_reached_the_cap_is_named_at_the_end(
     assert result.summary.splitlines()[-1].startswith(note)
     assert result.summary.endswith("allow more with max_trial_cost")
     assert lines[-1 - len(result.summary.splitlines()) : -1] == result.summary.splitlines(), "a sentence a line"
-    assert lines[-1].startswith("see: ") and "protein show sweep --store " in lines[-1]
+    assert lines[-1].startswith("see: ") and "protein best sweep --store " in lines[-1]
 
 
 _QUARTER = "a quarter of the budget; max_trial_cost changes it"

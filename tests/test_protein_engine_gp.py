@@ -227,3 +227,13 @@ def test_the_callers_threads_are_restored() -> None:
             assert set(threads()) == {1}
         assert threads() == before
         assert set(before) == {2}
+
+
+def test_many_points_are_predicted_like_each_of_them() -> None:
+    process = fit(*data(20, 3), [0, 1, 2], PRIOR)
+    x, _ = data(2 * gp._MAX_BLOCK + 3, 3, seed=1)
+    mean, sd = process.predict(x)
+    some = [0, gp._MAX_BLOCK - 1, gp._MAX_BLOCK, len(x) - 1]
+    np.testing.assert_allclose(np.stack([mean, sd])[:, some], process.predict(x[some]), rtol=1e-8)
+    np.testing.assert_allclose(process.mean(x), mean, rtol=1e-10, atol=1e-12)
+    assert len(process.mean(x[:0])) == 0

@@ -1,11 +1,15 @@
 """What the models get to see of a history, and what they say of a suggestion."""
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import pytest
+
+from protein.engine.budget import AffordableCost
 from protein.engine.history import History
 from protein.space import Float, Integer, Space
 from protein.sweep.methods import make_designer
-from protein.types import Budget, Measurement, Observation, TrialState
+from protein.types import Budget, Measurement, Observation, Params, TrialState
 
 SPACE = Space(
     [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000, scale="log")], cost_parameter="steps"
@@ -40,18 +44,82 @@ def test_a_trial_stopped_before_its_first_score_did_not_fail_but_was_tried() -> 
 
 
 def test_steps_outside_the_range_count_as_its_ends() -> None:
-    for reached, counted in ((10, 1_000), (900_000, 500_000)):
+    for reached, counted in ((10, 1_000), (510_000, 500_000)):
         data = History.of(SPACE, [stopped_at(reached)], [])
         np.testing.assert_allclose(data.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
 
 
 def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() -> None:
     space = Space([Integer("steps", 1, 64, scale="pow2")], cost_parameter="steps")
-    for reached, counted in ((0, 1), (30, 32), (40, 32), (64, 64), (99, 64)):
+    for reached, counted in ((0, 1), (30, 32), (40, 32), (64, 64), (70, 64)):
         curve = (Measurement(steps=reached, elapsed_seconds=1.0, score=0.4),)
         cut = Observation(params={"steps": 64}, state=TrialState.PRUNED, score=0.4, cost_seconds=1.0, curve=curve)
         data = History.of(space, [cut], [])
         assert (data.num_trials, data.x_scored.tolist()) == (1, [space.to_unit({"steps": counted}).tolist()])
+
+
+COST_FREE = Space([Float("rate", 1e-4, 1e-1, scale="log"), Integer("width", 16, 256, scale="log")])
+
+
+def run_of(params: Params, *, seconds: float, made: float = 1.0, steps: int | None = 5_000) -> Observation:
+    """A trial of `seconds` that made a share of its run; `steps` that its curve counts in a whole run, or no curve."""
+    state = TrialState.COMPLETE if made == 1.0 else TrialState.PRUNED
+    cost = made * seconds
+    points = () if steps is None else (Measurement(steps=round(made * steps), elapsed_seconds=cost, score=0.3),)
+    return Observation(params=params, state=state, score=0.5 * made, cost_seconds=cost, curve=points)
+
+
+def rows(num: int, made: float = 1.0, **more: Any) -> list[Observation]:
+    """Trials of 100 s in a space without a cost parameter, every second one stopped at a share of its run."""
+    x = COST_FREE.from_unit_many(COST_FREE.sample(num, np.random.default_rng(0)))
+    return [run_of(params, seconds=100.0, made=made if i % 2 else 1.0, **more) for i, params in enumerate(x)]
+
+
+def test_without_a_cost_parameter_a_stopped_trial_counts_with_its_share_of_the_others_steps() -> None:
+    data = History.of(COST_FREE, rows(8, made=0.4), [])
+    np.testing.assert_allclose(data.costs, 100.0)
+    assert sorted(data.unfinished.tolist()) == [0.0] * 4 + [0.6] * 4
+    assert data.spent_seconds == 4 * 100.0 + 4 * 40.0
+
+
+@pytest.mark.parametrize("cost_parameter", [None, "width"])
+def test_a_trial_stopped_after_an_unknown_share_teaches_no_score_and_the_least_cost(cost_parameter: str | None) -> None:
+    space = Space(COST_FREE.parameters, cost_parameter=cost_parameter)
+    untold = rows(8, made=0.4, steps=None)
+    if cost_parameter is not None:  # the complete trials' steps are not in proportion to it
+        untold = rows(8, made=0.4)
+    data = History.of(space, untold, [])
+    assert (len(data.scores), data.least_costs.tolist(), data.ok.tolist()) == (4, [40.0] * 4, [True] * 4)
+    assert (data.num_trials, data.spent_seconds) == (8, 560.0)
+    assert len(data.untried(space.canonical(space.to_unit_many([o.params for o in untold])))) == 0
+
+
+@pytest.mark.parametrize("steps", [None, 5_000])
+def test_stopped_trials_do_not_make_the_others_look_cheap(steps: int | None) -> None:
+    data = History.of(COST_FREE, rows(24, made=0.4, steps=steps), [])
+    cost = AffordableCost.of(COST_FREE, data, Budget()).model
+    assert cost is not None
+    assert np.exp(cost.predict(data.x_tried)[0]) == pytest.approx(100.0, rel=0.05)
+
+
+def test_stopped_runs_of_unknown_length_cost_at_least_what_they_did() -> None:
+    wide = [
+        run_of({"rate": 10.0 ** -(1 + i / 3), "width": 250}, seconds=1000.0, made=0.3, steps=None) for i in range(9)
+    ]
+    narrow = [run_of({"rate": 10.0 ** -(1 + i / 3), "width": 20}, seconds=10.0) for i in range(9)]
+    cost = AffordableCost.of(COST_FREE, History.of(COST_FREE, wide + narrow, []), Budget()).model
+    assert cost is not None
+    low, high = np.exp(cost.predict(COST_FREE.to_unit_many([{"rate": 0.01, "width": w} for w in (20, 250)]))[0])
+    assert 8.0 < low < 12.0 and high > 200.0
+
+
+def test_a_cost_parameter_in_another_unit_than_the_curves_steps() -> None:
+    space = Space([Integer("epochs", 1, 100, scale="log")], cost_parameter="epochs")
+    whole = [run_of({"epochs": n}, seconds=float(n), steps=1000 * n) for n in (5, 20, 60, 90)]
+    data = History.of(space, [*whole, run_of({"epochs": 50}, seconds=50.0, made=0.4, steps=50_000)], [])
+    stopped = data.unfinished > 0
+    assert data.unfinished[stopped].tolist() == [0.6] and data.costs[stopped].tolist() == [20.0]
+    np.testing.assert_allclose(data.x_scored[stopped], [space.to_unit({"epochs": 20})])
 
 
 def test_a_trial_of_no_steps_has_no_points_on_the_way() -> None:

@@ -1,6 +1,8 @@
 """Optuna's samplers as designers: they must be Optuna's own, and see what really happened."""
 
+import dataclasses
 import importlib.util
+import math
 
 import numpy as np
 import optuna
@@ -65,7 +67,9 @@ def test_tpe_proposes_what_optuna_would() -> None:
             optuna.create_trial(state=state, params=params, distributions=distributions, value=observation.score)
         )
     wanted = study.ask(distributions).params
-    assert suggest("optuna:tpe", FLOATS, history, seed=5) == Suggestion(
+    found = suggest("optuna:tpe", FLOATS, history, seed=5)
+    assert found.predicted_cost_seconds is not None and math.isclose(found.predicted_cost_seconds.value, 1.0)
+    assert dataclasses.replace(found, predicted_cost_seconds=None) == Suggestion(
         params=FLOATS.from_unit([wanted[name] for name in FLOATS.names]),
         kind=SuggestionKind.SEARCH,
         origin="optuna tpe",

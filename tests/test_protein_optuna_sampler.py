@@ -15,6 +15,7 @@ from optuna.trial import TrialState
 
 from protein import ProteinSampler
 from protein.engine.designer import ProteinDesigner
+from protein.engine.history import History
 from protein.errors import UsageError
 from protein.optuna import sampler as optuna_sampler
 from protein.optuna.trials import Joint, to_optunas, to_ours
@@ -176,6 +177,24 @@ def test_what_the_engine_learns_of_each_end() -> None:
     assert [point.steps for point in curve] == [round(asked / 2), asked]
     assert [point.score for point in curve] == [-1.0, -2.0]
     assert [point.elapsed_seconds for point in curve] == [30.0, 60.0]
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_pruned_trials_without_a_cost_parameter_do_not_make_a_run_look_cheap(reports: bool) -> None:
+    study = optuna.create_study(direction="maximize")
+    space: dict[str, Any] = {"x": optuna.distributions.FloatDistribution(0.0, 1.0)}
+    joint, history = Joint.of(tuple(space.items()), None), []
+    for number in range(12):
+        trial = study.ask(space)
+        for step in range(10 if number % 2 else 4) if reports else ():
+            trial.report(0.1 * step, step)
+        study.tell(trial, 0.9 if number % 2 else None, None if number % 2 else TrialState.PRUNED)
+    unit = joint.steps_per_report(study.trials)
+    for number, told in enumerate(study.trials):
+        history += joint.observations(told, 1.0, 100.0 if number % 2 else 40.0, unit)
+    data = History.of(joint.space, history, [])
+    assert data.costs == pytest.approx(100.0)
+    assert len(data.costs) == (12 if reports else 6)
 
 
 def test_a_trial_of_several_days_costs_them_all() -> None:

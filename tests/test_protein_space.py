@@ -54,6 +54,25 @@ def test_params_from_the_unit_cube_round_trip_exactly(x: list[float]) -> None:
     assert [type(v) for v in params.values()] == [float] * 4 + [int] * 4 + [str, bool]
 
 
+STRANGE: list[Any] = [True, "2", "tanh", None, 3, 2.0, 64.5, 10**400, -1, 0, math.nan, math.inf, np.float64(2.0), []]
+
+
+@given(st.integers(0, 9), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), st.sampled_from(STRANGE))
+@settings(max_examples=300, deadline=None)
+def test_many_values_are_read_and_refused_like_one(index: int, x: list[float], strange: Any) -> None:
+    parameter = MIXED.parameters[index]
+    values: list[Any] = [parameter.raw(number) for number in parameter.decode(np.array(x)).tolist()]
+    assert parameter.numbers(values).tolist() == [parameter.numeric(value) for value in values]
+    try:
+        parameter.check(strange)
+    except SpaceError as error:
+        with pytest.raises(SpaceError) as refused:
+            parameter.numbers([*values, strange])
+        assert str(refused.value) == str(error)
+    else:
+        assert parameter.numbers([*values, strange])[-1] == parameter.numeric(strange)
+
+
 @example(low=118927.99999999988, ratio=2.0, x=2.2e-311, scale="log")  # rounds to a number just above the low end
 @given(
     low=st.floats(1e-12, 1e6),

@@ -4,9 +4,8 @@
 expected to cost (`remaining_seconds`). A running trial is expected to cost
 
 1. what the engine predicted for it, but at most its cap;
-2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only the first trials
-   lack a prediction, and the costs seen so far say little about them: the initial config may cost thirty times as much
-   as the cheap initial design;
+2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only trials that started
+   before any cost was known lack a prediction;
 3. without a cap either, the mean cost of the finished trials.
 
 It is never expected to cost less than it has cost so far.
@@ -29,7 +28,7 @@ from protein.engine.gp import Array
 from protein.engine.history import History
 from protein.engine.joint_fit import SourceTrials
 from protein.space import Space
-from protein.types import Budget, Observation, Params
+from protein.types import Budget, Estimate, Observation, Params
 
 BUDGET_SPENT = "the budget is spent"
 SPACE_EXHAUSTED = "every config of the space was tried"
@@ -93,7 +92,10 @@ class AffordableCost:
     @classmethod
     def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
         """Fits the cost model, where a cost is known, with a source sweep's costs, if any."""
-        model = CostModel.fit(space, data.x_scored, data.costs, source=source) if len(data.costs) else None
+        model = None
+        if len(data.costs):
+            model = CostModel.fit(space, data.x_scored, data.costs, source=source)
+            model = model.at_least(data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
             return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)
         total = data.spent_seconds + budget.remaining_seconds
@@ -101,6 +103,10 @@ class AffordableCost:
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
         return cls(budget.next_trial_seconds, model, total, slot)
+
+    def estimate(self, x: Array) -> Estimate | None:
+        """Returns what a run at a point, `d`, will cost in seconds; None while no cost is known."""
+        return None if self.model is None else self.model.estimate(x)
 
     def fits(self, x_unit: Array) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`."""

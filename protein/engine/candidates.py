@@ -4,26 +4,25 @@ All are canonical, valid points in unit coordinates. Neighbours change a random 
 width, so that steps of one parameter and joint moves are both among them. A categorical coordinate is drawn anew.
 """
 
+import math
+
 import numpy as np
 
 from protein.engine.gp import Array
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Space
 
-_MAX_GRID = 4096  # spaces with at most this many points are listed completely
+_MAX_LISTED = 1024  # spaces with at most this many points are listed completely
 _WIDTHS = (0.02, 0.5)  # of neighbours' steps, drawn evenly in the logarithm
 
 
 def all_points(space: Space) -> Array | None:
     """Returns every valid point, `n x d`, of a space with few points; None for a space with many."""
-    axes, total = [], 1
-    for parameter in space.parameters:
-        x = (np.arange(_MAX_GRID) + 0.5) / _MAX_GRID
-        values = np.unique(parameter.encode(parameter.decode(x)))
-        total *= len(values)
-        if total > _MAX_GRID // 4:  # a parameter of more values than that is not fully seen on the grid above
-            return None
-        axes.append(values)
+    values = [parameter.values() for parameter in space.parameters]
+    counted = [numbers for numbers in values if numbers is not None]
+    if len(counted) < len(values) or math.prod(len(numbers) for numbers in counted) > _MAX_LISTED:
+        return None
+    axes = [p.encode(np.array(numbers, float)) for p, numbers in zip(space.parameters, counted, strict=True)]
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
     return np.asarray(grid[space.valid(grid)])
 

@@ -15,8 +15,11 @@ from protein.engine.gp import LENGTHSCALE_SD, Array, GaussianProcess, Prior, fit
 from protein.engine.joint_fit import SourceTrials, fit_jointly, model_inputs
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.space import Space
+from protein.types import Z80, Estimate
 
 _MAX_POINTS = 300  # costs are smoother than scores: more points make the model slower, not better
+
+_MAX_STOPPED = 50  # stopped runs that are looked at
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,11 +58,31 @@ class CostModel:
             process, _ = fit_jointly(process, space, features, groups, prior, source.x_unit, y_source)
         return cls(space, center, process)
 
+    def at_least(self, x_unit: Array, least_seconds: Array) -> "CostModel":
+        """Returns the model given what runs that were stopped at `m x d` points had cost by then, `m`.
+
+        A run that was expected to cost less teaches that it costs that much; any other teaches nothing.
+        """
+        if not len(x_unit):
+            return self
+        bound = np.log(np.maximum(least_seconds, MIN_COST_SECONDS))
+        excess = bound - self.predict(x_unit)[0]
+        most = np.argsort(-excess, kind="stable")[:_MAX_STOPPED]
+        most = most[excess[most] > 0.0]
+        y = (bound - self.center - _log_cost_parameter(self.space, x_unit))[most]
+        features = model_inputs(self.space, x_unit[most], self.process)
+        return dataclasses.replace(self, process=self.process.condition(features, y)) if len(y) else self
+
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mean and standard deviation, `m` each, of ln cost in seconds as it will be measured (with noise)."""
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
+
+    def estimate(self, x: Array) -> Estimate:
+        """Returns what a run at a point, `d`, will cost in seconds."""
+        (mean,), (sd,) = (column.tolist() for column in self.predict(x[None, :]))
+        return Estimate(value=math.exp(mean), low=math.exp(mean - Z80 * sd), high=math.exp(mean + Z80 * sd))
 
 
 def _log_cost_parameter(space: Space, x_unit: Array) -> Array:

@@ -60,7 +60,7 @@ class RandomDesigner:
                 return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
             affordable = AffordableCost.of(self._space, data, budget)
             x = _random_point(self._space, data, affordable, self._listed, np.random.default_rng(seed))
-            return _suggestion(self._space, x, SuggestionKind.RANDOM, "random")
+            return _suggestion(self._space, x, SuggestionKind.RANDOM, "random", affordable)
 
     def should_stop(
         self,
@@ -173,18 +173,18 @@ class ProteinDesigner:
             origin = f"from the source sweep's front near {format_seconds(math.exp(float(log_cost[0])))}"
         if x is None:  # a small discrete space whose design points are all taken
             x = _random_point(self._space, data, affordable, self._listed, rng)
-            return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random")
+            return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random", affordable)
         if affordable.fits(x[None, :])[0]:
-            return _suggestion(self._space, x, kind, origin)
+            return _suggestion(self._space, x, kind, origin, affordable)
         lower = ladders(self._space, x[None, :], 4 * self._settings.num_rungs, rng)
         lower = data.untried(lower)
         lower = lower[affordable.fits(lower)] if len(lower) else lower
         if len(lower):
             assert self._space.cost_index is not None
             x = lower[int(np.argmax(lower[:, self._space.cost_index]))]
-            return _suggestion(self._space, x, kind, f"{origin}, made cheaper to fit the budget")
+            return _suggestion(self._space, x, kind, f"{origin}, made cheaper to fit the budget", affordable)
         x = _random_point(self._space, data, affordable, self._listed, rng)
-        return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random to fit the budget")
+        return _suggestion(self._space, x, SuggestionKind.FALLBACK, f"{origin}, random to fit the budget", affordable)
 
     def _away_from_failures(
         self, data: History, affordable: AffordableCost, rng: np.random.Generator
@@ -197,7 +197,7 @@ class ProteinDesigner:
             return None
         p_ok = FailureModel.fit(self._space, data.x_tried, data.ok).p_ok(x)
         best = x[int(np.argmax(p_ok))]
-        return _suggestion(self._space, best, SuggestionKind.SEARCH, "no score yet, away from what failed")
+        return _suggestion(self._space, best, SuggestionKind.SEARCH, "no score yet, away from what failed", affordable)
 
     def _search(
         self,
@@ -218,7 +218,7 @@ class ProteinDesigner:
             _logger.warning("the models failed, falling back to a random point", exc_info=True)
             x = _random_point(self._space, data, affordable, self._listed, rng)
             origin = f"random point, the models failed ({type(error).__name__}: {error})"
-            return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin)
+            return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin, affordable)
         if pick is None:
             return None
         return Suggestion(
@@ -230,9 +230,14 @@ class ProteinDesigner:
         )
 
 
-def _suggestion(space: Space, x: Array | None, kind: SuggestionKind, origin: str) -> Suggestion | None:
-    """Returns an unpredicted suggestion of a point, `d`; None for no point."""
-    return None if x is None else Suggestion(params=space.from_unit(x), kind=kind, origin=origin)
+def _suggestion(
+    space: Space, x: Array | None, kind: SuggestionKind, origin: str, affordable: AffordableCost
+) -> Suggestion | None:
+    """Returns a suggestion of a point, `d`, of which only the cost is predicted; None for no point."""
+    if x is None:
+        return None
+    cost = affordable.estimate(x)
+    return Suggestion(params=space.from_unit(x), kind=kind, origin=origin, predicted_cost_seconds=cost)
 
 
 def _random_point(

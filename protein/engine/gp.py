@@ -42,6 +42,7 @@ Runs = NDArray[np.intp]  # labels: which run each observation is of
 LENGTHSCALE_SD = 1.0  # of the log lengthscale's prior, in all models
 MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (cost grows with the cube)
 MAX_POINTS = 800  # the posterior conditions on at most this many
+_MAX_BLOCK = 2048  # inputs of one prediction: the matrices of more leave the cache, and each is fetched anew
 _MAX_ITERATIONS = 40
 _LOG_2PI = math.log(2.0 * math.pi)
 _LOG_BOUNDS = (math.log(0.02), math.log(50.0))  # of lengthscales and outputscale
@@ -118,6 +119,9 @@ class GaussianProcess:
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Returns posterior mean and standard deviation, `m` each, of the noiseless process at `m x p` inputs."""
+        if len(x) > _MAX_BLOCK:
+            blocks = [self.predict(x[i : i + _MAX_BLOCK]) for i in range(0, len(x), _MAX_BLOCK)]
+            return np.concatenate([mean for mean, _ in blocks]), np.concatenate([sd for _, sd in blocks])
         cross = self.kernel(x, self.x)
         mean = cross @ self.alpha
         v = solve_triangular(self.chol, cross.T, lower=True, check_finite=False)
@@ -126,7 +130,8 @@ class GaussianProcess:
 
     def mean(self, x: Array) -> Array:
         """Returns the posterior mean alone, `m`, at `m x p` inputs: linear in the number of observations."""
-        return np.asarray(self.kernel(x, self.x) @ self.alpha)
+        blocks = [x[i : i + _MAX_BLOCK] for i in range(0, max(len(x), 1), _MAX_BLOCK)]
+        return np.concatenate([self.kernel(block, self.x) @ self.alpha for block in blocks])
 
     def log_density(self, given: int = 0) -> float:
         """Returns ln p of all observations but the first `given`, given those, at these hyperparameters."""

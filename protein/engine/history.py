@@ -9,21 +9,25 @@ their cost counts. Their end tells nothing about their params, which may be sugg
 cannot read, because it was changed since, are left out in the same way.
 
 A trial that was stopped before its end counts as one that asked for the steps it reached: its score and its cost belong
-to those. The same holds for points of a trial's curve. Under a learning-rate schedule, a score half-way differs from
-the final score of a run half as long. So each score carries the share of its run that was still to come, `unfinished`,
-and the score model learns from the data whether that matters. The model also knows which run each score is of. Runs of
-one config differ (in their seeds), and this difference is in the whole curve of a run.
+to those. The same holds for points of a trial's curve. Without a cost parameter the trial stays where it is, and counts
+with the cost that its whole run would have had. Where it is unknown how much of its run it made
+(`protein.engine.run_length`), its score teaches nothing, and its cost is the least that a whole run costs. Under a
+learning-rate schedule, a score half-way differs from the final score of a run half as long. So each score carries the
+share of its run that was still to come, `unfinished`, and the score model learns from the data whether that matters.
+The model also knows which run each score is of. Runs of one config differ (in their seeds), and this difference is in
+the whole curve of a run.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.gp import Array, Runs
+from protein.engine.run_length import amount_asked, reached, steps_per_unit
 from protein.errors import SpaceError
 from protein.space import Space
 from protein.types import Observation, Params, TrialState
@@ -39,14 +43,16 @@ class History:
     Attributes:
         x_scored: `n x d`, trials that gave a score, with the cost parameter at the value that they reached.
         scores: `n`, their scores.
-        costs: `n`, their costs in seconds.
+        costs: `n`, their costs in seconds; without a cost parameter, what stopped ones would have cost in the end.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
         x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
         curve_scores: `k`, their scores.
         curve_unfinished: `k`, the share of the run that was still to come.
         curve_runs: `k`, which of the n trials they are of.
         x_tried: `m x d`, the trials that gave a score and those that failed.
-        ok: `m`, which of them gave a score. One that was stopped before its first score is not among them.
+        ok: `m`, which of them gave a score.
+        x_stopped: `j x d`, trials that were stopped before their first score or after an unknown share of their run.
+        least_costs: `j`, their costs, the least that such runs cost.
         x_running: running trials.
         taken: keys of all points that were tried or are running.
         num_trials: number of finished and running trials, without those that do not teach.
@@ -63,6 +69,8 @@ class History:
     curve_runs: Runs
     x_tried: Array
     ok: NDArray[np.bool_]
+    x_stopped: Array
+    least_costs: Array
     x_running: Array
     taken: frozenset[bytes]
     num_trials: int
@@ -74,38 +82,53 @@ class History:
     ) -> "History":
         """Reads a sweep's finished and running trials, and at most `max_curve_points` points of their curves."""
         finished = [o for o in history if teaches(o)]
-        _, x_asked = readable(space, finished, [o.params for o in finished])
-        finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
+        unit = steps_per_unit(space, finished)
+        # Of any other trial, what was asked for is what was reached.
+        asked = [o.params for o in finished if o.state is TrialState.PRUNED]
+        _, x_asked = readable(space, asked, asked)
+        ends = [reached(space, o, unit) for o in finished]
+        shares = [share for _, share in ends]
+        read, x_finished = readable(space, list(zip(finished, shares, strict=True)), [params for params, _ in ends])
         _, x_running = readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        rows = [(x.tolist(), _score(o), o.cost_seconds) for o, x in zip(finished, x_finished, strict=True)]
+        rows = [(x, _score(o), o.cost_seconds) for (o, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
-        finished, x_tried = [finished[i] for i in order], x_finished[order]
+        read, x_finished = [read[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
-        # A trial that was stopped before it had a score is neither a success nor a failure.
-        decided = np.array([_has_score(o) or o.state is not TrialState.PRUNED for o in finished], dtype=bool)
-        x_finished, x_tried = x_tried, x_tried[decided]
-        ok = np.array([_has_score(o) for o in finished], dtype=bool)[decided]
-        scored = [o for o in finished if _has_score(o)]
+        # A trial that was stopped, and shows no score of a known share of its run, is neither a success nor a failure.
+        has_score = np.array([_has_score(o) and share is not None for o, share in read], dtype=bool)
+        stopped = np.array([o.state is TrialState.PRUNED for o, _ in read], dtype=bool) & ~has_score
+        scored = [(o, share) for (o, share), has in zip(read, has_score, strict=True) if has and share is not None]
+        x_scored = x_finished[has_score]
+        # Under a cost parameter, x is where the trial got to, and what it cost is the cost of that.
+        whole = np.array([share if space.cost_index is None else 1.0 for _, share in scored])
         x_curve, curve_scores, curve_unfinished, curve_runs = _curve_points(
-            space, scored, x_tried[ok], max_curve_points
+            space, [o for o, _ in scored], x_scored, unit, max_curve_points
         )
         return cls(
-            x_scored=x_tried[ok],
-            scores=np.array([_score(o) for o in scored]),
-            costs=np.array([o.cost_seconds for o in scored]),
-            unfinished=np.array([_unfinished(space, o) for o in scored]),
+            x_scored=x_scored,
+            scores=np.array([_score(o) for o, _ in scored]),
+            costs=np.array([o.cost_seconds for o, _ in scored]) / whole,
+            unfinished=np.array([1.0 - share for _, share in scored]),
             x_curve=x_curve,
             curve_scores=curve_scores,
             curve_unfinished=curve_unfinished,
             curve_runs=curve_runs,
-            x_tried=x_tried,
-            ok=ok,
+            x_tried=x_finished[~stopped],
+            ok=has_score[~stopped],
+            x_stopped=x_finished[stopped],
+            least_costs=np.array([o.cost_seconds for o, _ in read])[stopped],
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running]))),
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
+
+    def without_curves(self) -> "History":
+        """Returns the same history without the points of curves."""
+        none: dict[str, Any] = {"x_curve": self.x_curve[:0], "curve_scores": self.curve_scores[:0]}
+        none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
+        return dataclasses.replace(self, **none)
 
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""
@@ -154,28 +177,8 @@ def readable(space: Space, items: list[T], params: list[Params]) -> tuple[list[T
         return [*halves[0][0], *halves[1][0]], np.concatenate([halves[0][1], halves[1][1]])
 
 
-def reached(space: Space, observation: Observation) -> Params:
-    """Returns an observation's params; of a PRUNED one with the cost parameter lowered to the steps reached."""
-    name = space.cost_parameter
-    if observation.state is not TrialState.PRUNED or name is None or not observation.curve:
-        return observation.params
-    asked = observation.params.get(name)
-    if isinstance(asked, str) or asked is None:
-        return observation.params
-    # Moved into the range (on a scale of powers of two, to the nearest one): the space has to be able to read it.
-    return {**observation.params, name: space.parameter(name).clip(min(asked, observation.curve[-1].steps))}
-
-
-def _unfinished(space: Space, observation: Observation) -> float:
-    """Returns the share of the steps asked for that the trial did not reach, in [0, 1]."""
-    if observation.state is not TrialState.PRUNED or space.cost_parameter is None or not observation.curve:
-        return 0.0
-    asked = float(observation.params[space.cost_parameter])
-    return min(max(1.0 - observation.curve[-1].steps / asked, 0.0), 1.0) if asked > 0 else 0.0
-
-
 def _curve_points(
-    space: Space, trials: Sequence[Observation], x_unit: Array, max_points: int
+    space: Space, trials: Sequence[Observation], x_unit: Array, unit: float | None, max_points: int
 ) -> tuple[Array, Array, Array, Runs]:
     """Returns points of n trials' curves, of the most expensive trials first.
 
@@ -185,19 +188,21 @@ def _curve_points(
     low = None if index is None else getattr(space.parameters[index], "low", None)
     found: list[tuple[Array, float, float, int]] = []
     for i in sorted(range(len(trials)), key=lambda i: (-trials[i].cost_seconds, i)):
-        if index is None or low is None or len(found) >= max_points:
+        if index is None or low is None or unit is None or len(found) >= max_points:
             break
-        asked = float(trials[i].params[space.names[index]])
-        if asked <= 0:  # a cost parameter may begin at 0, and there is no share of 0 steps
+        asked = amount_asked(space, trials[i].params)
+        if asked is None:  # a cost parameter may begin at 0, and there is no share of 0 steps
             continue
         for share in _CURVE_SHARES:
-            point = min(trials[i].curve, key=lambda point: abs(point.steps - share * asked), default=None)
-            if point is None or point.score is None or abs(point.steps - share * asked) > 0.1 * asked:
+            wanted = share * asked * unit
+            point = min(trials[i].curve, key=lambda point: abs(point.steps - wanted), default=None)
+            if point is None or point.score is None or abs(point.steps - wanted) > 0.1 * asked * unit:
                 continue
-            if point.steps >= low:
+            made = point.steps / unit
+            if made >= low:
                 x = x_unit[i].copy()
-                x[index] = space.parameters[index].encode(np.array([point.steps]))[0]
-                found.append((x, point.score, 1.0 - point.steps / asked, i))
+                x[index] = space.parameters[index].encode(np.array([made]))[0]
+                found.append((x, point.score, 1.0 - made / asked, i))
     found = found[:max_points]
     if not found:
         return np.empty((0, space.num_dims)), np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)

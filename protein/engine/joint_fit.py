@@ -91,7 +91,8 @@ def fit_jointly(
     x, groups = stacked(space, features, groups, prior, x_source)
     if runs is not None:
         runs = np.concatenate([np.arange(len(y_source)), len(y_source) + runs])
-    joint = fit(x, np.concatenate([y_source, own.y]), groups, prior, runs=runs)
+    # No point may be dropped here: the source points are told from the own ones by their position.
+    joint = fit(x, np.concatenate([y_source, own.y]), groups, prior, runs=runs, max_points=len(x))
     likelier = joint.log_density(len(x_source)) >= own.log_density() + _MIN_LOG_EVIDENCE
     return (joint, True) if likelier else (own, False)
 

@@ -184,6 +184,11 @@ class ScoreModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center), sd
 
+    def mean(self, x_unit: Array) -> Array:
+        """Returns mu alone, `m`: for many points this takes a fraction of the time."""
+        mean = self.process.mean(model_inputs(self.space, x_unit, self.process))
+        return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center)
+
     @property
     def noise(self) -> float:
         """Variance of one run's z around the true one: that between runs, and that of its last evaluation."""

@@ -16,7 +16,7 @@ from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import SourceSweep
 from protein.space import Space
-from protein.types import Z80, Estimate
+from protein.types import Estimate
 
 _MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
 _UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
@@ -92,7 +92,7 @@ class Search:
             self._score = self._score.fantasize(data.x_running)
             log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
         self._x_front, self._front_log_cost = x_front, log_cost
-        self._front_mean, _ = self._score.predict(x_front)
+        self._front_mean = self._score.mean(x_front)
         # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
         # Running that front again is no gain. Going beyond it is one.
         self._beaten_mean, self._beaten_log_cost = self._front_mean, log_cost
@@ -125,9 +125,6 @@ class Search:
     def predicted(self, x: Array, reason: str) -> Pick:
         """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits."""
         (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
-        cost_mean, cost_sd = self._cost.predict(x[None, :])
-        log_cost, log_spread = float(cost_mean[0]), Z80 * float(cost_sd[0])
-        seconds = math.exp(log_cost)
         fallbacks = [
             f"{name}: {process.fallback}"
             for name, process in (
@@ -141,9 +138,7 @@ class Search:
             x_unit=x,
             origin=reason + "".join(f" ({fallback})" for fallback in fallbacks),
             predicted_score=score,
-            predicted_cost_seconds=Estimate(
-                value=seconds, low=math.exp(log_cost - log_spread), high=math.exp(log_cost + log_spread)
-            ),
+            predicted_cost_seconds=self._cost.estimate(x),
         )
 
     def _fresh(self) -> Array:

@@ -29,10 +29,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from protein.engine.run_length import amount_asked, last_step, steps_per_unit
 from protein.space import Space
 from protein.types import Measurement, Observation, Params, TrialState
-
-_SAME_LENGTH = 1.25  # where finished trials' steps, relative to what was asked, differ by more, nothing is compared
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +70,13 @@ def reason_to_stop(
     """
     rule = rule or Rule()
     complete = [o for o in history if o.state is TrialState.COMPLETE]
-    own, length = _scored(curve), _length(space, complete, params)
-    if len(complete) < rule.min_finished or not own or length is None:
+    own, unit, asked = _scored(curve), steps_per_unit(space, complete), amount_asked(space, params)
+    if len(complete) < rule.min_finished or not own or unit is None or asked is None:
         return None
     if any(dict(o.params) == dict(params) for o in complete):
         return None
     steps, seconds, score = own[-1]
-    share = steps / length
+    share = steps / (unit * asked)
     if not rule.first_share <= share <= rule.last_share:
         return None
     costs = np.array([o.cost_seconds for o in complete])
@@ -114,39 +113,13 @@ def _scored(curve: Sequence[Measurement]) -> list[tuple[int, float, float]]:
     return sorted((p.steps, p.elapsed_seconds, p.score) for p in curve if p.score is not None and p.steps > 0)
 
 
-def _length(space: Space, complete: Sequence[Observation], params: Params) -> float | None:
-    """Returns the steps that a trial of these params should make; None where the complete trials do not tell.
-
-    Curves count steps in the user's own unit. These are taken to be proportional to the cost parameter (without one,
-    equal for all trials), if the complete trials agree.
-    """
-    own = _asked(space, params)
-    ratios = [_steps(o) / asked for o in complete if o.curve and (asked := _asked(space, o.params)) is not None]
-    if own is None or not ratios:
-        return None
-    low, ratio, high = (float(q) for q in np.quantile(ratios, [0.1, 0.5, 0.9]))
-    return ratio * own if low > 0 and high <= _SAME_LENGTH * low else None
-
-
-def _asked(space: Space, params: Params) -> float | None:
-    """Returns the cost parameter's value; 1 in a space without one; None where it is not a number above 0."""
-    if space.cost_parameter is None:
-        return 1.0
-    value = params.get(space.cost_parameter)
-    return float(value) if isinstance(value, int | float) and value > 0 else None
-
-
-def _steps(observation: Observation) -> int:
-    return max(point.steps for point in observation.curve)
-
-
 def _score_at(observation: Observation, share: float) -> float:
     """Returns the score at a share of a finished trial's steps; NaN where its curve had none yet."""
     points = _scored(observation.curve)
     if not points:
         return math.nan
     steps, _, scores = zip(*points, strict=True)
-    return float(np.interp(share * _steps(observation), steps, scores, left=math.nan))
+    return float(np.interp(share * last_step(observation), steps, scores, left=math.nan))
 
 
 def _is_spared(params: Params, seed: int, probability: float) -> bool:

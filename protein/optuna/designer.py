@@ -10,7 +10,7 @@ that the store stays the only memory. What the sampler sees:
   These two keep their state in the trials' attributes. So their study is replayed: each old trial is asked for again
   and then given the params that it really had.
 - Failed trials as FAIL, which every sampler of Optuna ignores. Stopped trials as complete trials of the steps that they
-  reached (see `protein.engine.history`). Running trials as RUNNING.
+  reached, or as FAIL where nobody knows how far that was (see `protein.engine.history`). Running trials as RUNNING.
 - The score alone; NSGA-II is given the score and the log cost.
 
 A proposal that violates a constraint, repeats a trial or does not fit the budget is reported to Optuna as FAIL, and
@@ -37,8 +37,9 @@ from optuna.trial import FrozenTrial, create_trial
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders, neighbours
 from protein.engine.gp import Array, single_thread
-from protein.engine.history import History, reached, readable, teaches
+from protein.engine.history import History, readable, teaches
 from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.run_length import reached, steps_per_unit
 from protein.space import Categorical, Float, Parameter, Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind, TrialState
 
@@ -88,12 +89,14 @@ class OptunaDesigner:
             origin = f"optuna {self._sampler}"
             asked = self._ask(self._study(history, running, seed), data, affordable)
             if self._may_run(asked, data, affordable):
-                return Suggestion(params=self._space.from_unit(asked), kind=kind, origin=origin)
-            near = self._nearest(asked, data, affordable, np.random.default_rng(seed))
-            if near is None:
+                chosen: Array | None = asked
+            else:
+                chosen = self._nearest(asked, data, affordable, np.random.default_rng(seed))
+                origin += ", nearest new point that fits"
+            if chosen is None:
                 return None
-            origin += ", nearest new point that fits"
-            return Suggestion(params=self._space.from_unit(near), kind=kind, origin=origin)
+            params, cost = self._space.from_unit(chosen), affordable.estimate(chosen)
+            return Suggestion(params=params, kind=kind, origin=origin, predicted_cost_seconds=cost)
 
     def should_stop(
         self,
@@ -113,15 +116,18 @@ class OptunaDesigner:
             directions.append(StudyDirection.MINIMIZE)
         study = optuna.create_study(sampler=sampler, directions=directions)
         finished = [o for o in history if teaches(o)]
-        finished, x_finished = readable(self._space, finished, [reached(self._space, o) for o in finished])
+        unit = steps_per_unit(self._space, finished)
+        ends = [reached(self._space, o, unit) for o in finished]
+        known = [(o, o.score if share is not None else None) for o, (_, share) in zip(finished, ends, strict=True)]
+        known, x_finished = readable(self._space, known, [params for params, _ in ends])
         _, x_running = readable(self._space, list(running), list(running))
         add = self._replay if self._sampler in ("nsga2", "cmaes") else self._add
-        for observation, x in zip(finished, x_finished, strict=True):
-            if observation.score is None or observation.state is TrialState.FAILED:
+        for (observation, score), x in zip(known, x_finished, strict=True):
+            if score is None or observation.state is TrialState.FAILED:
                 add(study, x, optuna.trial.TrialState.FAIL, None)
             else:
                 log_cost = float(np.log(max(observation.cost_seconds, MIN_COST_SECONDS)))
-                add(study, x, optuna.trial.TrialState.COMPLETE, [observation.score, log_cost][: len(directions)])
+                add(study, x, optuna.trial.TrialState.COMPLETE, [score, log_cost][: len(directions)])
         for x in x_running:
             add(study, x, optuna.trial.TrialState.RUNNING, None)
         return study

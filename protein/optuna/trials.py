@@ -91,14 +91,17 @@ class Joint:
         """Returns how much of the cost parameter one step of the intermediate values stands for, from complete trials.
 
         A trial of 100 epochs may report after each epoch, or count batches. None where no trial shows it. Steps are
-        taken to be counted from 0, which matters only where they are few.
+        taken to be counted from 0, which matters only where they are few. Without a cost parameter they stay as they
+        are.
         """
         name = self.space.cost_parameter
+        if name is None:
+            return 1.0
         found = []
-        for trial in trials if name is not None else ():
+        for trial in trials:
             params = self.params(trial)
             last = trial.last_step
-            if trial.state is OptunaState.COMPLETE and params is not None and last is not None and name is not None:
+            if trial.state is OptunaState.COMPLETE and params is not None and last is not None:
                 found.append(float(params[name]) / (last + 1))
         return statistics.median(found) if found else None
 

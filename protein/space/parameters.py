@@ -10,6 +10,7 @@ value. Bins are equally wide on the scale (linear: one value each; log: from ln(
 exponent each). Categoricals: one equal bin per choice; their numeric value is the index of the choice.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
@@ -51,9 +52,17 @@ class Float:
         """Raises `SpaceError` unless `value` is a number (not a bool) in the range, a power of two where asked."""
         _check_value(self, value, what, (int, float), "a number")
 
+    def numbers(self, values: Sequence[ParamValue]) -> Array:
+        """Returns the numbers of n raw values, `n`. Raises `SpaceError` for the first that `check` refuses."""
+        return _numbers(self, values, {int, float})
+
     def clip(self, value: Any) -> Any:
         """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
         return _clip(self, value)
+
+    def values(self) -> Sequence[float] | None:
+        """Returns the numbers of all its values in rising order; None: they are not counted."""
+        return _powers(self) if self.scale == "pow2" else None
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
@@ -116,9 +125,17 @@ class Integer:
         """Raises `SpaceError` unless `value` is an int (not a bool) in the range, a power of two where asked."""
         _check_value(self, value, what, (int,), "a whole number")
 
+    def numbers(self, values: Sequence[ParamValue]) -> Array:
+        """Returns the numbers of n raw values, `n`. Raises `SpaceError` for the first that `check` refuses."""
+        return _numbers(self, values, {int})
+
     def clip(self, value: Any) -> Any:
         """Returns a number moved into the range (pow2: to the nearest power); anything else unchanged."""
         return _clip(self, value)
+
+    def values(self) -> Sequence[float] | None:
+        """Returns the numbers of all its values in rising order."""
+        return _powers(self) if self.scale == "pow2" else range(self.low, self.high + 1)
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the number that stands for a raw value."""
@@ -181,9 +198,23 @@ class Categorical:
             listed = ", ".join(repr(choice) for choice in self.choices)
             raise SpaceError(f"parameter '{self.name}': {what}{value!r} is not one of its choices {listed}")
 
+    def numbers(self, values: Sequence[ParamValue]) -> Array:
+        """Returns the indices of n choices, `n`. Raises `SpaceError` for the first that `check` refuses."""
+        index = {_typed(choice): float(i) for i, choice in enumerate(self.choices)}
+        try:
+            return np.array([index[_typed(value)] for value in values], dtype=np.float64)
+        except (KeyError, TypeError):  # no choice, or nothing that could be one
+            for value in values:
+                self.check(value)
+            raise
+
     def clip(self, value: Any) -> Any:
         """Returns the value unchanged: choices have no order, so there is no nearest one."""
         return value
+
+    def values(self) -> Sequence[float] | None:
+        """Returns the indices of all choices."""
+        return range(len(self.choices))
 
     def numeric(self, value: ParamValue) -> float:
         """Returns the index of a choice."""
@@ -253,6 +284,21 @@ def _check_value(parameter: Float | Integer, value: Any, what: str, kinds: tuple
         raise SpaceError(f"parameter '{parameter.name}': {what}{value} is not a power of two")
 
 
+def _numbers(parameter: Float | Integer, values: Sequence[ParamValue], types: set[type]) -> Array:
+    """See `numbers`. All values are looked at together, because a long history has hundreds of thousands."""
+    with contextlib.suppress(OverflowError):  # of an integer that is too large for float64, and so out of range
+        if set(map(type, values)) <= types:
+            numbers = np.array(values, dtype=np.float64)
+            fit = (numbers >= parameter.low) & (numbers <= parameter.high)
+            if parameter.scale == "pow2":
+                fit &= np.frexp(numbers)[0] == 0.5
+            if bool(fit.all()):
+                return numbers
+    for value in values:
+        parameter.check(value)
+    return np.array([parameter.numeric(value) for value in values], dtype=np.float64)
+
+
 def _clip(parameter: Float | Integer, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return value
@@ -268,6 +314,11 @@ def _is_power_of_two(value: float) -> bool:
 
 def _exponents(parameter: Float | Integer) -> tuple[int, int]:
     return math.frexp(parameter.low)[1] - 1, math.frexp(parameter.high)[1] - 1
+
+
+def _powers(parameter: Float | Integer) -> list[float]:
+    low, high = _exponents(parameter)
+    return [2.0**exponent for exponent in range(low, high + 1)]
 
 
 def _decode_pow2(parameter: Float | Integer, x: Array) -> Array:

@@ -134,12 +134,9 @@ class Space:
         """Returns unit coordinates, `n x d`, of n params. Raises `SpaceError` on a missing or unusable value."""
         x_unit = np.empty((len(params), self.num_dims))
         for i, parameter in enumerate(self.parameters):
-            for point in params:
-                if parameter.name not in point:
-                    raise SpaceError(f"parameter '{parameter.name}' has no value; give one")
-                parameter.check(point[parameter.name])
-            numbers = np.array([parameter.numeric(point[parameter.name]) for point in params], dtype=np.float64)
-            x_unit[:, i] = parameter.encode(numbers)
+            if not all(parameter.name in point for point in params):
+                raise SpaceError(f"parameter '{parameter.name}' has no value; give one")
+            x_unit[:, i] = parameter.encode(parameter.numbers([point[parameter.name] for point in params]))
         return np.clip(x_unit, 0.0, 1.0)
 
     def from_unit(self, x_unit: ArrayLike) -> dict[str, ParamValue]:
