@@ -92,10 +92,12 @@ def test_kernel_and_evidence_agree_with_gpytorch() -> None:
 
 @pytest.mark.parametrize("prior", [PRIOR, RIDGE, RISING])
 @pytest.mark.parametrize("columns", [[0, 1, 2, 3], [0, 1, 1, 1]])
-def test_the_gradient_is_exact(prior: Prior, columns: list[int]) -> None:
+@pytest.mark.parametrize("noise_rises", [False, True])
+def test_the_gradient_is_exact(prior: Prior, columns: list[int], noise_rises: bool) -> None:
     x, y = data(20, 4)
     num_groups = max(columns) + 1
-    objective = gp.Objective(x, y, np.array(columns), num_groups, prior, np.arange(20) // 2)
+    runs = np.arange(20) // 2
+    objective = gp.Objective(x, y, np.array(columns), num_groups, prior, runs, noise_rises=noise_rises)
     rng = np.random.default_rng(2)
     for _ in range(5):
         theta = objective.prior_mean + 0.5 * rng.standard_normal(len(objective.prior_mean))

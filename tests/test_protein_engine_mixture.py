@@ -27,14 +27,19 @@ def data(n: int, d: int, noise: float) -> tuple[Array, Array]:
     return x, np.sin(5.0 * x[:, 0]) + noise * rng.standard_normal(n)
 
 
-def test_the_information_is_the_trace_over_the_derivatives_of_the_covariance() -> None:
+@pytest.mark.parametrize("noise_rises", [False, True])
+def test_the_information_is_the_trace_over_the_derivatives_of_the_covariance(noise_rises: bool) -> None:
     x, y = data(20, 4, 0.3)
     columns, runs = np.array([0, 1, 1, 2]), np.arange(20) // 2
-    objective = Objective(x, y, columns, 3, RISING, runs)
+    objective = Objective(x, y, columns, 3, RISING, runs, noise_rises=noise_rises)
 
     def covariance(theta: Array) -> Array:
         kernel, noise, run_variance = objective.kernel(theta)
-        return np.asarray(kernel(x, x) + noise * np.eye(20) + run_variance * (runs[:, None] == runs[None, :]))
+        return np.asarray(
+            kernel(x, x)
+            + noise * np.diag(kernel.amplitude(x) ** 2 if noise_rises else np.ones(20))
+            + run_variance * (runs[:, None] == runs[None, :])
+        )
 
     theta = objective.prior_mean + 0.3
     inverse = np.linalg.inv(covariance(theta))
@@ -83,6 +88,21 @@ def test_distinct_points_do_not_hide_the_noise_and_repeats_show_it() -> None:
     quiet = fit_mixture(same, np.concatenate([y, y]), range(6), PRIOR)
     loud = fit_mixture(same, np.concatenate([y, rng.standard_normal(30)]), range(6), PRIOR)
     assert quiet.noise < 0.01 and loud.noise == pytest.approx(0.7, abs=0.3)
+
+
+def test_noise_that_rises_with_the_amplitude_is_told_from_noise_that_is_the_same_everywhere() -> None:
+    """What is predicted of one more run at low and at high cost, after a sweep of each kind."""
+    rng = np.random.default_rng(1)
+    x = rng.random((60, 3))
+    ends = np.array([[0.0, 0.5, 0.5], [1.0, 0.5, 0.5]])
+    prior = Prior(
+        log_lengthscale=(-0.3, 1.0), log_outputscale=(0.0, 0.7), log_noise=(-1.5, 1.5), amplitude_slope=(0.7, 0.7)
+    )
+    luck, amplitude = 0.5 * rng.standard_normal(60), np.exp(3.0 * (x[:, 0] - 0.5))
+    rising = fit_mixture(x, amplitude * (np.sin(4.0 * x[:, 1]) - 0.5 + luck), range(3), prior).noise_at(ends)
+    level = fit_mixture(x, amplitude * (np.sin(4.0 * x[:, 1]) - 0.5) + luck, range(3), prior).noise_at(ends)
+    assert rising[1] > 8.0 * rising[0]
+    assert level[1] < 2.0 * level[0]
 
 
 def test_where_no_fit_is_finite_the_prior_mode_is_used_and_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_no_config_is_run_more_often_than_the_limit_nor_twice_at_once() -> None:
 def test_the_gain_is_the_expected_rise_of_the_best_posterior_mean() -> None:
     mean, sd, noise = np.array([0.0, 0.4, 1.0, 0.9]), np.array([0.8, 0.1, 0.3, 0.5]), 0.2
     rng = np.random.default_rng(0)
-    for i, gain in enumerate(expected_gain(mean, sd, noise)):
+    for i, gain in enumerate(expected_gain(mean, sd, np.full(4, noise))):
         true = mean[i] + sd[i] * rng.standard_normal(400_000)
         measured = true + math.sqrt(noise) * rng.standard_normal(len(true))
         posterior = mean[i] + sd[i] ** 2 / (sd[i] ** 2 + noise) * (measured - mean[i])

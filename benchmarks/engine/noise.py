@@ -201,7 +201,7 @@ def judge(function: Function, history: Sequence[Observation], noise: float) -> d
         "next": float(np.mean([e.low <= v <= e.high for e, v in zip(following, measured, strict=True)])),
         "regret": top - truth,
         "regret_measured": top - lucky,
-        "noise_found": float(np.sqrt(model.noise)) * (model.scale.sd or 0.0),
+        "noise_found": float(np.sqrt(np.mean(model.noise_at(x)))) * model.scale.sd,
         "seconds": seconds,
     }
 

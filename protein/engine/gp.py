@@ -116,6 +116,7 @@ class GaussianProcess:
     chol: Array
     alpha: Array
     fallback: str = ""  # what went wrong in the fit and what was used instead; "" when nothing did
+    noise_rises: bool = False  # with the amplitude: its variance at x is then v a(x)^2
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Returns posterior mean and standard deviation, `m` each, of the noiseless process at `m x p` inputs."""
@@ -127,6 +128,11 @@ class GaussianProcess:
         v = solve_triangular(self.chol, cross.T, lower=True, check_finite=False)
         variance = self.kernel.variance(x) - np.einsum("ij,ij->j", v, v)
         return mean, np.sqrt(np.maximum(variance, 1e-12))
+
+    def noise_at(self, x: Array) -> Array:
+        """Returns the variance of one run's target around the true one at `m x p` inputs, `m`."""
+        risen = self.kernel.amplitude(x) ** 2 if self.noise_rises else np.ones(len(x))
+        return np.asarray(self.run_variance + self.noise * risen)
 
     def mean(self, x: Array) -> Array:
         """Returns the posterior mean alone, `m`, at `m x p` inputs: linear in the number of observations."""
@@ -143,7 +149,16 @@ class GaussianProcess:
         """Returns the process conditioned on `m` further observations of other runs, hyperparameters unchanged."""
         x_all, y_all = np.concatenate([self.x, x]), np.concatenate([self.y, y])
         runs = np.concatenate([self.runs, self.runs.max(initial=-1) + 1 + np.arange(len(x))])
-        return conditioned(x_all, y_all, runs, self.kernel, self.noise, self.run_variance, self.fallback)
+        return conditioned(
+            x_all,
+            y_all,
+            runs,
+            self.kernel,
+            self.noise,
+            self.run_variance,
+            self.fallback,
+            noise_rises=self.noise_rises,
+        )
 
 
 def fit(
@@ -220,9 +235,18 @@ class Objective:
     """Minus the log posterior of theta, up to a constant, and its gradient."""
 
     def __init__(
-        self, x: Array, y: Array, columns: NDArray[np.intp], num_groups: int, prior: Prior, runs: Runs | None = None
+        self,
+        x: Array,
+        y: Array,
+        columns: NDArray[np.intp],
+        num_groups: int,
+        prior: Prior,
+        runs: Runs | None = None,
+        *,
+        noise_rises: bool = False,
     ) -> None:
         n = len(x)
+        self.noise_rises = noise_rises and prior.amplitude_slope is not None
         self.n, self.y, self.columns, self.num_groups, self.prior = n, y, columns, num_groups, prior
         priors = [prior.log_lengthscale] * num_groups + [prior.log_outputscale, prior.log_noise]
         self.bounds = [_LOG_BOUNDS] * (num_groups + 1) + [_LOG_NOISE_BOUNDS]
@@ -270,7 +294,8 @@ class Objective:
 
     def __call__(self, theta: Array) -> tuple[float, Array]:
         y = self.y
-        _, _, v, u, _ = self.read(theta)
+        _, _, v, u, amplitude_slope = self.read(theta)
+        noise = self._noise(v, amplitude_slope)
         chol, matern, rise, w = self._factor(theta)
         if chol is None:
             return 1e10, np.zeros_like(theta)  # not positive definite: the line search steps back
@@ -279,11 +304,12 @@ class Objective:
         # d(-log p)/dK = (K^-1 - alpha alpha') / 2 (equation 5.9); d matern / d log l_g = decay (1 + r) / 3 * 5 D_g w_g
         slope = 0.5 * (inverse - np.outer(alpha, alpha))
         by_matern = slope * matern
-        rest = [np.sum(by_matern), v * np.trace(slope)]
+        by_noise = noise * np.diag(slope)
+        rest = [np.sum(by_matern), np.sum(by_noise)]
         if self.same_run is not None:
             rest.append(u * np.sum(slope * self.same_run))
         if self.heights is not None:
-            rest.append(np.sum(by_matern * self.heights))
+            rest.append(np.sum(by_matern * self.heights) + self.noise_rises * np.sum(by_noise * np.diag(self.heights)))
         gradient = np.append(((slope * rise).ravel() @ self.squared) * w * (5.0 / 3.0), rest)
         pull = (theta - self.prior_mean) / self.prior_sd
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(chol)).sum()) + 0.5 * float(pull @ pull)
@@ -295,18 +321,21 @@ class Objective:
         Raises:
             ArithmeticError: K is not positive definite there.
         """
-        _, _, v, u, _ = self.read(theta)
+        _, _, v, u, amplitude_slope = self.read(theta)
+        noise = self._noise(v, amplitude_slope)
         chol, matern, rise, w = self._factor(theta)
         if chol is None:
             raise ArithmeticError("the covariance is not positive definite")
         inverse = self._inverse(chol)
         squared = np.moveaxis(self.squared.reshape(self.n, self.n, self.num_groups), 2, 0)
         products = [inverse @ (rise * own * (w_own * 5.0 / 3.0)) for own, w_own in zip(squared, w, strict=True)]
-        products += [inverse @ matern, v * inverse]
+        products += [inverse @ matern, inverse * noise]
         if self.same_run is not None:
             products.append(u * inverse @ self.same_run)
         if self.heights is not None:
-            products.append(inverse @ (matern * self.heights))
+            along = matern * self.heights
+            along.flat[:: self.n + 1] += self.noise_rises * noise * np.diag(self.heights)
+            products.append(inverse @ along)
         stacked = np.stack(products)
         flat, turned = stacked.reshape(len(stacked), -1), stacked.transpose(0, 2, 1).reshape(len(stacked), -1)
         return np.asarray(0.5 * flat @ turned.T + np.diag(self.prior_sd**-2))
@@ -320,11 +349,17 @@ class Objective:
         decay = s2 * np.exp(-r if self.heights is None else amplitude_slope * self.heights - r)
         matern = decay * (1.0 + r + r * r / 3.0)
         k = matern + self.fixed
-        k.flat[:: n + 1] += v
+        k.flat[:: n + 1] += self._noise(v, amplitude_slope)
         if self.same_run is not None:
             k += u * self.same_run
         chol, info = lapack.dpotrf(k, lower=1)
         return chol if info == 0 else None, matern, decay * (1.0 + r), w
+
+    def _noise(self, v: float, amplitude_slope: float) -> Array:
+        """Returns the noise variance at each observation, `n`."""
+        if self.heights is None or not self.noise_rises:
+            return np.full(self.n, v)
+        return np.asarray(v * np.exp(amplitude_slope * np.diag(self.heights)))
 
     def _inverse(self, chol: Array) -> Array:
         inverse, _ = lapack.dpotri(chol, lower=1)
@@ -332,7 +367,15 @@ class Objective:
 
 
 def conditioned(
-    x: Array, y: Array, runs: Runs, kernel: Kernel, noise: float, run_variance: float, fallback: str = ""
+    x: Array,
+    y: Array,
+    runs: Runs,
+    kernel: Kernel,
+    noise: float,
+    run_variance: float,
+    fallback: str = "",
+    *,
+    noise_rises: bool = False,
 ) -> GaussianProcess:
     """Returns the process conditioned on `n` observations at given hyperparameters."""
     k = kernel(x, x)
@@ -341,7 +384,7 @@ def conditioned(
     diagonal = float(np.mean(np.diag(k)))
     for jitter in _JITTERS:
         full = k.copy()
-        full.flat[:: len(x) + 1] += noise + jitter * diagonal
+        full.flat[:: len(x) + 1] += noise * (kernel.amplitude(x) ** 2 if noise_rises else 1.0) + jitter * diagonal
         chol, info = lapack.dpotrf(full, lower=1, clean=1)
         if info == 0:
             break
@@ -360,4 +403,5 @@ def conditioned(
         chol=chol,
         alpha=alpha,
         fallback=fallback,
+        noise_rises=noise_rises,
     )

@@ -5,6 +5,9 @@ the hyperparameters then names one of many explanations, and where it takes luck
 looks best and certain. So the posterior is averaged: over a grid of noise variances, and at each over draws of the
 other hyperparameters. Repeated and neighbouring points move the weights to the noise that they show.
 
+Where the amplitude of the scores rises with the cost parameter, noise may be the same everywhere, or rise like the
+amplitude: a short run that has learnt nothing repeats well. The average is over both.
+
 Notation (and that of `protein.engine.gp`)
     v_j        the levels of the noise variance;  theta_j  the mode of the other hyperparameters at v_j
     H_j        the Fisher information of theta at theta_j, 1/2 tr(K^-1 dK K^-1 dK), plus the prior's precision
@@ -64,19 +67,22 @@ class Mixture:
 
     @property
     def noise(self) -> float:
-        """Mean noise variance."""
+        """Mean noise variance, where the amplitude is 1."""
         return math.fsum(w * part.noise for w, part in zip(self.weights, self.parts, strict=True))
 
-    @property
-    def run_variance(self) -> float:
-        """Mean run variance."""
-        return math.fsum(w * part.run_variance for w, part in zip(self.weights, self.parts, strict=True))
+    def noise_at(self, x: Array) -> Array:
+        """Returns the mean variance of one run's target around the true one at `m x p` inputs, `m`."""
+        return np.asarray(self.weights @ np.stack([part.noise_at(x) for part in self.parts]))
 
     def predict(self, x: Array) -> tuple[Array, Array]:
         """Returns mean and standard deviation, `m` each, of the noiseless process at `m x p` inputs."""
         means, sds = np.stack([part.predict(x) for part in self.parts], axis=1)
         mean = self.weights @ means
         return mean, np.sqrt(self.weights @ (sds**2 + (means - mean) ** 2))
+
+    def mean(self, x: Array) -> Array:
+        """Returns the mean alone, `m`, at `m x p` inputs."""
+        return np.asarray(self.weights @ np.stack([part.mean(x) for part in self.parts]))
 
     def condition(self, x: Array, y: Array) -> "Mixture":
         """Returns the mixture conditioned on `m` further observations of other runs, with the same weights."""
@@ -89,38 +95,45 @@ def fit_mixture(x: Array, y: Array, groups: Sequence[int], prior: Prior, *, runs
     Where no level has a finite fit, it is the one process at the prior's own mode, and `fallback` says so.
     """
     runs = np.arange(len(y)) if runs is None else runs
-    keep, fitted = subset(y, MAX_POINTS), subset(y, MAX_FIT_POINTS)
     columns = np.asarray(groups)
-    objective = Objective(x[fitted], y[fitted], columns, int(columns.max()) + 1, prior, runs[fitted])
-    x, y, runs = x[keep], y[keep], runs[keep]
-    noise = objective.num_groups + 1  # position of log v in theta
-    rest = np.delete(np.arange(len(objective.prior_mean)), noise)
-    signs = np.random.default_rng(0).standard_normal((len(_LOG_NOISE), len(rest)))
-    found: list[tuple[float, Array]] = []  # log weight and theta of each draw
-    theta = objective.prior_mean
-    shares = np.log(np.gradient(_LOG_NOISE))
-    for level in reversed(range(len(_LOG_NOISE))):  # from the smoothest function to the roughest
-        theta = theta.copy()
-        theta[noise] = _LOG_NOISE[level]
-        bounds = [*objective.bounds[:noise], (theta[noise], theta[noise]), *objective.bounds[noise + 1 :]]
-        try:
-            result = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=_OPTIONS)
-            factor = np.linalg.cholesky(objective.information(result.x)[np.ix_(rest, rest)])
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError):
-            continue
-        log_weight = float(shares[level] - result.fun - np.log(np.diag(factor)).sum())
-        if math.isfinite(log_weight):
-            theta = result.x
-            step = np.linalg.solve(factor.T, signs[level])
-            for sign in (-1.0, 1.0):
-                drawn = theta.copy()
-                drawn[rest] += sign * step
-                found.append((log_weight, np.clip(drawn, *np.transpose(bounds))))
+    num_groups = int(columns.max()) + 1
+    fitted, conditions = subset(y, MAX_FIT_POINTS), subset(y, MAX_POINTS)
+    noise = num_groups + 1  # position of log v in theta
+    found: list[tuple[float, Objective, Array]] = []  # log weight, objective and theta of each draw
+    rng = np.random.default_rng(0)
+    for noise_rises in (False, True)[: 1 if prior.amplitude_slope is None else 2]:
+        objective = Objective(x[fitted], y[fitted], columns, num_groups, prior, runs[fitted], noise_rises=noise_rises)
+        theta = objective.prior_mean
+        rest = np.delete(np.arange(len(theta)), noise)
+        # From the smoothest function to the roughest, each fit from where the last one ended.
+        for log_noise, log_share in zip(_LOG_NOISE[::-1], np.log(np.gradient(_LOG_NOISE))[::-1], strict=True):
+            theta = theta.copy()
+            theta[noise] = log_noise
+            bounds = [*objective.bounds[:noise], (log_noise, log_noise), *objective.bounds[noise + 1 :]]
+            direction = rng.standard_normal(len(rest))
+            try:
+                result = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=_OPTIONS)
+                factor = np.linalg.cholesky(objective.information(result.x)[np.ix_(rest, rest)])
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+                continue
+            log_weight = float(log_share - result.fun - np.log(np.diag(factor)).sum())
+            if math.isfinite(log_weight):
+                theta = result.x
+                step = np.linalg.solve(factor.T, direction)
+                for sign in (-1.0, 1.0):
+                    drawn = theta.copy()
+                    drawn[rest] += sign * step
+                    found.append((log_weight, objective, np.clip(drawn, *np.transpose(bounds))))
+    x, y, runs = x[conditions], y[conditions], runs[conditions]
     if not found:
         reason = "hyperparameters at their prior mode, no fit was finite"
         return Mixture(np.ones(1), (conditioned(x, y, runs, *objective.kernel(objective.prior_mean), reason),))
-    weights = np.exp(np.array([log_weight for log_weight, _ in found]) - max(log_weight for log_weight, _ in found))
+    log_weights = np.array([log_weight for log_weight, _, _ in found])
+    weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
     kept = np.flatnonzero(weights >= min(0.5 * _LEAST_WEIGHT, float(weights.max())))
-    parts = tuple(conditioned(x, y, runs, *objective.kernel(found[i][1])) for i in kept)
+    parts = tuple(
+        conditioned(x, y, runs, *made_by.kernel(theta), noise_rises=made_by.noise_rises)
+        for _, made_by, theta in (found[i] for i in kept)
+    )
     return Mixture(weights[kept] / weights[kept].sum(), parts)

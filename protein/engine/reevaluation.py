@@ -4,9 +4,10 @@ The best measured score is partly luck. When little of the budget is left, the q
 config?" than "which of these is best?". Another run of the right one answers it.
 
 Notation
-    i, mu_i, sd_i   a contender (a config trained to its end): posterior of its noiseless score z; v the noise variance
+    i, mu_i, sd_i   a contender (a config trained to its end): posterior of its noiseless score z
+    v_i             the noise variance of one more run of it
     f_i             the highest mu of the other contenders
-    s_i             standard deviation of the change of mu_i by one more run: sd_i^2 / sqrt(sd_i^2 + v)
+    s_i             standard deviation of the change of mu_i by one more run: sd_i^2 / sqrt(sd_i^2 + v_i)
     h(u)            phi(u) + u Phi(u)
 
 One more run of contender i may move it up or down, and so change which config is recommended. On average, the true
@@ -75,7 +76,7 @@ def reevaluation(
     score = fit_score_model(space, data.without_curves(), settings, averaged=True)
     score = score.fantasize(data.x_running) if len(data.x_running) else score
     mean, sd = score.predict(x)
-    gain = expected_gain(mean, sd, score.noise)
+    gain = expected_gain(mean, sd, score.noise_at(x))
     busy = set(keys(data.x_running))
     free = [len(group) < MAX_RUNS and key not in busy for group, key in zip(groups, keys(x), strict=True)]
     may = np.array(free) & (gain >= settings.reevaluation_gain) & affordable.fits(x)
@@ -90,12 +91,12 @@ def reevaluation(
     return Repeat(first.params, x[best], f"re-evaluation of {name}, which may be the best")
 
 
-def expected_gain(mean: Array, sd: Array, noise: float) -> Array:
+def expected_gain(mean: Array, sd: Array, noise: Array) -> Array:
     """Returns the knowledge gradient of n >= 2 contenders, `n`, in units of z.
 
     Args:
         mean, sd: posterior of the noiseless z, `n` each, sd above 0.
-        noise: variance of one measurement, 0 or more.
+        noise: variance of one measurement of each, `n`, 0 or more.
     """
     moved = sd * sd / np.sqrt(sd * sd + noise)
     second, top = np.argsort(mean, kind="stable")[-2:]

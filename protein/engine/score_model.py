@@ -189,10 +189,12 @@ class ScoreModel:
         mean = self.process.mean(model_inputs(self.space, x_unit, self.process))
         return mean + self.trend * (_cost_coordinate(self.space, x_unit) - self.center)
 
-    @property
-    def noise(self) -> float:
-        """Variance of one run's z around the true one: that between runs, and that of its last evaluation."""
-        return self.process.run_variance + self.process.noise
+    def noise_at(self, x_unit: Array) -> Array:
+        """Returns the variance of one run's z around the true one at `m x d` points, `m`.
+
+        It is that between runs, and that of a run's last evaluation.
+        """
+        return self.process.noise_at(model_inputs(self.space, x_unit, self.process))
 
     def estimates(self, x_unit: Array, *, measured: bool, chosen: bool = False) -> list[Estimate]:
         """Returns for each of `m` points the score of a run to its end: the true one, or as it would be `measured`.
@@ -216,7 +218,7 @@ class ScoreModel:
         mean = mean - _WINNERS_CURSE_SDS * sd if chosen else mean
         if isinstance(self.process, GaussianProcess):
             sd = sd * (1.0 + _MODE_WIDENING / len(np.unique(self.process.runs)))
-        spread = Z80 * np.sqrt(sd**2 + (self.noise if measured else 0.0))
+        spread = Z80 * np.sqrt(sd**2 + (self.noise_at(x_unit) if measured else 0.0))
         lowest, highest = self.measured_range
         reach = highest - lowest
 
