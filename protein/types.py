@@ -109,6 +109,7 @@ class SuggestionKind(StrEnum):
     INITIAL_DESIGN = "initial_design"
     WARM_START = "warm_start"  # a config from the front of the source sweep
     SEARCH = "search"
+    CONTINUATION = "continuation"  # a finished trial goes on to more steps
     REEVALUATION = "reevaluation"  # a config that was run before, with a new seed
     RANDOM = "random"  # the method is random search
     FALLBACK = "fallback"  # a random config where the engine had none
@@ -170,6 +171,9 @@ class Suggestion:
 
     `origin` is the reason in a few words ("initial design 3 of 8", "improving the front near 40 s"); a fallback after
     numerical trouble is named there too. Estimates are None before a model exists.
+
+    A suggestion may be to continue a finished trial: `continues` is the number of that trial, whose params it has but
+    for a larger cost parameter. It costs only the rest of the run, and `predicted_cost_seconds` is that of the rest.
     """
 
     params: Params
@@ -177,6 +181,8 @@ class Suggestion:
     origin: str
     predicted_score: Estimate | None = None
     predicted_cost_seconds: Estimate | None = None
+    continues: int | None = None  # number of the trial whose run it goes on with; None: it begins a run of its own
+    continued_seconds: float = 0.0  # of training that lie behind the checkpoint from which it goes on
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +205,11 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent."""
+    """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent.
+
+    A trial may be a leg: it has gone on with the run of an earlier trial, `continues`. Its cost is its own, that of the
+    rest of the run. The steps of its curve are those of the whole run, and its seconds are its own.
+    """
 
     params: Params
     state: TrialState
@@ -208,7 +218,17 @@ class Observation:
     curve: tuple[Measurement, ...] = ()
     reason: str = ""  # why it FAILED or was PRUNED ("" otherwise), for people
     end: TrialEnd | None = None  # None: derived from state and reason; stays None while the trial runs
-    number: int | None = None  # of the trial in its sweep, for messages; no model looks at it
+    number: int | None = None  # of the trial in its sweep, for messages and for `continues`
+    continues: int | None = None  # number of the trial whose run it went on with; None: it began a run of its own
+    continued_seconds: float = 0.0  # of training that lay behind the checkpoint from which it went on
+    # The share of its steps at which a checkpoint lies, from which a run of more steps can go on: 1.0 its end; None:
+    # it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
+    resumable_at: float | None = None
+
+    @property
+    def run_seconds(self) -> float:
+        """What its whole run has cost, from the first step on."""
+        return self.continued_seconds + self.cost_seconds
 
     def __post_init__(self) -> None:
         # One that is read back from JSON has a text for a state, which equals it but is not it, and dicts for points.
@@ -220,6 +240,10 @@ class Observation:
         object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
             raise ValueError(f"an observation's cost must be finite seconds >= 0, got {self.cost_seconds}")
+        if not (math.isfinite(self.continued_seconds) and self.continued_seconds >= 0):
+            raise ValueError(f"continued_seconds must be finite seconds >= 0, got {self.continued_seconds}")
+        if self.resumable_at is not None and not 0.0 < self.resumable_at <= 1.0:
+            raise ValueError(f"resumable_at must be a share in (0, 1] or None, got {self.resumable_at}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"an observation's score must be finite or None, got {self.score}")
         if self.state is TrialState.COMPLETE and self.score is None:
@@ -355,11 +379,16 @@ class TrialRecord(Trial, Suggestion, Result):
         changes = fields_of(outcome) | {"state": outcome.state, "artifacts": artifacts}
         return dataclasses.replace(self, **changes, finished_at=datetime.now(UTC))
 
-    def observation(self) -> Observation:
+    def observation(self, *, resumable_at: float | None = None) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
         assert self.state.finished, f"trial {self.number} is still {self.state}"
-        names = [field.name for field in dataclasses.fields(Observation)]
-        return Observation(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_at"]
+        return Observation(resumable_at=resumable_at, **{name: getattr(self, name) for name in names})
+
+    @property
+    def run_seconds(self) -> float:
+        """What its whole run has cost, from the first step on; more than its own cost if it continues a trial."""
+        return self.continued_seconds + self.cost_seconds
 
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artifact of a kind, if there is one."""

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.candidates import all_points
+from protein.engine.continuation import rest_seconds
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array
 from protein.engine.history import History
@@ -102,14 +103,20 @@ class AffordableCost:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
         return cls(budget.next_trial_seconds, model, total, slot)
 
-    def fits(self, x_unit: Array) -> NDArray[np.bool_]:
-        """Returns which of n points, `n x d`, may be started, `n`."""
+    def fits(self, x_unit: Array, behind: Array | None = None) -> NDArray[np.bool_]:
+        """Returns which of n points, `n x d`, may be started, `n`.
+
+        `behind`, `n`, are the seconds of each run that are paid already; None: all runs begin anew.
+        """
         if self.limit_seconds <= 0:
             return np.zeros(len(x_unit), dtype=bool)
         if self.model is None or self.limit_seconds == math.inf:
             return np.ones(len(x_unit), dtype=bool)
         mean, sd = self.model.predict(x_unit)
-        return np.asarray(mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN) <= math.log(self.limit_seconds))
+        upper = mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
+        if behind is not None:
+            upper = np.log(rest_seconds(np.exp(upper), behind))
+        return np.asarray(upper <= math.log(self.limit_seconds))
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:

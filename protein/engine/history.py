@@ -13,6 +13,9 @@ to those. The same holds for points of a trial's curve. Under a learning-rate sc
 the final score of a run half as long. So each score carries the share of its run that was still to come, `unfinished`,
 and the score model learns from the data whether that matters. The model also knows which run each score is of. Runs of
 one config differ (in their seeds), and this difference is in the whole curve of a run.
+
+A trial that continues another one has the cost of the whole run, as if it had been trained in one go. Both are scores
+of one run.
 """
 
 import dataclasses
@@ -39,7 +42,8 @@ class History:
     Attributes:
         x_scored: `n x d`, trials that gave a score, with the cost parameter at the value that they reached.
         scores: `n`, their scores.
-        costs: `n`, their costs in seconds.
+        costs: `n`, the costs in seconds of their whole runs.
+        runs: `n`, which run each is of: the position among the n of the first trial of that run.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
         x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
         curve_scores: `k`, their scores.
@@ -56,6 +60,7 @@ class History:
     x_scored: Array
     scores: Array
     costs: Array
+    runs: Runs
     unfinished: Array
     x_curve: Array
     curve_scores: Array
@@ -78,7 +83,7 @@ class History:
         finished, x_finished = readable(space, finished, [reached(space, o) for o in finished])
         _, x_running = readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        rows = [(x.tolist(), _score(o), o.cost_seconds) for o, x in zip(finished, x_finished, strict=True)]
+        rows = [(x.tolist(), _score(o), o.run_seconds) for o, x in zip(finished, x_finished, strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
         finished, x_tried = [finished[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
@@ -93,7 +98,8 @@ class History:
         return cls(
             x_scored=x_tried[ok],
             scores=np.array([_score(o) for o in scored]),
-            costs=np.array([o.cost_seconds for o in scored]),
+            costs=np.array([o.run_seconds for o in scored]),
+            runs=_runs(scored, history),
             unfinished=np.array([_unfinished(space, o) for o in scored]),
             x_curve=x_curve,
             curve_scores=curve_scores,
@@ -184,7 +190,7 @@ def _curve_points(
     index = space.cost_index
     low = None if index is None else getattr(space.parameters[index], "low", None)
     found: list[tuple[Array, float, float, int]] = []
-    for i in sorted(range(len(trials)), key=lambda i: (-trials[i].cost_seconds, i)):
+    for i in sorted(range(len(trials)), key=lambda i: (-trials[i].run_seconds, i)):
         if index is None or low is None or len(found) >= max_points:
             break
         asked = float(trials[i].params[space.names[index]])
@@ -203,6 +209,19 @@ def _curve_points(
         return np.empty((0, space.num_dims)), np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)
     x, scores, unfinished, runs = (np.array(column) for column in zip(*found, strict=True))
     return x, scores, unfinished, runs
+
+
+def _runs(trials: Sequence[Observation], history: Sequence[Observation]) -> Runs:
+    """Returns which run each of n trials is of, `n`."""
+    parents = {o.number: o.continues for o in history if o.continues is not None}
+    first: dict[int, int] = {}  # position of the first trial of a run, by the number of the trial that began it
+    labels = []
+    for i, trial in enumerate(trials):
+        root = trial.number
+        while root in parents:
+            root = parents[root]
+        labels.append(i if root is None else first.setdefault(root, i))
+    return np.array(labels, dtype=np.intp)
 
 
 def _has_score(observation: Observation) -> bool:
