@@ -221,9 +221,9 @@ class Observation:
     number: int | None = None  # of the trial in its sweep, for messages and for `continues`
     continues: int | None = None  # number of the trial whose run it went on with; None: it began a run of its own
     continued_seconds: float = 0.0  # of training that lay behind the checkpoint from which it went on
-    # The share of its steps at which a checkpoint lies, from which a run of more steps can go on: 1.0 its end; None:
-    # it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
-    resumable_at: float | None = None
+    # Seconds of its run that lie behind the checkpoint from which a run of more steps can go on (all of them where that
+    # is its end); None: it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
+    resumable_seconds: float | None = None
 
     @property
     def run_seconds(self) -> float:
@@ -240,10 +240,10 @@ class Observation:
         object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
             raise ValueError(f"an observation's cost must be finite seconds >= 0, got {self.cost_seconds}")
-        if not (math.isfinite(self.continued_seconds) and self.continued_seconds >= 0):
-            raise ValueError(f"continued_seconds must be finite seconds >= 0, got {self.continued_seconds}")
-        if self.resumable_at is not None and not 0.0 < self.resumable_at <= 1.0:
-            raise ValueError(f"resumable_at must be a share in (0, 1] or None, got {self.resumable_at}")
+        for name in ("continued_seconds", "resumable_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+                raise ValueError(f"{name} must be finite seconds >= 0, got {seconds}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"an observation's score must be finite or None, got {self.score}")
         if self.state is TrialState.COMPLETE and self.score is None:
@@ -379,11 +379,11 @@ class TrialRecord(Trial, Suggestion, Result):
         changes = fields_of(outcome) | {"state": outcome.state, "artifacts": artifacts}
         return dataclasses.replace(self, **changes, finished_at=datetime.now(UTC))
 
-    def observation(self, *, resumable_at: float | None = None) -> Observation:
+    def observation(self, *, resumable_seconds: float | None = None) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
         assert self.state.finished, f"trial {self.number} is still {self.state}"
-        names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_at"]
-        return Observation(resumable_at=resumable_at, **{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_seconds"]
+        return Observation(resumable_seconds=resumable_seconds, **{name: getattr(self, name) for name in names})
 
     @property
     def run_seconds(self) -> float:

@@ -26,12 +26,14 @@ def trial(
     *,
     score: float | None = None,
     parent: Observation | None = None,
-    resumable_at: float | None = 1.0,
+    kept_at: float | None = 1.0,
     end: TrialEnd = TrialEnd.COMPLETE,
 ) -> Observation:
-    """One second for 1,000 steps; the score rises with the steps and falls with the distance from a rate of 0.01."""
-    share = 0.0 if parent is None else parent.resumable_at or 0.0
-    behind = 0.0 if parent is None else share * parent.run_seconds
+    """One second for 1,000 steps; the score rises with the steps and falls with the distance from a rate of 0.01.
+
+    Its checkpoint lies at the share `kept_at` of its steps.
+    """
+    behind = 0.0 if parent is None else parent.resumable_seconds or 0.0
     return Observation(
         params={"rate": rate, "steps": steps},
         state=end.state,
@@ -42,14 +44,14 @@ def trial(
         number=number,
         continues=None if parent is None else parent.number,
         continued_seconds=behind,
-        resumable_at=resumable_at,
+        resumable_seconds=None if kept_at is None else kept_at * steps / 1000.0,
     )
 
 
-def some_trials(resumable_at: float | None = 1.0) -> list[Observation]:
+def some_trials(kept_at: float | None = 1.0) -> list[Observation]:
     """Cheap trials around the best rate, so that only more steps are worth anything."""
     rates = np.geomspace(3e-3, 3e-2, 13)
-    return [trial(i, float(rate), 4_000 + 100 * i, resumable_at=resumable_at) for i, rate in enumerate(rates)]
+    return [trial(i, float(rate), 4_000 + 100 * i, kept_at=kept_at) for i, rate in enumerate(rates)]
 
 
 def suggest(
@@ -73,8 +75,8 @@ def test_a_continued_trial_counts_once_in_the_budget_and_with_its_whole_run_for_
 
 
 def test_the_price_of_going_on_from_an_earlier_checkpoint_includes_what_is_trained_again() -> None:
-    first = trial(0, 0.01, 10_000, resumable_at=0.8)
-    second = trial(1, 0.01, 20_000, parent=first, resumable_at=0.8)
+    first = trial(0, 0.01, 10_000, kept_at=0.8)
+    second = trial(1, 0.01, 20_000, parent=first, kept_at=0.8)
     assert (second.continued_seconds, second.cost_seconds) == (8.0, 12.0)
     assert Continuable.of(SPACE, [first, second]).behind.tolist() == [8.0, 16.0]
 
@@ -92,7 +94,7 @@ def test_scores_of_one_run_share_its_label_whatever_the_order() -> None:
 
 def test_a_leg_that_failed_leaves_its_parent_as_it_was() -> None:
     first = trial(0, 0.01, 4_000)
-    failed = trial(1, 0.01, 16_000, parent=first, end=TrialEnd.DIVERGED, resumable_at=None)
+    failed = trial(1, 0.01, 16_000, parent=first, end=TrialEnd.DIVERGED, kept_at=None)
     data = History.of(SPACE, [first, failed], [])
     assert (data.scores.tolist(), data.ok.tolist()) == ([first.score], [True, False])
     assert [o.number for o in Continuable.of(SPACE, [first, failed]).trials] == [0]
@@ -100,7 +102,7 @@ def test_a_leg_that_failed_leaves_its_parent_as_it_was() -> None:
 
 def test_only_complete_trials_with_a_checkpoint_can_be_continued() -> None:
     cut = trial(2, 0.01, 4_000, end=TrialEnd.CAPPED)
-    history = [trial(0, 0.01, 4_000, resumable_at=None), trial(1, 0.02, 4_000), cut]
+    history = [trial(0, 0.01, 4_000, kept_at=None), trial(1, 0.02, 4_000), cut]
     assert [o.number for o in Continuable.of(SPACE, history).trials] == [1]
     free = Space([Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000)])
     assert not Continuable.of(free, history).trials, "without a cost parameter there are no steps to go on to"
@@ -143,7 +145,7 @@ def test_what_the_rest_costs_decides_whether_it_fits_the_budget() -> None:
 
 
 def test_nothing_is_continued_where_no_trial_can_be_or_it_is_switched_off() -> None:
-    able, unable = some_trials(), some_trials(resumable_at=None)
+    able, unable = some_trials(), some_trials(kept_at=None)
     assert suggest(unable).continues is None
     assert suggest(able, settings=EngineSettings(num_continued=0)) == suggest(unable)
 
@@ -153,10 +155,11 @@ def test_the_order_of_the_history_does_not_matter() -> None:
     assert suggest(history) == suggest(history[::-1])
 
 
-@pytest.mark.parametrize("value", [0.0, 1.5, float("nan")])
-def test_a_share_that_is_none_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="resumable_at"):
-        dataclasses.replace(trial(0, 0.01, 4_000), resumable_at=value)
+@pytest.mark.parametrize("name", ["continued_seconds", "resumable_seconds"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_seconds_that_are_none_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(trial(0, 0.01, 4_000), **{name: value})  # type: ignore[arg-type]
 
 
 def test_a_running_leg_is_not_suggested_again() -> None:

@@ -103,8 +103,8 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
             observation = task.go_on(params, earlier, seed=seed, repeat=repeat, watch=watch)
         else:
             observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
-        resumable_at = 1.0 if isinstance(task, ContinuableTask) else None
-        observation = dataclasses.replace(observation, number=len(run.history), resumable_at=resumable_at)
+        resumable_seconds = observation.run_seconds if isinstance(task, ContinuableTask) else None
+        observation = dataclasses.replace(observation, number=len(run.history), resumable_seconds=resumable_seconds)
         if spent + observation.cost_seconds > total_seconds * (1.0 + _ROUNDING):
             break
         spent += observation.cost_seconds

@@ -48,12 +48,12 @@ class Continuable:
     @classmethod
     def of(cls, space: Space, history: Sequence[Observation]) -> "Continuable":
         """Returns the trials of a sweep that can be continued, in an order that does not depend on the history's."""
-        able = [o for o in history if o.resumable_at is not None and o.state is TrialState.COMPLETE]
+        able = [o for o in history if o.resumable_seconds is not None and o.state is TrialState.COMPLETE]
         able = sorted((o for o in able if o.number is not None), key=lambda o: o.number or 0)
         if space.cost_index is None:
             able = []
         able, x = readable(space, able, [o.params for o in able])
-        return cls(space, able, x, np.array([o.run_seconds * (o.resumable_at or 0.0) for o in able]))
+        return cls(space, able, x, np.array([o.resumable_seconds or 0.0 for o in able]))
 
     def contenders(self, mean: Array, num_most: int) -> "Continuable":
         """Returns the trials on the front of posterior means, `n`, and the best of the others, `num_most` at most."""
