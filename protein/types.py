@@ -331,7 +331,10 @@ class Outcome(Result):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file that a trial left behind. `kind` is "checkpoint", "log" or "config"; `path` is absolute."""
+    """A file that a trial left behind; `path` is absolute.
+
+    `kind` is "checkpoint", "log", "config", or "continuable": what a longer run goes on from, perhaps a folder.
+    """
 
     kind: str
     path: str
