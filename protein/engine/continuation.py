@@ -26,6 +26,7 @@ from protein.engine.pareto import front_indices
 from protein.space import Space
 from protein.types import Observation, Params, TrialState
 
+LEAST_GROWTH = 1.25  # a longer run costs at least this many times what the run has cost: shorter ones show little
 _LEAST_REST = 0.05  # of the predicted cost of the whole run
 
 
@@ -33,17 +34,22 @@ _LEAST_REST = 0.05  # of the predicted cost of the whole run
 class Continuable:
     """The n trials that can be continued.
 
+    Notation as above; `paid` is what a whole run has cost so far. That is more than `behind` where the checkpoint lies
+    before the run's end.
+
     Attributes:
         space: it has a cost parameter, unless n is 0.
         trials: `n`, complete ones.
         x_unit: `n x d`.
         behind: `n`, seconds.
+        paid: `n`, seconds.
     """
 
     space: Space
     trials: Sequence[Observation]
     x_unit: Array
     behind: Array
+    paid: Array
 
     @classmethod
     def of(cls, space: Space, history: Sequence[Observation]) -> "Continuable":
@@ -53,14 +59,16 @@ class Continuable:
         if space.cost_index is None:
             able = []
         able, x = readable(space, able, [o.params for o in able])
-        return cls(space, able, x, np.array([o.resumable_seconds or 0.0 for o in able]))
+        behind, paid = [o.resumable_seconds or 0.0 for o in able], [o.run_seconds for o in able]
+        return cls(space, able, x, np.array(behind), np.array(paid))
 
     def contenders(self, mean: Array, num_most: int) -> "Continuable":
         """Returns the trials on the front of posterior means, `n`, and the best of the others, `num_most` at most."""
-        front = front_indices(mean, self.behind)[::-1]
+        front = front_indices(mean, self.paid)[::-1]
         top = np.argsort(-mean, kind="stable")
         chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[:num_most]
-        return Continuable(self.space, [self.trials[i] for i in chosen], self.x_unit[chosen], self.behind[chosen])
+        trials = [self.trials[i] for i in chosen]
+        return Continuable(self.space, trials, self.x_unit[chosen], self.behind[chosen], self.paid[chosen])
 
     def ladders(self, num_rungs: int, rng: np.random.Generator) -> tuple[Array, NDArray[np.intp]]:
         """Returns longer runs of each trial, at jittered even steps of the cost parameter up to its highest value.

@@ -8,7 +8,7 @@ import numpy as np
 from protein.engine.acquisition import cost_levels, front_at, log_value
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import ladders, neighbours, spread
-from protein.engine.continuation import Continuable, rest_seconds
+from protein.engine.continuation import LEAST_GROWTH, Continuable, rest_seconds
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
 from protein.engine.history import History, keys
@@ -142,8 +142,10 @@ class Search:
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
         x, which = x[fresh], which[fresh]
         if len(x):
-            rest = rest_seconds(np.exp(self._cost.predict(x)[0]), able.behind[which])
+            whole = np.exp(self._cost.predict(x)[0])
+            rest = rest_seconds(whole, able.behind[which])
             fits = self._affordable.fits(x, able.behind[which]) & (np.log(rest) <= self._log_cautious_seconds)
+            fits &= whole >= LEAST_GROWTH * able.paid[which]
             x, which = x[fits], which[fits]
         if not len(x):
             return None
