@@ -58,7 +58,7 @@ _NUM_REPAIRS = 256  # candidates of each kind where a point has to be replaced
 class BotorchPeer(Peer):
     """One run of one acquisition."""
 
-    def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
+    def __init__(self, method: str, space: Space, start: Params | None, seed: int) -> None:
         from scipy.stats import qmc
 
         torch.set_num_threads(1)
@@ -67,11 +67,12 @@ class BotorchPeer(Peer):
         self._design = space.from_unit_many(x[space.valid(x)])
 
     def ask(self, history: list[Observation], budget: Budget) -> Params | None:
-        if not history:
+        if not history and self._start is not None:
             return self._start
+        position = len(history) - (self._start is not None)
         scores = [o.score for o in history if o.score is not None]
-        if len(history) <= _NUM_INITIAL or not scores:
-            return self._design[(len(history) - 1) % len(self._design)]
+        if position < _NUM_INITIAL or not scores:
+            return self._design[position % len(self._design)]
         x_tried = self._space.canonical(self._space.to_unit_many([o.params for o in history]))
         worst = min(scores)
         columns = [[worst if o.score is None else o.score for o in history]]

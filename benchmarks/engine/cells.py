@@ -7,11 +7,15 @@ Notation
     log cost     of the whole run, where a trial has gone on with an earlier one; the budget counts the rest alone
     incumbent    the trial that the method would recommend at that moment: the one that measured best among all that
                  gave a score, or the method's own recommendation where it has one
+    start        "default": every method begins with the task's initial config;  "none": a blind run, without one
 
 Figures
-    best         truth of the incumbent at the end
+    best         truth of the incumbent at the end: of the config that the method hands over
+    measured     truth of what measured best
+    recommended  truth of what this project's recommender (`protein.engine.recommend`) takes of the run's trials
+    tried        highest truth of all configs that were trained to their end
     volume       hypervolume under (truth, log cost) of everything that was run, over that of the ideal front
-    area         mean over the budget of the incumbent's truth
+    area         mean over the budget of the incumbent's truth;  area_measured: of the truth of what measured best
     fail         share of trials that failed
     to90, to95   mean random-trial costs spent until the incumbent's truth first reached .90, .95; None: it never did
     trials, pruned, spent (share of the budget), think (mean seconds for one suggestion)
@@ -34,10 +38,13 @@ from engine.reference import Reference, reference
 from engine.tasks import make_task
 from numpy.typing import NDArray
 
+from protein.engine.recommend import best, contenders
+from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, TrialState
 
 Array = NDArray[np.float64]
 
+DEFAULT, BLIND = "default", "none"  # with and without an initial config
 TRACE_SHARES = np.geomspace(0.01, 1.0, 40)
 _ROUNDING = 1e-9  # of sums of costs
 _references: dict[tuple[str, int], Reference] = {}
@@ -52,7 +59,9 @@ class Run:
     advice: list[Params | None] = dataclasses.field(default_factory=list)
 
 
-def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, int]]) -> list[dict[str, Any]]:
+def run_cell(
+    method: str, family: str, seed: int, limits: Sequence[tuple[float, int]], start: str = DEFAULT
+) -> list[dict[str, Any]]:
     """Runs one method on one task, for each of some limits.
 
     Args:
@@ -60,6 +69,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
         family: of the task.
         seed: of the task and of the method.
         limits: pairs of a budget, in mean random-trial costs, and a maximal number of trials; one result for each.
+        start: `DEFAULT` or `BLIND`.
     """
     task = make_task(family, seed)
     if (family, seed) not in _references:
@@ -67,7 +77,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
     scale, rows = _references[family, seed], []
     longest: Run | None = None
     for budget, cap in sorted(limits, reverse=True):
-        optimiser = make_method(method, task.space, task.start, seed)
+        optimiser = make_method(method, task.space, None if start == BLIND else task.start, seed)
         total = budget * scale.mean_cost
         if longest is None or not optimiser.budget_free or cap > len(longest.history):
             run = play(task, optimiser, total_seconds=total, cap=cap, seed=seed)
@@ -75,7 +85,7 @@ def run_cell(method: str, family: str, seed: int, limits: Sequence[tuple[float, 
         else:
             run = prefix(longest, total_seconds=total, cap=cap)
         rows.append(
-            {"method": method, "family": family, "seed": seed, "budget": budget, "cap": cap}
+            {"method": method, "family": family, "seed": seed, "budget": budget, "start": start, "cap": cap}
             | figures(task, scale, run, total)
         )
     return rows
@@ -103,7 +113,8 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
             observation = task.go_on(params, earlier, seed=seed, repeat=repeat, watch=watch)
         else:
             observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
-        resumable_seconds = observation.run_seconds if isinstance(task, ContinuableTask) else None
+        can = isinstance(task, ContinuableTask) and repeat == 0  # `go_on` knows the luck of a config's first run alone
+        resumable_seconds = observation.run_seconds if can else None
         observation = dataclasses.replace(observation, number=len(run.history), resumable_seconds=resumable_seconds)
         if spent + observation.cost_seconds > total_seconds * (1.0 + _ROUNDING):
             break
@@ -132,8 +143,6 @@ def prefix(run: Run, *, total_seconds: float, cap: int) -> Run:
 def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dict[str, Any]:
     """Returns a run's figures: see the head of this file."""
     history = run.history
-    if not history:
-        raise ValueError(f"{task.name}: the initial config alone overruns the budget of {total_seconds:g} s")
     cost = np.array([o.run_seconds for o in history])
     truth = np.full(len(history), np.nan)
     scored = [i for i, o in enumerate(history) if o.score is not None]
@@ -141,17 +150,23 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
         truth[scored] = scale.normalise(np.array([task.true_score(history[i]) for i in scored]))
     truth = np.maximum(truth, 0.0)  # NaN, where there is no score, stays
     held = incumbents(history, run.advice, truth)
+    measured = incumbents(history, [None] * len(history), truth)
+    complete = [i for i in scored if history[i].state is TrialState.COMPLETE]
     end = np.cumsum([o.cost_seconds for o in history])
     # Between the ends of trials i and i + 1 the incumbent is that after trial i; before the first there is none.
-    stays = np.diff(np.append(end, max(total_seconds, end[-1])))
+    stays = np.diff(np.append(end, max(total_seconds, end[-1]))) if history else np.empty(0)
     done = np.searchsorted(end, TRACE_SHARES * total_seconds * (1.0 + _ROUNDING), side="right")
     before = np.concatenate([[0.0], held])
     front = [_volume(scale, truth[:n], cost[:n]) for n in range(len(history) + 1)]
     result: dict[str, Any] = {
-        "best": round(float(held[-1]), 4),
+        "best": round(float(before[-1]), 4),
+        "measured": round(float(measured[-1]), 4) if history else 0.0,
+        "recommended": round(_recommended(task.space, history, truth), 4),
+        "tried": round(float(np.max(truth[complete], initial=0.0)), 4),
         "volume": round(front[-1], 4),
         "area": round(float(np.sum(held * stays)) / total_seconds, 4),
-        "fail": round(1.0 - len(scored) / len(history), 4),
+        "area_measured": round(float(np.sum(measured * stays)) / total_seconds, 4),
+        "fail": round(1.0 - len(scored) / max(len(history), 1), 4),
     }
     for name, level in (("to90", 0.90), ("to95", 0.95)):
         reached = np.flatnonzero(held >= level)
@@ -159,8 +174,8 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
     return result | {
         "trials": len(history),
         "pruned": sum(o.state is TrialState.PRUNED for o in history),
-        "spent": round(float(end[-1]) / total_seconds, 3),
-        "think": round(float(np.mean(run.think_seconds)), 4),
+        "spent": round(float(cost.sum()) / total_seconds, 3),
+        "think": round(sum(run.think_seconds) / max(len(history), 1), 4),
         "trace": [round(1000.0 * v) for v in before[done].tolist()],
         "front": [round(1000.0 * front[n]) for n in done.tolist()],
     }
@@ -179,6 +194,12 @@ def incumbents(history: Sequence[Observation], advice: Sequence[Params | None], 
         recommended = advice[i]
         held[i] = best_truth if recommended is None else by_params[frozenset(recommended.items())]
     return held
+
+
+def _recommended(space: Space, history: Sequence[Observation], truth: Array) -> float:
+    """Truth of what our recommender takes of these trials; 0 where no trial was trained to its end."""
+    chosen = best(contenders(space, history))
+    return 0.0 if chosen is None else float(truth[chosen.trials[0]])
 
 
 def _volume(scale: Reference, truth: Array, cost: Array) -> float:

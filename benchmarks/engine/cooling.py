@@ -39,11 +39,11 @@ class Cooling(Peer):
 
     budget_free = False
 
-    def __init__(self, space: Space, start: Params, seed: int, *, cheap: bool) -> None:
-        self._space, self._start, self._seed = space, start, seed
+    def __init__(self, space: Space, start: Params | None, seed: int, *, cheap: bool) -> None:
+        self._space, self._seed = space, seed
         share = _CHEAP_SHARE if cheap else 1.0
         design = initial_points(space, seed=seed, cost_share=share, start=None, pull=0.0)
-        self._design = space.from_unit_many(design[:_NUM_INITIAL])
+        self._first = [*([] if start is None else [start]), *space.from_unit_many(design[:_NUM_INITIAL])]
         self._listed = all_points(space)
         self._total_seconds = 0.0
 
@@ -51,14 +51,13 @@ class Cooling(Peer):
         assert budget.remaining_seconds is not None
         if not history:
             self._total_seconds = budget.remaining_seconds
-            return self._start
-        if len(history) <= len(self._design):
-            return self._design[len(history) - 1]
+        if len(history) < len(self._first):
+            return self._first[len(history)]
         rng = np.random.default_rng([self._seed, len(history)])
         scores = [o.score for o in history if o.score is not None]
         if not scores:
             return self._space.from_unit(self._space.sample(1, rng)[0])
-        initial_seconds = sum(o.cost_seconds for o in history[: len(self._design) + 1])
+        initial_seconds = sum(o.cost_seconds for o in history[: len(self._first)])
         exponent = budget.remaining_seconds / max(self._total_seconds - initial_seconds, 1e-9)
         with single_thread(), np.errstate(all="ignore"):
             return self._space.from_unit(self._best(history, min(scores), exponent, rng))

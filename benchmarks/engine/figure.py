@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from engine.cells import TRACE_SHARES
-from engine.report import OURS
+from engine.report import OURS, cell_weights
 from numpy.typing import NDArray
 
 matplotlib.use("Agg")
@@ -53,7 +53,7 @@ def _colours(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: float, colours: Mapping[str, Any]) -> None:
-    """Lines are means over families of means over seeds, bands the 90 % bootstrap interval over cells."""
+    """Lines are means as in `engine.report`, bands the 90 % bootstrap interval over cells."""
     curves = {method: _curves(cells, method, name) for method in sorted({row["method"] for row in cells})}
     final = sorted(curves, key=lambda m: (m != OURS, -float(curves[m][0][-1])))
     for method in sorted(curves, key=lambda m: m == OURS):
@@ -81,10 +81,8 @@ def _panel(panel: Axes, cells: Sequence[dict[str, Any]], name: str, budget: floa
 def _curves(cells: Sequence[dict[str, Any]], method: str, name: str) -> tuple[NDArray[np.float64], ...]:
     """Mean and band of one method, one figure for each of `TRACE_SHARES`."""
     own = [row for row in cells if row["method"] == method]
-    families = sorted({row["family"] for row in own})
-    sizes = {family: sum(row["family"] == family for row in own) for family in families}
     values = np.array([row[name] for row in own]) / 1000.0
-    weight = np.array([1.0 / (len(families) * sizes[row["family"]]) for row in own])
+    weight = cell_weights(own)
     drawn = np.random.default_rng(0).integers(0, len(own), (_NUM_RESAMPLED, len(own)))
     resampled = np.einsum("rc,rct->rt", weight[drawn], values[drawn]) / weight[drawn].sum(axis=1)[:, None]
     low, high = np.quantile(resampled, [0.05, 0.95], axis=0)

@@ -1,7 +1,7 @@
 """The optimisers under comparison, by name. `engine.protocol.Method` is their interface.
 
-All get the same: the space, the initial config as their first trial, each run's curve while it grows, and at its end
-its score or failure and its cost.
+All get the same: the space, the initial config as their first trial (in a blind run: none, and each begins as it
+likes), each run's curve while it grows, and at its end its score or failure and its cost.
 
     protein           the engine as shipped, without continuing trials, which no peer can;
                       `protein:name=value;...` with some of its settings changed: the ablations, and `num_continued=12`
@@ -30,7 +30,7 @@ PEERS = ("random", "sobol", *_OPTUNA, *_COOLING, *_BOTORCH)
 SLOW = ("gp", *_BOTORCH)  # a suggestion takes a good part of a second
 
 
-def make_method(name: str, space: Space, start: Params, seed: int) -> Method:
+def make_method(name: str, space: Space, start: Params | None, seed: int) -> Method:
     """Returns an optimiser by name. Raises `ValueError` for an unknown one, `UsageError` for a setting of ours."""
     method, _, settings = name.partition(":")
     if method == "protein":
@@ -59,7 +59,12 @@ class Engine(Peer):
     recommends = True
 
     def __init__(
-        self, space: Space, start: Params, seed: int, settings: EngineSettings, warm_start: Sequence[Observation] = ()
+        self,
+        space: Space,
+        start: Params | None,
+        seed: int,
+        settings: EngineSettings,
+        warm_start: Sequence[Observation] = (),
     ) -> None:
         self._space = space
         self._designer = make_designer("protein", space, start, seed=seed, settings=settings, warm_start=warm_start)
@@ -84,9 +89,9 @@ class Engine(Peer):
 
 
 class _Listed(Peer):
-    """The initial config, then valid points of the whole box, drawn in advance."""
+    """The initial config, if any, then valid points of the whole box, drawn in advance."""
 
-    def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
+    def __init__(self, method: str, space: Space, start: Params | None, seed: int) -> None:
         rng = np.random.default_rng([seed, 1])
         if method == "sobol":
             from scipy.stats import qmc
@@ -95,7 +100,7 @@ class _Listed(Peer):
             x = x[space.valid(x)]
         else:
             x = space.sample(512, rng)
-        self._points = [start, *space.from_unit_many(x)]
+        self._points = [*([] if start is None else [start]), *space.from_unit_many(x)]
 
     def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         return self._points[len(history)] if len(history) < len(self._points) else None

@@ -36,7 +36,7 @@ _STATES = optuna.trial.TrialState
 class OptunaPeer(Peer):
     """One study of one sampler."""
 
-    def __init__(self, method: str, space: Space, start: Params, seed: int) -> None:
+    def __init__(self, method: str, space: Space, start: Params | None, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space, self._two_values = space, method in ("tpe-multi", "nsga2")
         self._prunes = method in ("asha", "hyperband")
@@ -57,8 +57,9 @@ class OptunaPeer(Peer):
             )
         self._trial: Any = None
         self._reported: set[int] = set()  # resources that the running trial has reported
-        self._start: Params | None = start
-        self._enqueue(start)
+        self._start = start
+        if start is not None:
+            self._enqueue(start)
 
     def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         with warnings.catch_warnings():

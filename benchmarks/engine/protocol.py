@@ -15,7 +15,7 @@ Watch = Callable[[tuple[Measurement, ...]], bool]  # the curve so far -> stop he
 
 
 class Task(Protocol):
-    """One problem. `start` is the initial config, which every method tries first."""
+    """One problem. `start` is the initial config, which every method tries first unless the run is blind."""
 
     @property
     def name(self) -> str: ...

@@ -5,9 +5,9 @@ Notation
     budget    a multiple of the mean cost of a random config (failed ones at the cost that they reach)
     ideal(t)  the best known score at cost <= e^t, by a search with the noiseless truth
 
-For synthetic and recorded tasks: random sampling followed by rounds of mutation of the best for each cost level, on the
-truth itself, which no engine may see. For real tasks: a committed table (see `measure_real.py`). Nothing better is
-known. An engine may find something better; then its figures exceed 1.
+For tasks whose truth is a formula or a model (all but the real ones): random sampling followed by rounds of mutation
+of the best for each cost level, on the truth itself, which no engine may see. For real tasks: a committed table (see
+`measure_real.py`). Nothing better is known. An engine may find something better; then its figures exceed 1.
 """
 
 import dataclasses
@@ -19,6 +19,8 @@ from typing import Protocol
 import numpy as np
 from engine.protocol import Task
 from engine.recorded import RecordedTask, Surrogate
+from engine.rl import RlTask, Table
+from engine.surrogates import SurrogateTask
 from engine.synthetic import SyntheticTask
 from numpy.typing import NDArray
 
@@ -68,14 +70,18 @@ def reference(task: Task) -> Reference:
         return search(task)
     if isinstance(task, RecordedTask):
         return _of_surrogate(task.surrogate)
+    if isinstance(task, RlTask):
+        return _of_surrogate(task.table)
+    if isinstance(task, SurrogateTask):
+        return _of_surrogate(task)
     table = json.loads(REAL_TABLE.read_text())
     if task.family not in table:
         raise ValueError(f"{REAL_TABLE.name} has no '{task.family}'; run benchmarks/engine/measure_real.py")
     return Reference(**{field.name: float(table[task.family][field.name]) for field in dataclasses.fields(Reference)})
 
 
-@functools.lru_cache(maxsize=8)
-def _of_surrogate(model: Surrogate) -> Reference:
+@functools.cache
+def _of_surrogate(model: Surrogate | Table | SurrogateTask) -> Reference:
     return search(model)
 
 

@@ -1,8 +1,12 @@
 """Reports on the cells: means, paired differences with intervals, and where a method is worse.
 
-A mean is taken over seeds in each family first, then over families. So all families have the same weight, also where
-slow methods have fewer seeds. A difference is the mean over the cells (family, seed) that both methods have; its
-interval is the central 90 % of that mean under resampling of the cells.
+A mean is taken over seeds in each family first, then over the families of each source, then over sources. So all
+sources have the same weight, and in a source all families, also where slow methods have fewer seeds.
+
+A difference is that mean of the differences in the cells (family, seed) that both methods have. Its interval is the
+central 90 % under resampling of the cells inside each family, each departure from the family's mean widened by
+sqrt(n / (n - 1)) for its n cells. So it tells what other seeds of the same families would give; a family with a single
+cell adds nothing to it.
 
 `to90` is the median of the mean random-trial costs until the incumbent's truth reached .90, a cell that never did
 counting as infinite ("-" where that is the median), with the share of cells that did.
@@ -12,25 +16,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from engine.tasks import FAMILIES, GROUPS
+from engine.tasks import FAMILIES, SOURCES
+from numpy.typing import NDArray
 
 Row = dict[str, Any]
 
 METRICS = ("best", "volume", "area")
-OURS = "protein"
-_NUM_RESAMPLED = 4000
+# Cells that were measured before these figures existed have none of them.
+DETAILS = ("measured", "recommended", "tried", "area_measured")
+OURS, BASELINE = "protein", "random"
+_NUM_RESAMPLED = 2000
+_SOURCE_OF = {family: source for source, families in SOURCES.items() for family in families}
 
 
 def tables(rows: Sequence[Row]) -> list[str]:
-    """Returns the whole report of one budget's cells: overall, by group, by family, and what is below random."""
+    """Returns the whole report of one budget's cells: over sources, each source, by family, what is below random."""
     methods = _ranked([row for row in rows if not row["method"].startswith(f"{OURS}:")])
     rows = [row for row in rows if row["method"] in methods]
-    lines = overall(rows, methods)
-    for group, families in GROUPS.items():
-        own = [row for row in rows if row["family"] in families]
-        if own and len(own) < len(rows):
-            lines += ["", f"{group}: {', '.join(f for f in families if any(r['family'] == f for r in own))}"]
-            lines += overall(own, methods)
+    sources = [source for source in SOURCES if any(_SOURCE_OF[row["family"]] == source for row in rows)]
+    lines = ["", f"mean over sources: {', '.join(sources)}", *overall(rows, methods)]
+    for source in sources if len(sources) > 1 else []:
+        own = [row for row in rows if _SOURCE_OF[row["family"]] == source]
+        families = [family for family in SOURCES[source] if any(row["family"] == family for row in own)]
+        lines += ["", f"{source}: {', '.join(families)}", *overall(own, methods)]
     return [*lines, *by_family(rows, methods), "", *below_random(rows, methods)]
 
 
@@ -42,25 +50,32 @@ def ablations(rows: Sequence[Row]) -> list[str]:
 
 
 def overall(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
-    """Returns one line for each method: means, differences to ours, costs to 90 and 95 %; and ours against the best."""
+    """Returns one line for each method: means, differences to random and ours, costs to 90 and 95 %; and ours against
+    the best peer."""
     present = [method for method in methods if any(row["method"] == method for row in rows)]
     width = max(len(method) for method in (*present, OURS + " - best peer"))
-    head = f"{'':<{width}} cells" + "".join(f"  {metric:>6} {'minus ours':<21}" for metric in METRICS)
-    lines = [f"{head}  fail  to90          to95          trials  think s"]
+    metric_head = "".join(f"  {metric:>6} {f'minus {BASELINE}':<21} {'minus ours':<21}" for metric in METRICS)
+    details = "".join(f"  {detail}" for detail in DETAILS)
+    lines = [f"{'':<{width}} sources cells{metric_head}{details}  fail  to90          to95          trials  think s"]
     for method in present:
         own = [row for row in rows if row["method"] == method]
-        line = f"{method:<{width}} {len(own):>5}"
+        line = f"{method:<{width}} {_num_sources(rows, method):>7} {len(own):>5}"
         for metric in METRICS:
-            gap = "" if method == OURS else _signed(difference(rows, method, OURS, metric))
-            line += f"  {mean(own, metric):>6.3f} {gap:<21}"
+            line += f"  {mean(own, metric):>6.3f}"
+            for other in (BASELINE, OURS):
+                gap = "" if method == other else _signed(difference(rows, method, other, metric))
+                line += f" {gap:<21}"
+        for detail in DETAILS:
+            known = [row for row in own if detail in row]
+            line += f"  {f'{mean(known, detail):.3f}' if known else '-':>{len(detail)}}"
         line += f"  {mean(own, 'fail'):>4.2f}  {_reached(own, 'to90'):<12}  {_reached(own, 'to95'):<12}"
         lines.append(f"{line}  {mean(own, 'trials'):>6.0f}  {mean(own, 'think'):>7.3f}")
-    line = f"{OURS + ' - best peer':<{width}} {'':>5}"
+    line = f"{OURS + ' - best peer':<{width}} {'':>7} {'':>5}"
     for metric in METRICS:
         best = best_peer(rows, metric)
         if best is None or OURS not in present:
             return lines
-        line += f"  {'':>6} {_signed(difference(rows, OURS, best, metric)):<21}"
+        line += f"  {'':>6} {'':<21} {_signed(difference(rows, OURS, best, metric)):<21}"
     names = ", ".join(f"{metric} {best_peer(rows, metric)}" for metric in METRICS)
     return [*lines, f"{line}  (best peers: {names})"]
 
@@ -82,54 +97,88 @@ def by_family(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
 
 
 def below_random(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
-    """Returns for each method the families in which its mean is below random's, on the seeds that both have."""
+    """Returns for each method the families in which its mean is below random's, on the seeds that both have.
+
+    "!" marks a difference whose interval, from two cells or more, leaves out 0.
+    """
     lines = []
     for method in methods:
         worse = []
         for family in FAMILIES:
             own = [row for row in rows if row["family"] == family]
             for metric in METRICS:
-                gaps = paired(own, method, "random", metric)
-                if len(gaps) and np.mean(gaps) < 0:
-                    worse.append(f"{family} {metric} {np.mean(gaps):+.3f}")
-        if method != "random":
-            lines.append(f"{method} below random: {', '.join(worse) or 'nowhere'}")
+                gap, cells = difference(own, method, BASELINE, metric), len(paired(own, method, BASELINE, metric))
+                if gap is not None and gap[0] < 0:
+                    worse.append(f"{family} {metric} {gap[0]:+.3f}{'!' if gap[2] < 0 and cells > 1 else ''}")
+        if method != BASELINE:
+            lines.append(f"{method} below {BASELINE}: {', '.join(worse) or 'nowhere'}")
     return lines
 
 
 def best_peer(rows: Sequence[Row], metric: str) -> str | None:
-    """Returns the method of highest mean that is not ours; None where there is none."""
+    """Returns the method of highest mean that is not ours; None where there is none.
+
+    Methods that were not run on every source are left out, if any other was: their means are over other tasks.
+    """
     peers = {row["method"] for row in rows if row["method"].partition(":")[0] != OURS}
+    most = max((_num_sources(rows, peer) for peer in peers), default=0)
+    peers = {peer for peer in peers if _num_sources(rows, peer) == most}
     return max(sorted(peers), key=lambda m: mean([r for r in rows if r["method"] == m], metric), default=None)
 
 
+def cell_weights(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Returns the weight of each cell of one method in the mean over sources, their families and their seeds, `n`."""
+    families = [row["family"] for row in rows]
+    sources = {family: _SOURCE_OF[family] for family in families}
+    num_families = [sum(own == sources[family] for own in sources.values()) for family in families]
+    return np.array(
+        [
+            1.0 / (len(set(sources.values())) * n * families.count(f))
+            for f, n in zip(families, num_families, strict=True)
+        ]
+    )
+
+
 def mean(rows: Sequence[Row], metric: str) -> float:
-    """Returns the mean over families of the mean over seeds."""
-    families = {row["family"] for row in rows}
-    return float(np.mean([np.mean([r[metric] for r in rows if r["family"] == family]) for family in families]))
+    """Returns the mean over sources of the mean over their families of the mean over seeds."""
+    return float(cell_weights(rows) @ np.array([row[metric] for row in rows]))
 
 
-def paired(rows: Sequence[Row], method: str, other: str, metric: str) -> list[float]:
-    """Returns the differences of two methods in the cells that both have."""
+def paired(rows: Sequence[Row], method: str, other: str, metric: str) -> dict[tuple[str, int], float]:
+    """Returns the differences of two methods in the cells (family, seed) that both have."""
     values = {(r["method"], r["family"], r["seed"]): r[metric] for r in rows if r["method"] in (method, other)}
-    return [v - values[other, f, s] for (m, f, s), v in values.items() if m == method and (other, f, s) in values]
+    return {
+        (f, s): v - values[other, f, s] for (m, f, s), v in values.items() if m == method and (other, f, s) in values
+    }
 
 
 def difference(rows: Sequence[Row], method: str, other: str, metric: str) -> tuple[float, float, float] | None:
     """Returns the mean paired difference and its 90 % interval (low, high); None without common cells."""
-    gaps = np.array(paired(rows, method, other, metric))
-    if not len(gaps):
+    gaps = paired(rows, method, other, metric)
+    if not gaps:
         return None
-    drawn = np.random.default_rng(0).integers(0, len(gaps), (_NUM_RESAMPLED, len(gaps)))
-    low, high = np.quantile(gaps[drawn].mean(axis=1), [0.05, 0.95])
-    return float(gaps.mean()), float(low), float(high)
+    rng = np.random.default_rng(0)
+    weight = dict(zip(gaps, cell_weights([{"family": family} for family, _ in gaps]), strict=True))
+    total, drawn = 0.0, np.zeros(_NUM_RESAMPLED)
+    for family in sorted({family for family, _ in gaps}):
+        own = np.array([gap for (f, _), gap in gaps.items() if f == family])
+        share = sum(weight[cell] for cell in gaps if cell[0] == family)
+        widened = own.mean() + (own - own.mean()) * np.sqrt(len(own) / max(len(own) - 1, 1))
+        total += share * own.mean()
+        drawn += share * widened[rng.integers(0, len(own), (_NUM_RESAMPLED, len(own)))].mean(axis=1)
+    low, high = np.quantile(drawn, [0.05, 0.95])
+    return float(total), float(low), float(high)
 
 
 def _ranked(rows: Sequence[Row]) -> list[str]:
-    """Methods, ours first, then by their mean over the three metrics."""
+    """Methods, ours first, then those with the most sources, by their mean over the three metrics."""
     methods = {row["method"] for row in rows}
     total = {m: sum(mean([r for r in rows if r["method"] == m], metric) for metric in METRICS) for m in methods}
-    return sorted(methods, key=lambda m: (m != OURS, -total[m], m))
+    return sorted(methods, key=lambda m: (m != OURS, -_num_sources(rows, m), -total[m], m))
+
+
+def _num_sources(rows: Sequence[Row], method: str) -> int:
+    return len({_SOURCE_OF[row["family"]] for row in rows if row["method"] == method})
 
 
 def _signed(gap: tuple[float, float, float] | None) -> str:

@@ -1,14 +1,16 @@
-"""Compares optimisers on synthetic, recorded and real training at equal total cost, with paired seeds.
+"""Compares optimisers on training of five sources (see `engine.tasks`) at equal total cost, with paired seeds.
 
     python benchmarks/engine/suite.py --methods protein random tpe --seeds 10 --processes 2
     python benchmarks/engine/suite.py --table                     # from what was measured before: nothing is run
     python benchmarks/engine/suite.py --figure docs/images/engine.svg
     python benchmarks/engine/suite.py --ablations                 # the engine's settings against the engine as shipped
+    python benchmarks/engine/suite.py --sources rl surrogate --half held-out --seeds 5 --budgets 25 50
+    python benchmarks/engine/suite.py --blind                     # without an initial config
 
-Each cell (method, family, seed, budget) is one line of a JSON-lines file and is run once. Stop at any time and run
-again: it continues. Files of two machines or runs are merged by `cat`; of several lines for one cell, the last counts.
-A line `{"header": ...}` names the machine and the commit of the lines below it. `engine.cells` defines a cell's
-figures, and `engine.report` averages and compares them.
+Each cell (method, family, seed, budget, with or without an initial config) is one line of a JSON-lines file and is run
+once. Stop at any time and run again: it continues. Files of two machines or runs are merged by `cat`; of several lines
+for one cell, the last counts. A line `{"header": ...}` names the machine and the commit of the lines below it.
+`engine.cells` defines a cell's figures, and `engine.report` averages and compares them.
 """
 
 import argparse
@@ -27,39 +29,45 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine  # noqa: E402
 from engine import recorded  # noqa: E402
-from engine.cells import run_cell  # noqa: E402
+from engine.cells import BLIND, DEFAULT, run_cell  # noqa: E402
 from engine.methods import PEERS, SLOW  # noqa: E402
 from engine.report import OURS, ablations, tables  # noqa: E402
-from engine.tasks import FAMILIES  # noqa: E402
+from engine.tasks import DEVELOPMENT, FAMILIES, HELD_OUT, SOURCES  # noqa: E402
 from engine.variants import variant  # noqa: E402
 
 from protein.errors import UsageError  # noqa: E402
 
 RESULTS = machine.RESULTS / "engine_suite.jsonl"
 BUDGETS = (25.0, 60.0)  # mean random-trial costs
-TRIAL_CAPS = {25.0: 120, 60.0: 200}
+TRIAL_CAPS = {25.0: 120, 50.0: 240, 60.0: 200}
+_OTHER_HALF = {"development": HELD_OUT, "held-out": DEVELOPMENT}
 _LARGEST_CAP = 200
 
 Row = dict[str, Any]
-Key = tuple[str, str, int, float]
-Job = tuple[str, str, int, tuple[tuple[float, int], ...]]
+Key = tuple[str, str, int, float, str]
+Job = tuple[str, str, int, tuple[tuple[float, int], ...], str]
 
 
 def key(row: Row) -> Key:
     """Returns what identifies a cell."""
-    return row["method"], row["family"], row["seed"], row["budget"]
+    return row["method"], row["family"], row["seed"], row["budget"], row["start"]
 
 
 def read(path: Path) -> list[Row]:
     """Returns the cells of a file, each once, in the order of their first line; none where there is no file."""
     if not path.exists():
         return []
-    lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    lines = [{"start": DEFAULT} | json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     return list({key(row): row for row in lines if "trace" in row}.values())
 
 
 def missing(
-    rows: Iterable[Row], methods: Sequence[str], families: Sequence[str], seeds: Iterable[int], budgets: Sequence[float]
+    rows: Iterable[Row],
+    methods: Sequence[str],
+    families: Sequence[str],
+    seeds: Iterable[int],
+    budgets: Sequence[float],
+    start: str = DEFAULT,
 ) -> list[Job]:
     """Returns what is left to run: seed by seed, so that pairs are complete early, the slow methods first."""
     done = {key(row) for row in rows}
@@ -71,10 +79,10 @@ def missing(
                 limits = tuple(
                     (budget, TRIAL_CAPS.get(budget, _LARGEST_CAP))
                     for budget in budgets
-                    if (method, family, seed, budget) not in done
+                    if (method, family, seed, budget, start) not in done
                 )
                 if limits:
-                    jobs.append((method, family, seed, limits))
+                    jobs.append((method, family, seed, limits, start))
     return jobs
 
 
@@ -101,7 +109,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs what is missing, or only reports. A mistake on the command line gives one line and exit code 2."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", help="default: protein and every peer")
-    parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--sources", nargs="+", default=list(SOURCES), choices=SOURCES)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, metavar="FAMILY", help="default: all of the sources")
+    parser.add_argument("--half", choices=list(_OTHER_HALF), help="of the families that are split; default: both")
+    parser.add_argument("--blind", action="store_true", help="without an initial config")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budgets", type=float, nargs="+", default=list(BUDGETS), help="in mean random-trial costs")
@@ -113,17 +124,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     methods = arguments.methods or ["protein", *PEERS]
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    start = BLIND if arguments.blind else DEFAULT
+    families = arguments.families or [family for source in arguments.sources for family in SOURCES[source]]
+    families = [family for family in families if family not in _OTHER_HALF.get(arguments.half, ())]
     try:
         if min(arguments.budgets) <= 0 or arguments.seeds < 1 or arguments.processes < 1:
             raise UsageError("budgets must be above 0, seeds and processes at least 1")
         _check_methods(methods)
         rows = read(arguments.file)
         if not (arguments.table or arguments.ablations or arguments.figure):
-            jobs = missing(rows, methods, arguments.families, seeds, arguments.budgets)
+            jobs = missing(rows, methods, families, seeds, arguments.budgets, start)
             run(jobs, arguments.file, arguments.processes)
             rows = read(arguments.file)
-        rows = [r for r in rows if r["family"] in arguments.families and r["seed"] in seeds]
-        rows = [r for r in rows if r["budget"] in arguments.budgets]
+        rows = [r for r in rows if r["family"] in families and r["seed"] in seeds]
+        rows = [r for r in rows if r["budget"] in arguments.budgets and r["start"] == start]
         if arguments.methods is not None:
             rows = [r for r in rows if r["method"] in methods]
         _check_rows(rows, arguments)
@@ -139,7 +153,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         cells = [row for row in rows if row["budget"] == budget]
         if cells:
             report = ablations if arguments.ablations or all(_is_variant(row) for row in cells) else tables
-            print(f"\nbudget {budget:g} mean random-trial costs, at most {cells[0]['cap']} trials")
+            condition = "without an initial config" if arguments.blind else "with the initial config"
+            cap = f"at most {max(row['cap'] for row in cells)} trials"
+            print(f"\nbudget {budget:g} mean random-trial costs, {cap}, {condition}")
             print("\n".join(report(cells)))
 
 
