@@ -110,7 +110,7 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
         repeat = sum(dict(o.params) == dict(params) for o in run.history)
         earlier = run_before(run.history, method.continues)
         if isinstance(task, ContinuableTask) and earlier:
-            observation = task.go_on(params, earlier, seed=seed, repeat=repeat, watch=watch)
+            observation = task.go_on(params, earlier=earlier, seed=seed, repeat=repeat, watch=watch)
         else:
             observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
         can = isinstance(task, ContinuableTask) and repeat == 0  # `go_on` knows the luck of a config's first run alone

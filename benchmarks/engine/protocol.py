@@ -53,8 +53,8 @@ class ContinuableTask(Task, Protocol):
     def go_on(
         self,
         params: Params,
-        earlier: Sequence[Observation],
         *,
+        earlier: Sequence[Observation],
         seed: int,
         repeat: int = 0,
         watch: Watch | None = None,

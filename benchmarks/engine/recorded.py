@@ -157,8 +157,8 @@ class RecordedTask:
     def go_on(
         self,
         params: Params,
-        earlier: Sequence[Observation],
         *,
+        earlier: Sequence[Observation],
         seed: int,
         repeat: int = 0,
         watch: Watch | None = None,

@@ -121,8 +121,8 @@ class SyntheticTask:
     def go_on(
         self,
         params: Params,
-        earlier: Sequence[Observation],
         *,
+        earlier: Sequence[Observation],
         seed: int,
         repeat: int = 0,
         watch: Watch | None = None,
