@@ -174,7 +174,7 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
     return result | {
         "trials": len(history),
         "pruned": sum(o.state is TrialState.PRUNED for o in history),
-        "spent": round(float(cost.sum()) / total_seconds, 3),
+        "spent": round(sum(o.cost_seconds for o in history) / total_seconds, 3),
         "think": round(sum(run.think_seconds) / max(len(history), 1), 4),
         "trace": [round(1000.0 * v) for v in before[done].tolist()],
         "front": [round(1000.0 * front[n]) for n in done.tolist()],
