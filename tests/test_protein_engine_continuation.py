@@ -144,6 +144,15 @@ def test_what_the_rest_costs_decides_whether_it_fits_the_budget() -> None:
         assert found.predicted_cost_seconds.value <= remaining
 
 
+def test_the_cap_on_one_trial_is_one_on_its_whole_run() -> None:
+    history = some_trials()
+    designer = make_designer("protein", SPACE, None)
+    free = designer.suggest(history, [], Budget(remaining_seconds=300.0), 3)
+    capped = designer.suggest(history, [], Budget(remaining_seconds=300.0, max_trial_seconds=6.5), 3)
+    assert free is not None and float(free.params["steps"]) > 6_500 and free.continues is not None
+    assert capped is not None and float(capped.params["steps"]) <= 6_500
+
+
 def test_nothing_is_continued_where_no_trial_can_be_or_it_is_switched_off() -> None:
     able, unable = some_trials(), some_trials(kept_at=None)
     assert suggest(unable).continues is None

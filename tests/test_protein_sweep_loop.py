@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -21,8 +21,9 @@ import sweeping
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.errors import TrialFailed, TrialLost, UsageError
-from protein.ports import SweepStatus
-from protein.sweep.job import trial_config, trial_seed
+from protein.ports import Job, SweepStatus
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.job import max_seconds, trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import Estimate, Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
@@ -264,6 +265,29 @@ def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
     for number, trial in enumerate(trials):  # of each, two tenths of a second lie behind what it left
         assert trial.continued_seconds == pytest.approx(0.2 * number)
         assert trial.run_seconds == pytest.approx(0.2 * number + trial.cost_seconds)
+
+
+def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
+    """Two tenths of a second lie behind each trial, and the third has a fifth of a second left."""
+
+    class Jobs(LocalBackend):
+        limits: ClassVar[list[float | None]] = []
+
+        def start(self, job: Job) -> None:
+            self.limits.append(max_seconds(job.config))
+            super().start(job)
+
+    sweeping.sweep(
+        tmp_path,
+        spec=sweeping.sweep_spec(behaviour="kept"),
+        designer=GoOn(sweeping.space(), None),
+        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        budget_seconds=100.0,
+        max_trial_seconds=0.6,
+        max_trials=3,
+        can_continue=True,
+    )
+    assert Jobs.limits == pytest.approx([0.6, 0.4, 0.2])
 
 
 def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import ProteinError, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
@@ -188,8 +189,11 @@ class _Loop:
         if suggestion is None:
             return False
         parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
-        if parent is not None:  # a longer run of the same seed
+        if parent is not None:  # a longer run of the same seed, whose beginning counts towards the cap
             train_seed = parent.seed
+            if (cap := budget.max_trial_seconds) is not None:
+                rest = max(cap - suggestion.continued_seconds, MIN_COST_SECONDS)
+                budget = dataclasses.replace(budget, max_trial_seconds=rest)
         limit = None if budget.next_trial_seconds == math.inf else budget.next_trial_seconds
         config = trial_config(
             self._trials.sweep.spec.config,
