@@ -38,7 +38,8 @@ class Designer(Protocol):
     ) -> Suggestion | None:
         """Returns the next trial, or None when nothing worth starting fits the budget.
 
-        It is a point that was not tried before, unless its `kind` is `REEVALUATION`.
+        It is a point that was not tried before, unless its `kind` is `REEVALUATION`. It may be to continue a trial
+        whose `resumable_seconds` are given.
 
         Args:
             history: finished trials, oldest first. The models ignore those whose `end` does not teach.
@@ -138,6 +139,8 @@ class Job:
     directory: Path  # the trial's own folder: config, log, checkpoint
     max_seconds: float | None  # wall clock of the process, start-up and evaluation included
     max_memory_bytes: int | None  # resident
+    # What the trial goes on from, where it continues an earlier one: that trial's artifact of kind "continuable".
+    continues: Path | None = None
     at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
 
 
@@ -161,7 +164,8 @@ class Finished:
 class Backend(Protocol):
     """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
 
-    A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`).
+    A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`). A complete trial
+    that left something to go on from has an artifact and a metric that say so (see `protein.sweep.continuing`).
     """
 
     def start(self, job: Job) -> None: ...

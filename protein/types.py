@@ -109,6 +109,7 @@ class SuggestionKind(StrEnum):
     INITIAL_DESIGN = "initial_design"
     WARM_START = "warm_start"  # a config from the front of the source sweep
     SEARCH = "search"
+    CONTINUATION = "continuation"  # a finished trial goes on to more steps
     REEVALUATION = "reevaluation"  # a config that was run before, with a new seed
     RANDOM = "random"  # the method is random search
     FALLBACK = "fallback"  # a random config where the engine had none
@@ -178,6 +179,9 @@ class Suggestion:
 
     `origin` is the reason in a few words ("initial design 3 of 8", "improving the front near 40 s"); a fallback after
     numerical trouble is named there too. Estimates are None before a model exists.
+
+    A suggestion may be to continue a finished trial: `continues` is the number of that trial, whose params it has but
+    for a larger cost parameter. It costs only the rest of the run, and `predicted_cost_seconds` is that of the rest.
     """
 
     params: Params
@@ -185,6 +189,8 @@ class Suggestion:
     origin: str
     predicted_score: Estimate | None = None
     predicted_cost_seconds: Estimate | None = None
+    continues: int | None = None  # number of the trial whose run it goes on with; None: it begins a run of its own
+    continued_seconds: float = 0.0  # of training that lie behind the checkpoint from which it goes on
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +213,11 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent."""
+    """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent.
+
+    A trial may be a leg: it has gone on with the run of an earlier trial, `continues`. Its cost is its own, that of the
+    rest of the run. The steps of its curve are those of the whole run, and its seconds are its own.
+    """
 
     params: Params
     state: TrialState
@@ -216,7 +226,17 @@ class Observation:
     curve: tuple[Measurement, ...] = ()
     reason: str = ""  # why it FAILED or was PRUNED ("" otherwise), for people
     end: TrialEnd | None = None  # None: derived from state and reason; stays None while the trial runs
-    number: int | None = None  # of the trial in its sweep, for messages; no model looks at it
+    number: int | None = None  # of the trial in its sweep, for messages and for `continues`
+    continues: int | None = None  # number of the trial whose run it went on with; None: it began a run of its own
+    continued_seconds: float = 0.0  # of training that lay behind the checkpoint from which it went on
+    # Seconds of its run that lie behind the checkpoint from which a run of more steps can go on (all of them where that
+    # is its end); None: it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
+    resumable_seconds: float | None = None
+
+    @property
+    def run_seconds(self) -> float:
+        """What its whole run has cost, from the first step on."""
+        return self.continued_seconds + self.cost_seconds
 
     def __post_init__(self) -> None:
         # One that is read back from JSON has a text for a state, which equals it but is not it, and dicts for points.
@@ -228,6 +248,10 @@ class Observation:
         object.__setattr__(self, "curve", tuple(points))
         if not (math.isfinite(self.cost_seconds) and self.cost_seconds >= 0):
             raise ValueError(f"an observation's cost must be finite seconds >= 0, got {self.cost_seconds}")
+        for name in ("continued_seconds", "resumable_seconds"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+                raise ValueError(f"{name} must be finite seconds >= 0, got {seconds}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"an observation's score must be finite or None, got {self.score}")
         if self.state is TrialState.COMPLETE and self.score is None:
@@ -315,7 +339,10 @@ class Outcome(Result):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file that a trial left behind. `kind` is "checkpoint", "log" or "config"; `path` is absolute."""
+    """A file that a trial left behind; `path` is absolute.
+
+    `kind` is "checkpoint", "log", "config", or "continuable": what a longer run goes on from, perhaps a folder.
+    """
 
     kind: str
     path: str
@@ -363,11 +390,16 @@ class TrialRecord(Trial, Suggestion, Result):
         changes = fields_of(outcome) | {"state": outcome.state, "artifacts": artifacts}
         return dataclasses.replace(self, **changes, finished_at=datetime.now(UTC))
 
-    def observation(self) -> Observation:
+    def observation(self, *, resumable_seconds: float | None = None) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
         assert self.state.finished, f"trial {self.number} is still {self.state}"
-        names = [field.name for field in dataclasses.fields(Observation)]
-        return Observation(**{name: getattr(self, name) for name in names})
+        names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_seconds"]
+        return Observation(resumable_seconds=resumable_seconds, **{name: getattr(self, name) for name in names})
+
+    @property
+    def run_seconds(self) -> float:
+        """What its whole run has cost, from the first step on; more than its own cost if it continues a trial."""
+        return self.continued_seconds + self.cost_seconds
 
     def artifact(self, kind: str) -> str | None:
         """Returns the path of the newest artifact of a kind, if there is one."""

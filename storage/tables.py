@@ -138,6 +138,8 @@ class TrialRow(Base):
         CheckConstraint("steps >= 0", name="steps_not_negative"),
         _finite("score"),
         _finite("cost_seconds", low="0"),
+        CheckConstraint("continues >= 0 AND continues < number", name="continues_an_earlier_trial"),
+        _finite("continued_seconds", low="0"),
         _finite("suggest_seconds", low="0"),
         {"sqlite_autoincrement": True},
     )
@@ -159,6 +161,8 @@ class TrialRow(Base):
     predicted_cost_seconds: Mapped[float | None]
     predicted_cost_seconds_low: Mapped[float | None]
     predicted_cost_seconds_high: Mapped[float | None]
+    continues: Mapped[int | None]
+    continued_seconds: Mapped[float]
     suggest_seconds: Mapped[float]
     score: Mapped[float | None]
     cost_seconds: Mapped[float]  # while it runs: of the last measurement

@@ -210,6 +210,7 @@ def _float(name: str, value: float) -> float:
 _CONVERTERS: dict[Any, Callable[[str, Any], Any]] = {
     str: _text,
     int: _integer,
+    int | None: lambda name, value: None if value is None else _integer(name, value),
     float: _float,
     float | None: optional_number,
     Params: lambda _, value: params(value),

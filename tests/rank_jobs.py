@@ -22,9 +22,9 @@ def main(jobs: list[dict[str, Any]]) -> None:
         events = EventLog()
         world = connect(directory.with_suffix(".store"))
         config = RunConfig.from_dict(job["config"])
-        resume = Path(job["resume"]) if job.get("resume") else None
+        resume, go_on = (Path(job[key]) if key in job else None for key in ("resume", "continue_from"))
         try:
-            run(config, directory=directory, report=events.record, resume=resume, world=world)
+            run(config, directory=directory, report=events.record, resume=resume, continue_from=go_on, world=world)
         except TrainerError as error:
             events.append({"event": "raised", "kind": type(error).__name__})
         world.close()

@@ -93,6 +93,8 @@ def sweep(
     workers: int = 1,
     designer: Designer | None = None,
     backend: LocalBackend | None = None,
+    max_trials: int | None = None,
+    can_continue: bool = False,
 ) -> SweepStatus:
     """Runs a sweep in `folder` to its end, or until `stop`."""
     store = storage.open_store(f"sqlite:///{folder}/protein.db")
@@ -107,6 +109,8 @@ def sweep(
                 workers=workers,
                 max_cost_seconds=budget_seconds,
                 max_trial_seconds=max_trial_seconds,
+                max_trials=max_trials,
+                can_continue=can_continue,
             ),
             listener=listener or Lines(),
             stop=stop or threading.Event(),

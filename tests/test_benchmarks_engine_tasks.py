@@ -1,5 +1,7 @@
 """The comparison's tasks: what every one of them promises to the optimisers and to the figures."""
 
+import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -13,7 +15,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
 from engine import recorded, rl, surrogates
-from engine.protocol import Task
+from engine.protocol import ContinuableTask, Task
 from engine.reference import reference
 from engine.tasks import DEVELOPMENT, FAMILIES, HELD_OUT, SOURCES, make_task
 
@@ -69,6 +71,39 @@ class TestEveryFamily:
         task = make_task(family, 0)
         with pytest.raises(SpaceError):
             task.run({**task.start, str(task.space.cost_parameter): -1}, seed=1)
+
+
+@pytest.mark.parametrize("family", ["ppo", "outliers", *SOURCES["recorded"], *SOURCES["rl"]])
+def test_a_run_that_goes_on_costs_the_rest_and_has_the_truth_of_the_whole(family: str) -> None:
+    task = make_task(family, 0)
+    assert isinstance(task, ContinuableTask) and task.space.cost_parameter is not None
+    name = task.space.cost_parameter
+    longest = task.space.parameter(name).high  # type: ignore[union-attr]
+    found = []
+    for params in task.space.from_unit_many(task.space.sample(40, np.random.default_rng(0))):
+        run: list[Observation] = []
+        for steps in (longest // 16, longest // 4, longest):
+            leg = task.run if not run else functools.partial(task.go_on, earlier=run)
+            one = leg({**params, name: task.space.parameter(name).clip(steps)}, seed=1)
+            run.append(dataclasses.replace(one, number=len(run)))
+            if one.state is not TrialState.COMPLETE:
+                break
+        else:
+            found.append(run)
+    assert found
+    ratios = []
+    for run in found:
+        assert [one.continues for one in run] == [None, 0, 1]
+        for before, after in itertools.pairwise(run):
+            assert after.continued_seconds == before.run_seconds
+            assert before.curve[-1].steps < after.curve[0].steps
+            assert 0.0 <= after.curve[0].elapsed_seconds <= after.curve[-1].elapsed_seconds
+            assert after.curve[-1].elapsed_seconds == pytest.approx(after.cost_seconds, rel=1e-6)
+        whole = task.run(run[-1].params, seed=1)
+        if whole.state is TrialState.COMPLETE:
+            assert task.true_score(run[-1]) == task.true_score(whole)
+            ratios.append(run[-1].run_seconds / whole.run_seconds)
+    assert 0.8 < float(np.median(ratios)) < 1.25, "a run in legs costs what it costs in one go"
 
 
 @pytest.mark.parametrize("family", ["ppo", *SOURCES["recorded"]])

@@ -419,3 +419,45 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, protein; print(sorted({'numpy', 'torch', 'scipy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_an_engine_that_may_continue_trials_asks_to_go_on_with_good_ones() -> None:
+    def go_on(engine: Protein) -> list[Suggestion]:
+        made: list[Suggestion] = []
+        run_seconds = [one.run_seconds for one in engine.observations]
+        while (suggestion := engine.suggest()) is not None:
+            score, whole = train(suggestion.params)
+            behind = 0.0 if suggestion.continues is None else run_seconds[suggestion.continues]
+            assert suggestion.continued_seconds == pytest.approx(behind)
+            engine.observe(suggestion.params, score=score, cost_seconds=whole - behind)
+            made.append(suggestion)
+            run_seconds.append(whole)
+        return made
+
+    engine = Protein(make_space(), seed=0, budget_seconds=300.0, can_continue=True)
+    made = go_on(engine)
+    legs = [(number, one) for number, one in enumerate(made) if one.continues is not None]
+    assert legs, "some trial was continued"
+    for number, leg in legs:
+        assert leg.continues is not None and leg.continues < number
+        earlier = made[leg.continues].params
+        assert {**leg.params, "steps": 0} == {**earlier, "steps": 0} and leg.params["steps"] > earlier["steps"]  # type: ignore[operator]
+        assert engine.observations[number].continues == leg.continues
+        assert engine.observations[number].run_seconds == pytest.approx(train(leg.params)[1])
+    assert engine.spent_seconds <= 301.0
+    found = engine.best()
+    assert found is not None and found.expected_cost_seconds == pytest.approx(train(found.params)[1])
+    known = engine.observations[:number]
+    again = Protein(make_space(), seed=0, budget_seconds=300.0, can_continue=True, observations=known)
+    assert go_on(again) == made[number:], "the observations are all that a search needs to go on"
+
+
+def test_only_a_complete_trial_can_be_continued_and_only_with_a_cost_parameter() -> None:
+    engine = Protein(make_space(), can_continue=True)
+    params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
+    engine.observe({**params, "steps": 10_000}, failed="diverged", cost_seconds=1.0)
+    for number in (0, 1, -1):
+        with pytest.raises(UsageError, match="continues must be the number of a complete trial of 1, got"):
+            engine.observe(params, score=1.0, cost_seconds=1.0, continues=number)
+    with pytest.raises(UsageError, match="can_continue needs a cost_parameter"):
+        Protein(Space([Float("x", 0.0, 1.0)]), can_continue=True)

@@ -86,6 +86,29 @@ def test_a_function_is_swept_and_the_same_call_resumes_the_sweep(store: str, tmp
     assert outline(sweep(other, "1m").run(train)) == outline(second)  # nothing left to spend
 
 
+def test_a_function_that_keeps_its_state_is_continued(store: str) -> None:
+    def resumable(params: dict[str, Any], report: Report) -> float:
+        done = 0 if report.continues is None else int((report.continues / "epochs").read_text())
+        for epoch in range(done + 1, params["epochs"] + 1):
+            report(epoch, loss(params["lr"], epoch), cost_seconds=float(epoch - done))
+        (report.directory / "epochs").write_text(str(params["epochs"]))
+        return loss(params["lr"], params["epochs"])
+
+    result = sweep(store, 100.0, can_continue=True).run(resumable)
+    legs = [trial for trial in result.trials if trial.continues is not None]
+    assert legs, "some trial was continued"
+    for leg in legs:
+        assert leg.continues is not None
+        parent = result.trials[leg.continues]
+        assert (leg.params["lr"], leg.seed) == (parent.params["lr"], parent.seed)
+        if leg.state is TrialState.COMPLETE:
+            assert leg.run_seconds == leg.steps == leg.params["epochs"]
+            assert leg.curve[0].steps == parent.steps + 1
+    assert sweep(store, 100.0, name="without").run(resumable).trials[0].continues is None
+    with pytest.raises(UsageError, match="can_continue needs a cost_parameter"):
+        Sweep(Space([Float("lr", 1e-4, 1.0)]), can_continue=True)
+
+
 def test_failures_are_results(store: str) -> None:
     calls = 0
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -21,8 +21,9 @@ import sweeping
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.errors import TrialFailed, TrialLost, UsageError
-from protein.ports import SweepStatus
-from protein.sweep.job import trial_config, trial_seed
+from protein.ports import Job, SweepStatus
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.job import max_seconds, trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import Estimate, Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
@@ -233,6 +234,79 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     [trial] = stored(tmp_path)
     assert (trial.end, trial.reason, trial.cost_seconds) == (TrialEnd.DISK, "disk: no space is left; free some", 0.1)
     assert trial.end is not None and not trial.end.teaches
+
+
+class GoOn(RandomDesigner):
+    """Continues the last trial that it may."""
+
+    def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+        suggestion = super().suggest(history, *args, **keywords)
+        able = [one for one in history if one.resumable_seconds is not None]
+        if suggestion is None or not able:
+            return suggestion
+        return dataclasses.replace(
+            suggestion,
+            kind=SuggestionKind.CONTINUATION,
+            continues=able[-1].number,
+            continued_seconds=able[-1].resumable_seconds,
+        )
+
+
+def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
+    designer = GoOn(sweeping.space(), None)
+    status = sweeping.sweep(
+        tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
+    )
+    trials = stored(tmp_path)
+    assert len(trials) > 2 and status.spent_seconds == pytest.approx(sum(trial.cost_seconds for trial in trials))
+    assert [trial.continues for trial in trials] == [None, *range(len(trials) - 1)]
+    assert [trial.score for trial in trials] == [1.0 + number for number in range(len(trials))], "legs of one run"
+    assert len({trial.seed for trial in trials}) == 1
+    for number, trial in enumerate(trials):  # of each, two tenths of a second lie behind what it left
+        assert trial.continued_seconds == pytest.approx(0.2 * number)
+        assert trial.run_seconds == pytest.approx(0.2 * number + trial.cost_seconds)
+
+
+def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
+    """Two tenths of a second lie behind each trial, and the third has a fifth of a second left."""
+
+    class Jobs(LocalBackend):
+        limits: ClassVar[list[float | None]] = []
+
+        def start(self, job: Job) -> None:
+            self.limits.append(max_seconds(job.config))
+            super().start(job)
+
+    sweeping.sweep(
+        tmp_path,
+        spec=sweeping.sweep_spec(behaviour="kept"),
+        designer=GoOn(sweeping.space(), None),
+        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        budget_seconds=100.0,
+        max_trial_seconds=0.6,
+        max_trials=3,
+        can_continue=True,
+    )
+    assert Jobs.limits == pytest.approx([0.6, 0.4, 0.2])
+
+
+def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
+    designer = GoOn(sweeping.space(), None)
+    sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
+    assert {trial.continues for trial in stored(tmp_path)} == {None}
+
+
+def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
+    class Delete(sweeping.Lines):
+        def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+            path = trial.artifact("continuable")
+            if path is not None:
+                Path(path).unlink()
+
+    designer = GoOn(sweeping.space(), None)
+    spec = sweeping.sweep_spec(behaviour="kept")
+    sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
+    assert {trial.continues for trial in stored(tmp_path)} == {None}
 
 
 class ExpectLittle(RandomDesigner):

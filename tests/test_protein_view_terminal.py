@@ -254,3 +254,18 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_a_picture_needs_no_ending_in_its_name(tmp_path: Path) -> None:
     plots.write_pareto(many(5), "pong", tmp_path / "front")
     assert [path.name for path in tmp_path.iterdir()] == ["front"]
+
+
+def test_a_continued_trial_shows_its_own_cost_and_on_the_front_that_of_its_run() -> None:
+    first = trial(0, 30.0, 5.0)
+    leg = dataclasses.replace(trial(1, 10.0, 9.0), continues=0, continued_seconds=30.0)
+    rows = shown(tables.trials([first, leg], 200), 200)
+    assert re.search(r"^0 -> 1 +complete +9\.00 +- +10\.0s", rows[2])
+    rows = shown(tables.front(pareto.front([leg, first]), 200), 200)
+    assert re.search(r"^ +0 +30\.0s +5\.00", rows[1]) and re.search(r"^ +1 +40\.0s +9\.00", rows[2])
+    assert "continues trial 0, after 30.0s of training cost 10.0s" in " ".join(
+        " ".join(shown(tables.trial(leg, 100), 100)).split()
+    )
+    one = data.trial(leg, curve=False)
+    assert (one["continues"], one["cost_seconds"], one["run_seconds"]) == (0, 10.0, 40.0)
+    assert data.spent_seconds([first, leg]) == 40.0

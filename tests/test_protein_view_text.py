@@ -12,6 +12,11 @@ from protein.types import Estimate, Measurement, TrialState
 from protein.view import scatter, text
 
 
+def test_a_trial_that_continues_another_is_named_behind_it() -> None:
+    leg = dataclasses.replace(trial(31, 30.0, 9.0), continues=12, continued_seconds=10.0)
+    assert (text.trial_name(trial(12, 10.0, 8.0)), text.trial_name(leg)) == ("12", "12 -> 31")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -40,6 +40,8 @@ INTERRUPTED = Interrupted(
     timings={},
     metrics={},
     checkpoint=None,
+    continuable=None,
+    continuable_seconds=None,
     stopped="signal",
 )
 USAGE = Usage(busy_cores=3.14, cores=4, memory_bytes=400 << 20, total_bytes=16 << 30, gpu=None)
@@ -74,6 +76,8 @@ def result(score: float = 20.5) -> Result:
         timings={},
         metrics={},
         checkpoint=None,
+        continuable=None,
+        continuable_seconds=None,
         stopped="steps",
     )
 

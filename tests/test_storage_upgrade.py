@@ -115,7 +115,7 @@ def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_mode
     found = describe(engine)
     assert found == describe(by_models)
     assert all("'name': None" not in str(kinds[:3]) for kinds in found.values())
-    assert len(found["trials"][0]) == 13
+    assert len(found["trials"][0]) == 15
 
 
 def test_sqlite_never_gives_an_id_twice_and_clusters_curves(tmp_path: Path) -> None:
@@ -161,6 +161,9 @@ def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
         "ended_as = NULL",
         "kind = 'luck'",
         "number = -1",
+        "continues = -1",
+        "continues = 0",
+        "continued_seconds = -1",
         "sweep_id = 99",
     ],
 )

@@ -39,6 +39,10 @@ def small(**train: Any) -> dict[str, Any]:
     return SMALL | {"train": SMALL["train"] | train}
 
 
+def decaying(iterations: int) -> dict[str, Any]:
+    return small(lr_schedule="wsd", decay_fraction=0.5, total_timesteps=iterations * ITERATION)
+
+
 def run_ranks(jobs: list[dict[str, Any]]) -> None:
     names = {"WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "lo", "OMP_WAIT_POLICY": "PASSIVE"}
     script = str(Path(__file__).parent / "rank_jobs.py")
@@ -62,7 +66,10 @@ def run_ranks(jobs: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs of two ranks: `short`, `half`, `straight` (twice as long), `resumed` (from half on), others."""
+    """A folder of runs of two ranks: `short`, `half`, `straight` (twice as long), `resumed` (from half on), others.
+
+    `continued` is `longer`, begun as `decayed`.
+    """
     folder = tmp_path_factory.mktemp("ranks")
     # Many minibatches, priorities, accumulation, batches collected during updates: whatever could part the ranks.
     busy = small(total_timesteps=6 * ITERATION, minibatch_size=128, prio_alpha=0.8, accumulation_steps=2, overlap=True)
@@ -80,6 +87,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "config": half | {"train": half["train"] | {"total_timesteps": 6 * ITERATION}},
                 "directory": str(folder / "straight"),
             },
+            {"config": decaying(3), "directory": str(folder / "decayed")},
+            {
+                "config": decaying(6),
+                "directory": str(folder / "continued"),
+                "continue_from": str(folder / "decayed" / checkpoints.STABLE_FILE_NAME),
+            },
+            {"config": decaying(6), "directory": str(folder / "longer")},
             {"config": busy, "directory": str(folder / "busy")},
             {"config": small(learning_rate=1e30), "directory": str(folder / "diverged")},
         ]
@@ -132,6 +146,12 @@ def test_interrupted_and_resumed_equals_uninterrupted_bit_for_bit(done: Path) ->
     assert all(ours[name].equal(theirs[name]) for name in ours)
     scores = [events_of(done / name, 0)[-1]["score"] for name in ("resumed", "straight")]
     assert scores[0] == scores[1] is not None
+
+
+def test_a_continued_run_equals_the_longer_run_in_one_go(done: Path) -> None:
+    ours, theirs = tensors(done / "continued"), tensors(done / "longer")
+    assert all(ours[name].equal(theirs[name]) for name in ours)
+    assert events_of(done / "continued", 0)[0]["steps"] == 2 * ITERATION
 
 
 def test_priorities_accumulation_and_overlapping_run_on_ranks(done: Path) -> None:

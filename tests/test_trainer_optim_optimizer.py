@@ -34,10 +34,15 @@ from protein.trainer.optim.scaler import Scaler
         ("cosine", 0.2, 0.6, 0.5),
         ("cosine", 1.0, 0.5, 0.5),
         ("cosine", 1.0, 1.0, 1.0),
+        ("wsd", 0.2, 0.1, 0.5),
+        ("wsd", 0.2, 0.2, 1.0),
+        ("wsd", 0.2, 0.6, 1.0),
+        ("wsd", 0.2, 0.8, 0.5),
+        ("wsd", 0.0, 1.0, 0.0),
     ],
 )
 def test_the_schedules_closed_forms(schedule: Any, warmup: float, progress: float, share: float) -> None:
-    config = TrainConfig(learning_rate=0.3, lr_schedule=schedule, warmup_fraction=warmup)
+    config = TrainConfig(learning_rate=0.3, lr_schedule=schedule, warmup_fraction=warmup, decay_fraction=0.4)
     assert scheduled_rate(config, progress) == pytest.approx(0.3 * share, abs=1e-12)
 
 

@@ -128,6 +128,87 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     assert all(ours[name].equal(theirs[name]) for name in ours)
 
 
+BATCH = 16 * 32  # steps of an iteration
+KINDS: dict[str, dict[str, dict[str, Any]]] = {
+    "mlp": {},
+    "lstm": {"policy": {"recurrence": "lstm"}},
+    "overlap": {"train": {"overlap": True}},
+    "muon": {"train": {"optimizer": "muon"}},
+}
+
+
+def same_tensors(one: Path, other: Path) -> bool:
+    ours, theirs = (checkpoints.read(path).tensors for path in (one, other))
+    return ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constant_run_that_is_continued_equals_the_longer_run_in_one_go(kind: str, tmp_path: Path) -> None:
+    """Bit for bit: weights, optimiser, random state, environments, window of scores, and the final evaluation."""
+
+    def config(iterations: int) -> RunConfig:
+        sections = KINDS[kind]
+        train = {"total_timesteps": BATCH * iterations, "lr_schedule": "constant", **sections.get("train", {})}
+        return small(**{**sections, "train": train})
+
+    straight, _ = go(config(12), tmp_path / "straight")
+    first, events = go(config(5), tmp_path / "first")
+    checkpoint = tmp_path / "first" / checkpoints.FILE_NAME
+    assert (events[-1]["continuable"], events[-1]["continuable_seconds"]) == (str(checkpoint), first.elapsed_seconds)
+    continued, events = go(config(12), tmp_path / "second", continue_from=checkpoint)
+    assert (continued.score, continued.steps) == (straight.score, straight.steps)
+    assert continued.metrics == straight.metrics
+    assert same_tensors(tmp_path / "second" / checkpoints.FILE_NAME, tmp_path / "straight" / checkpoints.FILE_NAME)
+    assert events[0]["steps"] == BATCH * 5, "the curve's steps go on"
+    assert events[-2]["metrics"]["steps_per_second"] == pytest.approx(BATCH * 7 / continued.elapsed_seconds)
+    assert checkpoints.read(checkpoint).steps == BATCH * 5, "the shorter run's checkpoint is as it was"
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_wsd_run_is_continued_from_before_its_decay(overlap: bool, tmp_path: Path) -> None:
+    def config(iterations: int) -> RunConfig:
+        train = {"total_timesteps": BATCH * iterations, "lr_schedule": "wsd", "decay_fraction": 0.4, "overlap": overlap}
+        return small(train=train)
+
+    straight, _ = go(config(20), tmp_path / "straight")
+    first, events = go(config(10), tmp_path / "first")
+    stable = tmp_path / "first" / checkpoints.STABLE_FILE_NAME
+    assert events[-1]["continuable"] == str(stable)
+    assert 0 < events[-1]["continuable_seconds"] < first.elapsed_seconds
+    assert checkpoints.read(stable).steps == BATCH * 6
+    continued, events = go(config(20), tmp_path / "second", continue_from=stable)
+    assert (continued.score, continued.metrics) == (straight.score, straight.metrics)
+    for name in (checkpoints.FILE_NAME, checkpoints.STABLE_FILE_NAME):
+        assert same_tensors(tmp_path / "second" / name, tmp_path / "straight" / name)
+    assert events[0]["steps"] == BATCH * 6
+    assert checkpoints.read(tmp_path / "second" / checkpoints.STABLE_FILE_NAME).steps == BATCH * 12
+
+
+@pytest.mark.parametrize("train", [{"lr_schedule": "cosine"}, {"lr_schedule": "linear"}, {"max_seconds": 1e-6}])
+def test_other_runs_cannot_be_continued(train: dict[str, Any], tmp_path: Path) -> None:
+    _, events = go(small(train={"lr_schedule": "wsd", **train}), tmp_path)
+    assert (events[-1]["continuable"], events[-1]["continuable_seconds"]) == (None, None)
+    assert not (tmp_path / checkpoints.STABLE_FILE_NAME).exists()
+
+
+def test_a_continued_run_makes_no_warmup_again(tmp_path: Path) -> None:
+    def config(iterations: int) -> RunConfig:
+        train = {"total_timesteps": BATCH * iterations, "lr_schedule": "constant", "warmup_fraction": 0.9}
+        return small(train=train)
+
+    go(config(2), tmp_path / "first")
+    _, events = go(config(10), continue_from=tmp_path / "first" / checkpoints.FILE_NAME)
+    rates = [event["metrics"]["learning_rate"] for event in events if event["event"] == "measurement"]
+    assert set(rates) == {config(10).train.learning_rate}
+
+
+def test_only_a_longer_run_continues_a_run(tmp_path: Path) -> None:
+    config = small(train={"lr_schedule": "constant"})
+    go(config, tmp_path)
+    with pytest.raises(CheckpointError, match=r"has made 4000 steps; train\.total_timesteps must be larger, got 4000"):
+        go(config, continue_from=tmp_path / checkpoints.FILE_NAME)
+
+
 def test_only_a_checkpoint_of_the_same_shape_is_resumed(tmp_path: Path) -> None:
     go(small(train={"total_timesteps": 512}), tmp_path)
     checkpoint = tmp_path / checkpoints.FILE_NAME

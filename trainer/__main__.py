@@ -2,7 +2,8 @@
 ...]`.
 
 It writes JSON lines to stdout and nothing else. What libraries print goes to stderr, and so does the table of
-`--profile`. `--trace FILE` writes the last moments of the run for ui.perfetto.dev or chrome://tracing. Exit codes: 0, 1
+`--profile`. `--resume CHECKPOINT` goes on with an interrupted run, `--continue-from CHECKPOINT` with a finished one, to
+more steps. `--trace FILE` writes the last moments of the run for ui.perfetto.dev or chrome://tracing. Exit codes: 0, 1
 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
 
 With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of several processes, and the
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--resume", type=Path)
+    parser.add_argument("--continue-from", type=Path)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--nproc", type=int, default=1)
@@ -72,8 +74,8 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
             configs.RunConfig,
             default=base,
             args=overrides,
-            prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] [--nproc N] "
-            "[--profile] [--trace FILE]",
+            prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] "
+            "[--continue-from CHECKPOINT] [--nproc N] [--profile] [--trace FILE]",
             description="Trains one agent, reporting JSON lines.",
         )
         config.validate()
@@ -95,6 +97,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
             report=report,
             stop=stop,
             resume=ours.resume,
+            continue_from=ours.continue_from,
             started=_STARTED,
         )
         return 130 if result.interrupted else 0
@@ -114,6 +117,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         report=profiler,
         stop=stop,
         resume=ours.resume,
+        continue_from=ours.continue_from,
         started=_STARTED,
         stopwatch=stopwatch,
         world=connect() if under_torchrun() else ALONE,

@@ -97,8 +97,12 @@ class TrainConfig:
     """`adamw`, or `muon` for the hidden layers' matrices (and AdamW for all other parameters)."""
     learning_rate: float = 0.003
     """The optimiser's largest step size."""
-    lr_schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the step size falls from `learning_rate` towards 0 over `total_timesteps`."""
+    lr_schedule: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
+    """How the step size falls from `learning_rate` towards 0 over `total_timesteps`; `wsd` (warm-up, stable, decay): it
+    is constant until the last `decay_fraction`, and then falls linearly. Runs with `constant` or `wsd` can be continued
+    to more steps."""
+    decay_fraction: float = 0.2
+    """Share of `total_timesteps`, at the end, over which the step size of `wsd` falls."""
     warmup_fraction: float = 0.0
     """Share of `total_timesteps` over which the step size first rises from 0."""
     weight_decay: float = 0.0
@@ -200,6 +204,11 @@ class RunConfig:
                     raise ConfigError(f"{section}.{field.name} cannot be '{value}'{nearest(str(value), choices)}")
                 if isinstance(value, float) and not math.isfinite(value):
                     raise ConfigError(f"{section}.{field.name} must be finite, got {value}")
+        both = self.train.warmup_fraction + self.train.decay_fraction
+        if self.train.lr_schedule == "wsd" and both > 1:
+            raise ConfigError(
+                f"train.warmup_fraction and train.decay_fraction must be at most 1 together, got {both:g}"
+            )
         if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
             what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
             raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
@@ -319,6 +328,7 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "prio_alpha": _UNIT,
         "prio_beta": _UNIT,
         "warmup_fraction": _UNIT,
+        "decay_fraction": _UNIT,
         "weight_decay": _POSITIVE,
         "rho_clip": _POSITIVE,
         "c_clip": _POSITIVE,

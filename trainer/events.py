@@ -40,7 +40,14 @@ class Measurement(TypedDict):
     metrics: Mapping[str, float]
 
 
-class Ending(TypedDict):
+class Continuation(TypedDict):
+    """Where a longer run can go on from: a checkpoint, and the seconds of this run until then; None: it cannot."""
+
+    continuable: str | None
+    continuable_seconds: float | None
+
+
+class Ending(Continuation):
     """The fields that a result and an interruption share."""
 
     score: float | None  # of the evaluation; None where there was none

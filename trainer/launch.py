@@ -61,6 +61,7 @@ def launch(
     report: EventSink,
     stop: threading.Event | None = None,
     resume: Path | None = None,
+    continue_from: Path | None = None,
     started: float | None = None,
 ) -> RunResult:
     """Does what `trainer.run.run` does, with `processes` processes.
@@ -75,6 +76,7 @@ def launch(
             "config": config.to_dict(),
             "directory": None if directory is None else str(directory),
             "resume": None if resume is None else str(resume),
+            "continue_from": None if continue_from is None else str(continue_from),
             "started": time.perf_counter() if started is None else started,
         }
         with tempfile.TemporaryDirectory(prefix="protein-") as folder, _Ranks(job, processes, Path(folder)) as ranks:
@@ -202,6 +204,7 @@ def _rank() -> int:
                 report=JsonLines(stream),
                 stop=stop,
                 resume=path("resume"),
+                continue_from=path("continue_from"),
                 started=job["started"],
                 world=connect(Path(job["store"])),
             )

@@ -4,6 +4,7 @@ Notation
     total        the budget in seconds: a multiple of the mean cost of a random config (`Reference.mean_cost`)
     truth        true score of what was run, at the steps that it reached, normalised: 0 the median random config, 1 the
                  best known; below 0 counts as 0
+    log cost     of the whole run, where a trial has gone on with an earlier one; the budget counts the rest alone
     incumbent    the trial that the method would recommend at that moment: the one that measured best among all that
                  gave a score, or the method's own recommendation where it has one
     start        "default": every method begins with the task's initial config;  "none": a blind run, without one
@@ -32,7 +33,7 @@ from typing import Any
 
 import numpy as np
 from engine.methods import make_method
-from engine.protocol import Method, Task
+from engine.protocol import ContinuableTask, Method, Task
 from engine.reference import Reference, reference
 from engine.tasks import make_task
 from numpy.typing import NDArray
@@ -103,10 +104,18 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
         left = total_seconds - spent
 
         def watch(curve: tuple[Measurement, ...], params: Params = params, left: float = left) -> bool:
-            return curve[-1].elapsed_seconds > left or method.watch(params, curve)
+            begins = method.continues is None  # the rule of early stopping knows runs from their first step only
+            return curve[-1].elapsed_seconds > left or (begins and method.watch(params, curve))
 
         repeat = sum(dict(o.params) == dict(params) for o in run.history)
-        observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
+        earlier = run_before(run.history, method.continues)
+        if isinstance(task, ContinuableTask) and earlier:
+            observation = task.go_on(params, earlier=earlier, seed=seed, repeat=repeat, watch=watch)
+        else:
+            observation = task.run(params, seed=seed, repeat=repeat, watch=watch)
+        can = isinstance(task, ContinuableTask) and repeat == 0  # `go_on` knows the luck of a config's first run alone
+        resumable_seconds = observation.run_seconds if can else None
+        observation = dataclasses.replace(observation, number=len(run.history), resumable_seconds=resumable_seconds)
         if spent + observation.cost_seconds > total_seconds * (1.0 + _ROUNDING):
             break
         spent += observation.cost_seconds
@@ -115,6 +124,13 @@ def play(task: Task, method: Method, *, total_seconds: float, cap: int, seed: in
         method.tell(observation)
         run.advice.append(method.recommend(run.history) if method.recommends else None)
     return run
+
+
+def run_before(history: Sequence[Observation], number: int | None) -> list[Observation]:
+    """Returns the trials of the run that reaches up to trial `number`, oldest first; none for None."""
+    if number is None:
+        return []
+    return [*run_before(history, history[number].continues), history[number]]
 
 
 def prefix(run: Run, *, total_seconds: float, cap: int) -> Run:
@@ -127,7 +143,7 @@ def prefix(run: Run, *, total_seconds: float, cap: int) -> Run:
 def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dict[str, Any]:
     """Returns a run's figures: see the head of this file."""
     history = run.history
-    cost = np.array([o.cost_seconds for o in history])
+    cost = np.array([o.run_seconds for o in history])
     truth = np.full(len(history), np.nan)
     scored = [i for i, o in enumerate(history) if o.score is not None]
     if scored:
@@ -136,7 +152,7 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
     held = incumbents(history, run.advice, truth)
     measured = incumbents(history, [None] * len(history), truth)
     complete = [i for i in scored if history[i].state is TrialState.COMPLETE]
-    end = np.cumsum(cost)
+    end = np.cumsum([o.cost_seconds for o in history])
     # Between the ends of trials i and i + 1 the incumbent is that after trial i; before the first there is none.
     stays = np.diff(np.append(end, max(total_seconds, end[-1]))) if history else np.empty(0)
     done = np.searchsorted(end, TRACE_SHARES * total_seconds * (1.0 + _ROUNDING), side="right")
@@ -158,7 +174,7 @@ def figures(task: Task, scale: Reference, run: Run, total_seconds: float) -> dic
     return result | {
         "trials": len(history),
         "pruned": sum(o.state is TrialState.PRUNED for o in history),
-        "spent": round(float(cost.sum()) / total_seconds, 3),
+        "spent": round(sum(o.cost_seconds for o in history) / total_seconds, 3),
         "think": round(sum(run.think_seconds) / max(len(history), 1), 4),
         "trace": [round(1000.0 * v) for v in before[done].tolist()],
         "front": [round(1000.0 * front[n]) for n in done.tolist()],

@@ -3,7 +3,8 @@
 All get the same: the space, the initial config as their first trial (in a blind run: none, and each begins as it
 likes), each run's curve while it grows, and at its end its score or failure and its cost.
 
-    protein           the engine as shipped; `protein:name=value;...` with some of its settings changed: the ablations
+    protein           the engine as shipped, without continuing trials, which no peer can;
+                      `protein:name=value;...` with some of its settings changed: the ablations, and `num_continued=12`
     random, sobol     uniform and scrambled Sobol points over the whole box
     tpe, tpe-multi, gp, nsga2, asha, hyperband          Optuna's, see `engine.optuna_peers`
     logei, qlognehvi  BoTorch's, see `engine.botorch_peers`
@@ -33,7 +34,7 @@ def make_method(name: str, space: Space, start: Params | None, seed: int) -> Met
     """Returns an optimiser by name. Raises `ValueError` for an unknown one, `UsageError` for a setting of ours."""
     method, _, settings = name.partition(":")
     if method == "protein":
-        return Engine(space, start, seed, variant(settings))
+        return Engine(space, start, seed, variant(f"num_continued=0;{settings}"))
     if method in ("random", "sobol"):
         return _Listed(method, space, start, seed)
     if method in _OPTUNA:
@@ -73,6 +74,7 @@ class Engine(Peer):
     def ask(self, history: list[Observation], budget: Budget) -> Params | None:
         self._history = history
         suggestion = self._designer.suggest(history, [], budget, self._trial_seed())
+        self.continues = None if suggestion is None else suggestion.continues
         return None if suggestion is None else suggestion.params
 
     def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:

@@ -4,8 +4,9 @@ A task hides its truth. `run` gives what a user would see (a noisy score, a cost
 `true_score` gives what the comparison counts, and no method may call it.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, TrialState
@@ -45,6 +46,28 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
+class ContinuableTask(Task, Protocol):
+    """A problem whose finished trials can go on to more steps."""
+
+    def go_on(
+        self,
+        params: Params,
+        *,
+        earlier: Sequence[Observation],
+        seed: int,
+        repeat: int = 0,
+        watch: Watch | None = None,
+    ) -> Observation:
+        """Returns the outcome of the rest of a run; the other arguments are those of `run`.
+
+        Args:
+            params: those of the run with a larger cost parameter.
+            earlier: the trials of the run so far, oldest first, at least one, all complete.
+        """
+        ...
+
+
 class Method(Protocol):
     """One optimiser in one run."""
 
@@ -56,6 +79,11 @@ class Method(Protocol):
     @property
     def recommends(self) -> bool:
         """Whether it has a recommendation of its own; for the others it is the config that measured best."""
+        ...
+
+    @property
+    def continues(self) -> int | None:
+        """The position of the trial that the params last asked for go on with; None: they begin a new run."""
         ...
 
     def ask(self, history: list[Observation], budget: Budget) -> Params | None:
@@ -78,6 +106,7 @@ class Peer:
 
     budget_free = True
     recommends = False
+    continues: int | None = None
 
     def watch(self, params: Params, curve: tuple[Measurement, ...]) -> bool:
         return False
@@ -112,3 +141,16 @@ def replay(
                 )
     state = TrialState.FAILED if score is None else TrialState.COMPLETE
     return Observation(params=params, state=state, score=score, cost_seconds=cost_seconds, curve=curve, reason=reason)
+
+
+def rest(whole: Observation, last: Observation, watch: Watch | None) -> Observation:
+    """Returns what of a whole run comes after the trial `last`, with which it has begun."""
+    behind, reached = last.run_seconds, last.curve[-1].steps
+    curve = tuple(
+        dataclasses.replace(point, elapsed_seconds=max(point.elapsed_seconds - behind, 0.0))
+        for point in whole.curve
+        if point.steps > reached
+    )
+    cost = max(whole.cost_seconds - behind, 0.0)
+    found = replay(whole.params, curve, score=whole.score, cost_seconds=cost, reason=whole.reason, watch=watch)
+    return dataclasses.replace(found, continues=last.number, continued_seconds=behind)

@@ -27,11 +27,12 @@ import dataclasses
 import functools
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine.protocol import Watch, replay
+from engine.protocol import Watch, replay, rest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
@@ -151,11 +152,35 @@ class RecordedTask:
 
     def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
         """Returns one trial's outcome; see `engine.protocol.Task`."""
+        return self._run(params, seed, repeat, watch, None)
+
+    def go_on(
+        self,
+        params: Params,
+        *,
+        earlier: Sequence[Observation],
+        seed: int,
+        repeat: int = 0,
+        watch: Watch | None = None,
+    ) -> Observation:
+        """Returns the outcome of the rest of a run; see `engine.protocol.ContinuableTask`.
+
+        It has the luck that the run had from its beginning.
+        """
+        luck = self._rng(earlier[0].params, seed, 0).standard_normal()
+        return rest(self._run(params, seed, repeat, None, luck), earlier[-1], watch)
+
+    def _rng(self, params: Params, seed: int, repeat: int) -> np.random.Generator:
+        u = self.space.to_unit(params)[None, :]
+        return np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
+
+    def _run(self, params: Params, seed: int, repeat: int, watch: Watch | None, luck: float | None) -> Observation:
         self.space.validate(params)
         model = self.surrogate
         u = self.space.to_unit(params)[None, :]
-        rng = np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
+        rng = self._rng(params, seed, repeat)
         of_run, of_cost, of_score = rng.standard_normal(3)
+        of_run = of_run if luck is None else luck
         end = float(model.final_z(u)[0])
         run_effect = model.run_sd(end) * of_run
         cost = math.exp(float(model.log_cost(u)[0]) + model.cost_noise * of_cost)

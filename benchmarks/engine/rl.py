@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +152,37 @@ class RlTask:
 
     def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
         """Returns one trial's outcome; see `engine.protocol.Task`."""
+        return self._run(params, (), seed, repeat, watch)
+
+    def go_on(
+        self,
+        params: Params,
+        *,
+        earlier: Sequence[Observation],
+        seed: int,
+        repeat: int = 0,
+        watch: Watch | None = None,
+    ) -> Observation:
+        """Returns the outcome of the rest of a run; see `engine.protocol.ContinuableTask`.
+
+        It is the run of the table that the first trial drew.
+        """
+        found = self._run(params, earlier, seed, repeat, watch)
+        last = earlier[-1]
+        return dataclasses.replace(found, continues=last.number, continued_seconds=last.run_seconds)
+
+    def _run(
+        self, params: Params, earlier: Sequence[Observation], seed: int, repeat: int, watch: Watch | None
+    ) -> Observation:
         self.space.validate(params)
         table, u = self.table, self.space.to_unit(params)[None, :]
-        rng = np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
+        rng = self._rng(u, seed, repeat)
         config, run = table.draw(u, rng)
+        behind = 0.0  # steps
+        if earlier:
+            first, last = (self.space.to_unit(one.params)[None, :] for one in (earlier[0], earlier[-1]))
+            config, run = table.draw(first, self._rng(first, seed, 0))
+            behind = float(table.steps_of(last)[0])
         course = table.course(u)
         steps = float(table.steps_of(u)[0])
         end = int(table.breaks[config, run])
@@ -163,20 +191,24 @@ class RlTask:
         rate = float(table.rate(table.at(course, np.array([steps])))[0]) * np.exp(rng.choice(table.log_seconds))
         before = table.steps[:end]
         points = before if failed else np.append(before[before < steps], steps)
+        points = points[points > behind]
         noisy = np.repeat(course + table.luck[config, run], len(points), axis=0)
         scores = np.clip(table.at(noisy, points), *table.limits)
         curve = tuple(
-            Measurement(steps=int(s), elapsed_seconds=float(s * rate), score=float(v))
+            Measurement(steps=int(s), elapsed_seconds=float((s - behind) * rate), score=float(v))
             for s, v in zip(points, scores, strict=True)
         )
         return replay(
             params,
             curve,
             score=None if failed else float(scores[-1]),
-            cost_seconds=float(rate * (broken_at if failed else steps)),
+            cost_seconds=float(rate * ((broken_at if failed else steps) - behind)),
             reason="broke" if failed else "",
             watch=watch,
         )
+
+    def _rng(self, u: Array, seed: int, repeat: int) -> np.random.Generator:
+        return np.random.default_rng([seed, repeat, *np.frombuffer(u.tobytes(), dtype=np.uint32).tolist()])
 
     def true_score(self, observation: Observation) -> float:
         """Returns the true score at the steps that were reached."""

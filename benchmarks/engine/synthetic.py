@@ -24,10 +24,10 @@ kind, and an engine cannot be tuned to one landscape.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from engine.protocol import Watch, replay
+from engine.protocol import Watch, replay, rest
 from numpy.typing import NDArray
 
 from protein.space import Categorical, Float, Integer, Parameter, Space
@@ -117,6 +117,18 @@ class SyntheticTask:
             reason="diverged" if failed else "",
             watch=watch,
         )
+
+    def go_on(
+        self,
+        params: Params,
+        *,
+        earlier: Sequence[Observation],
+        seed: int,
+        repeat: int = 0,
+        watch: Watch | None = None,
+    ) -> Observation:
+        """Returns the outcome of the rest of a run; see `engine.protocol.ContinuableTask`."""
+        return rest(self.run(params, seed=seed, repeat=repeat), earlier[-1], watch)
 
     def true_score(self, observation: Observation) -> float:
         """Returns the noiseless score at the steps that were reached."""

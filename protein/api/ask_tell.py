@@ -5,6 +5,9 @@
         score, seconds = train(suggestion.params)
         engine.observe(suggestion.params, score=score, cost_seconds=seconds)
 
+With `can_continue` a suggestion may be to go on with an earlier trial: then `suggestion.continues` is that trial's
+number, its position in `observations`.
+
 A suggestion is a function of the arguments, of the observations so far (in their order), of the suggestions that are
 not observed yet, and of the seed. So `observations` is the only state to keep: an engine that is created with the
 observations of another makes the same suggestions as that one would have made.
@@ -54,6 +57,7 @@ class Protein:
         start: Params | None = None,
         direction: Literal["maximize", "minimize"] = "maximize",
         method: str = "protein",
+        can_continue: bool = False,
         observations: Iterable[Observation] = (),
         warm_start: Iterable[Observation] = (),
         prior: Iterable[Observation] | None = None,
@@ -71,6 +75,8 @@ class Protein:
             start: the initial config, tried first; None: none.
             direction: whether a higher score is better, or a lower one.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
+            can_continue: your training keeps what a longer run needs. Then a suggestion whose `continues` is not None
+                is to go on with that trial, to a larger value of the space's `cost_parameter`, at the cost of the rest.
             observations: those of an engine that this one continues.
             warm_start: finished trials of an earlier search of this or an overlapping space, to begin from; scores and
                 costs may be in other units. Parameters that this space lacks are dropped. Parameters that a trial
@@ -97,6 +103,9 @@ class Protein:
             warm_start = prior
         source_trials = [self._inward(one) for one in _listed_observations(warm_start, "warm_start")]
         self._designer = make_designer(method, space, start, seed=self._seed, warm_start=source_trials)
+        if can_continue and space.cost_parameter is None:
+            raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
+        self._can_continue = can_continue
         self._observations: list[Observation] = []
         self._pending: list[Suggestion] = []
         self._ended = ""
@@ -139,7 +148,7 @@ class Protein:
         limit = number(under_seconds, "under_seconds")
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
-        chosen = best(contenders(self._space, [self._inward(o) for o in self._observations]), limit)
+        chosen = best(contenders(self._space, self._history()), limit)
         return None if chosen is None else shown_contender(chosen, self._direction)
 
     def suggest(self) -> Suggestion | None:
@@ -156,7 +165,7 @@ class Protein:
             if remaining_trials <= 0:
                 self._ended = limit_reached(self._max_trials)
                 return None
-        history = [dataclasses.replace(self._inward(one), number=i) for i, one in enumerate(self._observations)]
+        history = self._history()
         running = [pending.params for pending in self._pending]
         budget = Budget(
             remaining_seconds=self._remaining_seconds(),
@@ -190,9 +199,7 @@ class Protein:
         """
         self._space.validate(params := plain_params(params))
         points = _curve(curve, self._direction)
-        return self._designer.should_stop(
-            [self._inward(observation) for observation in self._observations], params, points, self._seed
-        )
+        return self._designer.should_stop(self._history(), params, points, self._seed)
 
     def observe(
         self,
@@ -203,12 +210,13 @@ class Protein:
         curve: Sequence[tuple[int, float, float | None]] = (),
         failed: str = "",
         stopped: str = "",
+        continues: int | None = None,
     ) -> None:
         """Tells how a trial went; `params` need not be a suggestion.
 
         Args:
             params: the config, one value for each parameter of the space.
-            cost_seconds: what it cost, 0 or more.
+            cost_seconds: what it cost, 0 or more; of a trial that went on with an earlier one, the rest alone.
             score: its result; None only with `failed` or `stopped`.
             curve: points of its learning curve, each (steps, cost_seconds, score); score is None where there was none
                 yet. Steps are in the unit of the space's cost parameter, so that the engine sees how much was to come.
@@ -218,10 +226,12 @@ class Protein:
                 only its cost counts.
             stopped: why it was stopped before its end, such as the reason that `should_stop` gave; `score` is then its
                 last score, if it had one.
+            continues: the number of the trial that it went on with; None: as it was suggested. The seconds of its curve
+                are its own, the steps those of the whole run.
 
         Raises:
-            UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; or a number
-                is not finite, or a score beyond 1e300.
+            UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; a number is
+                not finite, or a score beyond 1e300; or `continues` is the number of no complete trial.
             SpaceError: the params are not a point of the space.
         """
         if failed and stopped:
@@ -234,6 +244,8 @@ class Protein:
                 f"score must be finite and within {MAX_SCORE:g}, got {score};"
                 " tell a trial that gave no number with failed='...'"
             )
+        if continues is None:
+            continues = next((one.continues for one in self._pending if dict(one.params) == dict(params)), None)
         end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
         try:
             observation = Observation(
@@ -244,10 +256,28 @@ class Protein:
                 curve=_curve(curve),
                 reason=str(failed or stopped),
                 end=end,
+                continues=continues,
+                continued_seconds=0.0 if continues is None else self._continued(continues).run_seconds,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
         self._add(observation)
+
+    def _continued(self, number: int) -> Observation:
+        """Returns the complete trial of a number."""
+        known = self._observations
+        if type(number) is not int or not 0 <= number < len(known) or known[number].state is not TrialState.COMPLETE:
+            raise UsageError(f"continues must be the number of a complete trial of {len(known)}, got {shown(number)}")
+        return known[number]
+
+    def _history(self) -> list[Observation]:
+        """Returns the observations as the designer sees them: numbered, to be maximised, and which it may continue."""
+        return [
+            dataclasses.replace(
+                self._inward(one), number=i, resumable_seconds=one.run_seconds if self._can_continue else None
+            )
+            for i, one in enumerate(self._observations)
+        ]
 
     def _remaining_seconds(self) -> float | None:
         predictions = [suggestion.predicted_cost_seconds for suggestion in self._pending]
@@ -265,6 +295,8 @@ class Protein:
 
     def _add(self, observation: Observation) -> None:
         self._space.validate(observation.params)
+        if observation.continues is not None:
+            self._continued(observation.continues)
         self._observations.append(observation)
         for index, pending in enumerate(self._pending):
             if dict(pending.params) == dict(observation.params):

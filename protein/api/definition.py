@@ -11,11 +11,13 @@ from protein.ports import Store
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 from protein.sweep.job import runs_trainer
+from protein.trainer.config import RunConfig
 from protein.types import SweepRecord, SweepSpec
 
 NAME_LENGTH = 64
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
+_DEFAULTS = RunConfig().to_dict()  # of the trainer
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
 
 
@@ -72,6 +74,8 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     """Returns everything that defines a sweep, by name, in a form that can be compared."""
     # Through JSON, as the store keeps it: a tuple becomes a list.
     config, space_values = json.loads(json.dumps([spec.config, spec.space]))
+    if runs_trainer(config):  # a setting that is newer than the sweep has its default
+        config = {name: {**_DEFAULTS.get(name, {}), **values} for name, values in {**_DEFAULTS, **config}.items()}
     space = Space.from_dict(space_values)
     found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
     found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}

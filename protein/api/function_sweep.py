@@ -103,6 +103,7 @@ class Sweep:
         max_trials: int | None = None,
         warm_start: str | None = None,
         method: str = "protein",
+        can_continue: bool = False,
         quiet: bool = False,
         prior: str | None = None,
     ) -> None:
@@ -125,6 +126,9 @@ class Sweep:
             warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
                 it.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
+            can_continue: the function keeps what a longer run needs in `report.directory`, and goes on from
+                `report.continues` where that is not None. Then a finished trial may go on to a larger value of the
+                space's `cost_parameter`, at the cost of the rest.
             quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
                 one every 2 seconds at most.
             prior: the old name of `warm_start`.
@@ -154,7 +158,9 @@ class Sweep:
                 " or lower the cap"
             )
         self._max_trials = validate.most_trials(max_trials)
-        self._warm_start, self._quiet = warm_start, quiet
+        self._warm_start, self._quiet, self._can_continue = warm_start, quiet, can_continue
+        if can_continue and space.cost_parameter is None:
+            raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)
 
@@ -190,6 +196,7 @@ class Sweep:
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
+                can_continue=self._can_continue,
             )
             watcher = _Lines(self._direction, quiet=self._quiet)
             cap_given = self._max_trial_seconds is not None

@@ -121,7 +121,7 @@ def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
         limit, flag, keyword = "end of the sweep's budget", "--max-cost", "budget"
     return (
         f"trial {trial.number} had score {text.score(trial.score)} when it was stopped at the {limit}, after"
-        f" {text.seconds(trial.cost_seconds)}; only trials that reach their end are recommended: allow more with"
+        f" {text.seconds(trial.run_seconds)}; only trials that reach their end are recommended: allow more with"
         f" {flag if trains else keyword}"
     )
 
@@ -193,7 +193,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     highest = max(allowed, key=lambda contender: max(contender.measured))
     if cut_short is not None and (cut_short.score or 0.0) <= max(chosen.measured):
         cut_short = None
-    if cut_short is not None and limit is not None and cut_short.cost_seconds > limit:
+    if cut_short is not None and limit is not None and cut_short.run_seconds > limit:
         cut_short = None  # it would cost more than the limit that was asked for
     knee = recommend.knee(contenders)
     start = initial_params(sweep.spec)

@@ -59,6 +59,10 @@ class SweepArguments(StoreArguments):
     """Source of the sweep's randomness."""
     early_stopping: Annotated[bool | None, value_spec(bool, "--early-stopping"), _arg("True|False", _OF_CONFIG)] = None
     """Stop expensive trials whose learning curve is worse than those of similar trials."""
+    continue_trials: Annotated[bool | None, value_spec(bool, "--continue-trials"), _arg("True|False", _OF_CONFIG)] = (
+        None
+    )
+    """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
 

@@ -46,7 +46,7 @@ def run(command: Command) -> int:
     best = pareto.best_under(trials)
     if best is not None:
         score = text.score(shown_score(best.score, direction))
-        head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.cost_seconds)}"
+        head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.run_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
     beaten = beaten_measured_note(sweep, trials)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from protein import envs_c
 from protein.api import stores, trainer_sweep, warm_start
@@ -22,6 +23,7 @@ from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
 from protein.space import Space
+from protein.sweep import continuing
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.types import SweepSpec
@@ -56,10 +58,13 @@ def run(command: Command) -> int:
             max_trial_seconds=settings.max_trial_cost_seconds,
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
+            can_continue=settings.continue_trials and continuing.why_never(spec) is None,
         )
         trials = store.trials(sweep.id)
         cap_given = settings.max_trial_cost_seconds is not None
         sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
+        if settings.continue_trials and (reason := continuing.why_never(spec)) is not None:
+            console.print(Text(reason), soft_wrap=True)
         with make_watcher(console, score_range(spec.env)) as watcher:
             status = run_sweep(
                 sweep,
@@ -98,6 +103,7 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         "method": arguments.method,
         "seed": arguments.seed,
         "early_stopping": arguments.early_stopping,
+        "continue_trials": arguments.continue_trials,
         "max_trial_cost_seconds": None if cap is None else parse_duration(cap, "--max-trial-cost"),
         "max_trial_memory_bytes": None if memory is None else parse_size(memory, "--max-trial-memory"),
     }

@@ -17,6 +17,9 @@ class SweepConfig:
     seed: int = 0
     workers: int = 1  # trials at the same time
     early_stopping: bool = True  # stops expensive trials whose learning curve is worse than those of similar trials
+    continue_trials: bool = (
+        True  # finished trials may go on to more steps, where the schedule of the step size allows it
+    )
     max_trial_cost_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
     cost_parameter: str | None = None  # the parameter that makes a trial cheap or expensive
@@ -35,6 +38,7 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "seed": ("seed", "a whole number", int),
     "workers": ("workers", "a whole number", int),
     "early_stopping": ("early_stopping", "true or false", bool),
+    "continue_trials": ("continue_trials", "true or false", bool),
     "max_trial_cost": ("max_trial_cost_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
     "cost_parameter": ("cost_parameter", "a text", str),

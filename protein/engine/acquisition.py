@@ -16,6 +16,8 @@ The value of a candidate is
 
     log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
+A trial that continues an earlier one has the cost of its whole run in the first term, and pays only the rest.
+
 A trial that costs e^t can raise the front at every level from t upwards, by the amount by which it beats the front
 there. The mean over levels is the expected growth of the hypervolume under (score, log cost), with an uncertain cost. A
 cheap trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. Dividing
@@ -92,6 +94,7 @@ def log_value(
     front: Array,
     cost_exponent: float = COST_EXPONENT,
     log_price_floor: float = -math.inf,
+    log_price: Array | None = None,
 ) -> Array:
     """Returns the value of m candidates, `m`, in logarithms: the formula at the head of this file.
 
@@ -102,8 +105,10 @@ def log_value(
         levels, front: t_j and f(t_j), `J` each.
         cost_exponent: a, 0 or more.
         log_price_floor: ln c0; minus infinity for none.
+        log_price: `m`, ln of what is to be paid, where that is less than the cost; None: the expected cost.
     """
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
     log_gains = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
-    return np.asarray(log_gains - cost_exponent * np.logaddexp(cost_mean, log_price_floor) + np.log(p_ok))
+    log_price = cost_mean if log_price is None else log_price
+    return np.asarray(log_gains - cost_exponent * np.logaddexp(log_price, log_price_floor) + np.log(p_ok))

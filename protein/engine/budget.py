@@ -12,7 +12,8 @@ It is never expected to cost less than it has cost so far.
 
 **What fits.** A trial may start when its predicted cost is within the remaining budget and within the cap on one trial.
 "Predicted" means the upper end of what is likely: the 80th percentile, but at most 1.5 times the median while little is
-known. Before any cost is known, no cost can be predicted. Then every trial may start as long as some budget is left.
+known. Before any cost is known, no cost can be predicted. Then every trial may start as long as some budget is left. A
+trial that continues another one pays only the rest of its run, but its whole run has to be within the cap.
 """
 
 import dataclasses
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.candidates import all_points
+from protein.engine.continuation import rest_seconds
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array
 from protein.engine.history import History
@@ -77,14 +79,14 @@ class AffordableCost:
     """What the next trial may cost.
 
     Attributes:
-        limit_seconds: the most that it may cost; infinite without any limit.
+        budget: what is left, and the cap on one trial.
         model: predicts what a trial costs; None while no cost is known.
         total_seconds: the whole sweep's budget, spent and left.
         slot_seconds: what is left of the budget for each trial that may still be started; 0 where their number is not
             limited.
     """
 
-    limit_seconds: float
+    budget: Budget
     model: CostModel | None
     total_seconds: float
     slot_seconds: float = 0.0
@@ -97,25 +99,35 @@ class AffordableCost:
             model = CostModel.fit(space, data.x_scored, data.costs, source=source)
             model = model.at_least(data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
-            return cls(budget.next_trial_seconds, model, _OPEN_BUDGET * data.spent_seconds)
+            return cls(budget, model, _OPEN_BUDGET * data.spent_seconds)
         total = data.spent_seconds + budget.remaining_seconds
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
-        return cls(budget.next_trial_seconds, model, total, slot)
+        return cls(budget, model, total, slot)
 
     def estimate(self, x: Array) -> Estimate | None:
         """Returns what a run at a point, `d`, will cost in seconds; None while no cost is known."""
         return None if self.model is None else self.model.estimate(x)
 
-    def fits(self, x_unit: Array) -> NDArray[np.bool_]:
-        """Returns which of n points, `n x d`, may be started, `n`."""
-        if self.limit_seconds <= 0:
+    def fits(self, x_unit: Array, behind: Array | None = None) -> NDArray[np.bool_]:
+        """Returns which of n points, `n x d`, may be started, `n`.
+
+        `behind`, `n`, are the seconds of each run that are paid already: the rest has to fit the budget, and the whole
+        run the cap. None: all runs begin anew.
+        """
+        limit = self.budget.next_trial_seconds
+        if limit <= 0:
             return np.zeros(len(x_unit), dtype=bool)
-        if self.model is None or self.limit_seconds == math.inf:
+        if self.model is None or limit == math.inf:
             return np.ones(len(x_unit), dtype=bool)
         mean, sd = self.model.predict(x_unit)
-        return np.asarray(mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN) <= math.log(self.limit_seconds))
+        upper = mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
+        if behind is None:
+            return np.asarray(upper <= math.log(limit))
+        left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds
+        within_cap = np.exp(upper) <= (math.inf if cap is None else cap)
+        return within_cap & (rest_seconds(np.exp(upper), behind) <= (math.inf if left is None else left))
 
 
 def cheapest_points(space: Space, x_unit: Array) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders
+from protein.engine.continuation import Continuable
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
@@ -210,10 +211,18 @@ class ProteinDesigner:
         """Returns what the models find most valuable, or a contender to be run again; a random point if they fail."""
         try:
             search = Search(
-                self._space, data, affordable, self._settings, self._x_start, self._listed, rng, self._source
+                self._space,
+                data,
+                affordable,
+                self._settings,
+                self._x_start,
+                self._listed,
+                rng,
+                self._source,
+                Continuable.of(self._space, history),
             )
             again = reevaluation(self._space, history, data, affordable, self._settings, budget)
-            pick = search.pick() if again is None else search.predicted(again.x_unit, again.origin)
+            pick = search.pick() if again is None else search.predicted(again.x_unit, again.params, again.origin)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             _logger.warning("the models failed, falling back to a random point", exc_info=True)
             x = _random_point(self._space, data, affordable, self._listed, rng)
@@ -221,12 +230,15 @@ class ProteinDesigner:
             return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin, affordable)
         if pick is None:
             return None
+        kind = SuggestionKind.SEARCH if pick.continues is None else SuggestionKind.CONTINUATION
         return Suggestion(
-            params=self._space.from_unit(pick.x_unit) if again is None else again.params,
-            kind=SuggestionKind.SEARCH if again is None else SuggestionKind.REEVALUATION,
+            params=pick.params,
+            kind=kind if again is None else SuggestionKind.REEVALUATION,
             origin=pick.origin,
             predicted_score=pick.predicted_score,
             predicted_cost_seconds=pick.predicted_cost_seconds,
+            continues=pick.continues,
+            continued_seconds=pick.continued_seconds,
         )
 
 

@@ -16,6 +16,9 @@ learning-rate schedule, a score half-way differs from the final score of a run h
 share of its run that was still to come, `unfinished`, and the score model learns from the data whether that matters.
 The model also knows which run each score is of. Runs of one config differ (in their seeds), and this difference is in
 the whole curve of a run.
+
+A trial that continues another one has the cost of the whole run, as if it had been trained in one go. Both are scores
+of one run.
 """
 
 import dataclasses
@@ -43,7 +46,9 @@ class History:
     Attributes:
         x_scored: `n x d`, trials that gave a score, with the cost parameter at the value that they reached.
         scores: `n`, their scores.
-        costs: `n`, their costs in seconds; without a cost parameter, what stopped ones would have cost in the end.
+        costs: `n`, the costs in seconds of their whole runs; without a cost parameter, what stopped ones would have
+            cost in the end.
+        runs: `n`, which run each is of: the position among the n of the first trial of that run.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
         x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
         curve_scores: `k`, their scores.
@@ -62,6 +67,7 @@ class History:
     x_scored: Array
     scores: Array
     costs: Array
+    runs: Runs
     unfinished: Array
     x_curve: Array
     curve_scores: Array
@@ -91,7 +97,7 @@ class History:
         read, x_finished = readable(space, list(zip(finished, shares, strict=True)), [params for params, _ in ends])
         _, x_running = readable(space, list(running), list(running))
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
-        rows = [(x, _score(o), o.cost_seconds) for (o, _), x in zip(read, x_finished.tolist(), strict=True)]
+        rows = [(x, _score(o), o.run_seconds) for (o, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
         read, x_finished = [read[i] for i in order], x_finished[order]
         x_running = x_running[sorted(range(len(x_running)), key=x_running.tolist().__getitem__)]
@@ -108,7 +114,8 @@ class History:
         return cls(
             x_scored=x_scored,
             scores=np.array([_score(o) for o, _ in scored]),
-            costs=np.array([o.cost_seconds for o, _ in scored]) / whole,
+            costs=np.array([o.run_seconds for o, _ in scored]) / whole,
+            runs=_runs([o for o, _ in scored], history),
             unfinished=np.array([1.0 - share for _, share in scored]),
             x_curve=x_curve,
             curve_scores=curve_scores,
@@ -117,7 +124,7 @@ class History:
             x_tried=x_finished[~stopped],
             ok=has_score[~stopped],
             x_stopped=x_finished[stopped],
-            least_costs=np.array([o.cost_seconds for o, _ in read])[stopped],
+            least_costs=np.array([o.run_seconds for o, _ in read])[stopped],
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running]))),
             num_trials=len(x_finished) + len(x_running),
@@ -187,7 +194,7 @@ def _curve_points(
     index = space.cost_index
     low = None if index is None else getattr(space.parameters[index], "low", None)
     found: list[tuple[Array, float, float, int]] = []
-    for i in sorted(range(len(trials)), key=lambda i: (-trials[i].cost_seconds, i)):
+    for i in sorted(range(len(trials)), key=lambda i: (-trials[i].run_seconds, i)):
         if index is None or low is None or unit is None or len(found) >= max_points:
             break
         asked = amount_asked(space, trials[i].params)
@@ -208,6 +215,19 @@ def _curve_points(
         return np.empty((0, space.num_dims)), np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)
     x, scores, unfinished, runs = (np.array(column) for column in zip(*found, strict=True))
     return x, scores, unfinished, runs
+
+
+def _runs(trials: Sequence[Observation], history: Sequence[Observation]) -> Runs:
+    """Returns which run each of n trials is of, `n`."""
+    parents = {o.number: o.continues for o in history if o.continues is not None}
+    first: dict[int, int] = {}  # position of the first trial of a run, by the number of the trial that began it
+    labels = []
+    for i, trial in enumerate(trials):
+        root = trial.number
+        while root in parents:
+            root = parents[root]
+        labels.append(i if root is None else first.setdefault(root, i))
+    return np.array(labels, dtype=np.intp)
 
 
 def _has_score(observation: Observation) -> bool:

@@ -6,7 +6,7 @@ Notation
     front      the records at which the staircase rises, cheapest first
 
 Only COMPLETE records with a score take part. A failed trial has no score, and a stopped one was not measured to its
-end.
+end. A record that has continued another one counts with the cost of the whole run.
 """
 
 import math
@@ -30,7 +30,7 @@ class Scored(Protocol):
     @property
     def score(self) -> float | None: ...
     @property
-    def cost_seconds(self) -> float: ...
+    def run_seconds(self) -> float: ...
 
 
 R = TypeVar("R", bound=Scored)
@@ -39,7 +39,7 @@ R = TypeVar("R", bound=Scored)
 def front(records: Sequence[R]) -> list[R]:
     """Returns the non-dominated records, cheapest first; of equal ones the first."""
     done = _complete(records)
-    return [done[i] for i in front_indices([_score(r) for r in done], [r.cost_seconds for r in done])]
+    return [done[i] for i in front_indices([_score(r) for r in done], [r.run_seconds for r in done])]
 
 
 def front_indices(scores: ArrayLike, costs: ArrayLike) -> NDArray[np.intp]:
@@ -59,7 +59,7 @@ def front_indices(scores: ArrayLike, costs: ArrayLike) -> NDArray[np.intp]:
 
 def best_under(records: Sequence[R], seconds: float = math.inf) -> R | None:
     """Returns the complete record of highest score that cost at most `seconds` (of equal ones the cheapest), if any."""
-    affordable = [record for record in front(records) if record.cost_seconds <= seconds]
+    affordable = [record for record in front(records) if record.run_seconds <= seconds]
     return affordable[-1] if affordable else None
 
 

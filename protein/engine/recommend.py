@@ -48,7 +48,7 @@ class Contender:
 
     params: Params
     score: Estimate  # the posterior of its true score
-    expected_cost_seconds: float  # mean of what its runs cost
+    expected_cost_seconds: float  # mean of what its runs cost, each from its first step
     trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
     measured: tuple[float, ...]  # their scores
     basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
@@ -79,7 +79,7 @@ def contenders(space: Space, observations: Sequence[Observation]) -> list[Conten
         Contender(
             params=observations[group[0]].params,
             score=score,
-            expected_cost_seconds=math.fsum(observations[i].cost_seconds / len(group) for i in group),
+            expected_cost_seconds=math.fsum(observations[i].run_seconds / len(group) for i in group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
             basis=basis,

@@ -82,7 +82,7 @@ def reevaluation(
     may = np.array(free) & (gain >= settings.reevaluation_gain) & affordable.fits(x)
     if not may.any():
         return None
-    cost = np.array([math.fsum(history[i].cost_seconds / len(group) for i in group) for group in groups])
+    cost = np.array([math.fsum(history[i].run_seconds / len(group) for i in group) for group in groups])
     price = (cost + settings.price_floor * affordable.total_seconds) ** settings.cost_exponent
     best = int(np.argmax(np.where(may, gain / price, -np.inf)))
     # Any of its runs would do, but the choice may not depend on the order of the history.

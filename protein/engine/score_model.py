@@ -263,7 +263,7 @@ def fit_score_model(
         log_noise=settings.averaged_log_noise if averaged else settings.log_noise,
         log_run_variance=settings.log_run_variance,
         amplitude_slope=settings.amplitude_slope,
-        runs=np.concatenate([np.arange(len(data.scores)), data.curve_runs]),
+        runs=np.concatenate([data.runs, data.runs[data.curve_runs]]),
         source=source,
         averaged=averaged,
     )

@@ -8,15 +8,16 @@ import numpy as np
 from protein.engine.acquisition import cost_levels, front_at, log_value
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import ladders, neighbours, spread
+from protein.engine.continuation import LEAST_GROWTH, Continuable, rest_seconds
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
-from protein.engine.history import History
+from protein.engine.history import History, keys
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import SourceSweep
 from protein.space import Space
-from protein.types import Estimate
+from protein.types import Estimate, Params
 
 _MAX_LEAST_P_OK = 0.9  # the highest p_ok that is required
 _UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is too low
@@ -24,12 +25,18 @@ _UNSAFE_PENALTY = 1e6  # penalty on the log value for each unit by which p_ok is
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pick:
-    """A chosen point, `x_unit` of `d`, the reason for it, and what the models predict for it."""
+    """A chosen point, `x_unit` of `d`, the reason for it, and what the models predict for it.
+
+    `params` are its params. `continues` and `continued_seconds` are those of `protein.types.Suggestion`.
+    """
 
     x_unit: Array
+    params: Params
     origin: str
     predicted_score: Estimate | None
     predicted_cost_seconds: Estimate | None
+    continues: int | None = None
+    continued_seconds: float = 0.0
 
 
 class Search:
@@ -45,6 +52,7 @@ class Search:
         listed: Array | None,
         rng: np.random.Generator,
         source: SourceSweep | None = None,
+        continuable: Continuable | None = None,
     ) -> None:
         """Fits the models.
 
@@ -57,10 +65,11 @@ class Search:
             listed: every point of a space that has few, `n x d`, or None.
             rng: source of randomness.
             source: a source sweep.
+            continuable: the finished trials that can be continued, if any.
         """
         assert affordable.model is not None
         self._space, self._data, self._affordable, self._settings, self._rng = space, data, affordable, settings, rng
-        self._start, self._listed = start, listed
+        self._start, self._listed, self._continuable = start, listed, continuable
         # A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
         # expensive trials are no worse than cheap ones.
         price = settings.price_floor * affordable.total_seconds + settings.slot_price * affordable.slot_seconds
@@ -109,7 +118,7 @@ class Search:
         if not len(x):
             x = self._startable(cheapest_points(self._space, np.concatenate([centers, self._fresh()])))
             if not len(x):
-                return None
+                return self._continuation(*self._levels(self._x_front), -math.inf)
         levels, front = self._levels(x)
         value = self._value(x, levels, front)
         for width in self._settings.refine_widths if self._listed is None else ():
@@ -120,11 +129,43 @@ class Search:
             if len(more_x):
                 x, value = np.concatenate([x, more_x]), np.concatenate([value, self._value(more_x, levels, front)])
         chosen = x[int(np.argmax(value))]
-        return self.predicted(chosen, self._reason(float(self._cost.predict(chosen[None, :])[0][0])))
+        better = self._continuation(levels, front, float(np.max(value)))
+        return better or self.predicted(chosen, self._space.from_unit(chosen), self._reason(chosen))
 
-    def predicted(self, x: Array, reason: str) -> Pick:
-        """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits."""
+    def _continuation(self, levels: Array, front: Array, value_of_new: float) -> Pick | None:
+        """Returns the most valuable longer run of a finished trial, where it is worth more than the best new trial."""
+        able, settings = self._continuable, self._settings
+        if able is None or not len(able.trials) or settings.num_continued == 0:
+            return None
+        able = able.contenders(self._score.predict(able.x_unit)[0], settings.num_continued)
+        x, which = able.ladders(settings.num_rungs, self._rng)
+        fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
+        x, which = x[fresh], which[fresh]
+        if len(x):
+            whole = np.exp(self._cost.predict(x)[0])
+            rest = rest_seconds(whole, able.behind[which])
+            fits = self._affordable.fits(x, able.behind[which]) & (np.log(rest) <= self._log_cautious_seconds)
+            fits &= whole >= LEAST_GROWTH * able.paid[which]
+            x, which = x[fits], which[fits]
+        if not len(x):
+            return None
+        value = self._value(x, levels, front, able.behind[which])
+        best = int(np.argmax(value))
+        if value[best] <= value_of_new:
+            return None
+        trial, behind = int(which[best]), float(able.behind[which[best]])
+        reason = f"{able.words(trial, x[best])}: {self._reason(x[best])}"
+        pick = self.predicted(x[best], able.params(trial, x[best]), reason, behind)
+        return dataclasses.replace(pick, continues=able.trials[trial].number, continued_seconds=behind)
+
+    def predicted(self, x: Array, params: Params, reason: str, behind: float = 0.0) -> Pick:
+        """Returns a point, `d`, with what is predicted for it; its origin is the reason and what went wrong in fits.
+
+        Of its cost, the seconds that lie `behind` are paid already.
+        """
         (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
+        whole = self._cost.estimate(x)
+        low, seconds, high = rest_seconds(np.array([whole.low, whole.value, whole.high]), np.array(behind)).tolist()
         fallbacks = [
             f"{name}: {process.fallback}"
             for name, process in (
@@ -136,9 +177,10 @@ class Search:
         ]
         return Pick(
             x_unit=x,
+            params=params,
             origin=reason + "".join(f" ({fallback})" for fallback in fallbacks),
             predicted_score=score,
-            predicted_cost_seconds=self._cost.estimate(x),
+            predicted_cost_seconds=Estimate(value=seconds, low=low, high=high),
         )
 
     def _fresh(self) -> Array:
@@ -170,7 +212,7 @@ class Search:
         levels = cost_levels(low, high, self._settings.num_levels)
         return levels, front_at(levels, self._beaten_mean, self._beaten_log_cost, self._settings.front_floor)
 
-    def _value(self, x: Array, levels: Array, front: Array) -> Array:
+    def _value(self, x: Array, levels: Array, front: Array, behind: Array | None = None) -> Array:
         mean, sd = self._score.predict(x)
         cost_mean, cost_sd = self._cost.predict(x)
         p_ok = self._failure.p_ok(x)
@@ -184,10 +226,12 @@ class Search:
             front=front,
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
+            log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
         )
         return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
 
-    def _reason(self, log_cost: float) -> str:
+    def _reason(self, x: Array) -> str:
+        log_cost = float(self._cost.predict(x[None, :])[0][0])
         seconds = format_seconds(math.exp(log_cost))
         index = front_indices(self._front_mean, np.exp(self._front_log_cost))
         cheapest, most_expensive = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]

@@ -48,6 +48,7 @@ class EngineSettings:
         num_refined: the best candidates that each round of refinement starts from.
         num_refinements: candidates around each of them.
         refine_widths: the widest step of each round, in unit coordinates.
+        num_continued: finished trials that may be continued, for each suggestion; 0: none ever is.
     """
 
     num_initial: int = 8
@@ -85,3 +86,4 @@ class EngineSettings:
     num_refined: int = 6
     num_refinements: int = 32
     refine_widths: tuple[float, ...] = (0.1, 0.03)
+    num_continued: int = 12

@@ -79,7 +79,7 @@ def reason_to_stop(
     share = steps / (unit * asked)
     if not rule.first_share <= share <= rule.last_share:
         return None
-    costs = np.array([o.cost_seconds for o in complete])
+    costs = np.array([o.run_seconds for o in complete])
     final = np.array([o.score for o in complete], dtype=np.float64)
     cost = seconds / share
     if cost < float(np.mean(costs)):  # there is little to save, and the models learn most from cheap trials

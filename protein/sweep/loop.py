@@ -19,10 +19,11 @@ import time
 from pathlib import Path
 
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import ProteinError, TrialFailed, UsageError
 from protein.ports import Backend, Designer, Finished, Job, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
-from protein.sweep import provenance
+from protein.sweep import continuing, provenance
 from protein.sweep.job import CAP_FRACTION, max_seconds, total_steps, trial_config, trial_seed
 from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.trials import SweepTrials
@@ -45,6 +46,7 @@ class LoopSettings:
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
+    can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
 
     def __post_init__(self) -> None:
         if self.max_trial_seconds is None and self.max_cost_seconds is not None:
@@ -180,11 +182,18 @@ class _Loop:
             return False
         suggest_seed, train_seed = trial_seed(self._trials.sweep.spec.seed, self._trials.next_number)
         began = time.monotonic()
-        suggestion = self._designer.suggest(self._trials.history(), self._trials.running_params(), budget, suggest_seed)
+        history = self._trials.history(can_continue=self._settings.can_continue)
+        suggestion = self._designer.suggest(history, self._trials.running_params(), budget, suggest_seed)
         suggest_seconds = time.monotonic() - began
         self._designer_seconds += suggest_seconds
         if suggestion is None:
             return False
+        parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
+        if parent is not None:  # a longer run of the same seed, whose beginning counts towards the cap
+            train_seed = parent.seed
+            if (cap := budget.max_trial_seconds) is not None:
+                rest = max(cap - suggestion.continued_seconds, MIN_COST_SECONDS)
+                budget = dataclasses.replace(budget, max_trial_seconds=rest)
         limit = None if budget.next_trial_seconds == math.inf else budget.next_trial_seconds
         config = trial_config(
             self._trials.sweep.spec.config,
@@ -205,6 +214,7 @@ class _Loop:
             directory=self._settings.directory / f"{trial.number:04d}",
             max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * limit,
             max_memory_bytes=self._settings.max_memory_bytes,
+            continues=None if parent is None else continuing.state(parent),
             at_limit=TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED,
         )
         try:
@@ -254,8 +264,11 @@ class _Loop:
                 self._end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
 
     def _stop_early_if_advised(self, trial: TrialRecord) -> None:
-        """Asks the designer about a trial that has reported, unless that trial is being ended already."""
-        if self._limits[trial.number].told_to_end:
+        """Asks the designer about a trial that has reported, unless that trial is being ended already.
+
+        One that continues another is not asked about: the rule compares runs from their first step on.
+        """
+        if self._limits[trial.number].told_to_end or trial.continues is not None:
             return
         began = time.monotonic()
         reason = self._designer.should_stop(

@@ -46,7 +46,7 @@ def snapshot(name: str, trials: Sequence[TrialRecord], *, space: Space, fixed: P
                 "state": str(trial.state),
                 "end": str(trial.end),
                 "score": trial.score,
-                "cost_seconds": trial.cost_seconds,
+                "cost_seconds": trial.run_seconds,
                 "steps": trial.steps,
             }
         )

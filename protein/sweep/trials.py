@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
+from protein.sweep import continuing
 from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners
 from protein.types import (
     Observation,
@@ -147,9 +148,12 @@ class SweepTrials:
             with contextlib.suppress(ProteinError):  # then it is interrupted when its lease or this process has ended
                 self._store.finish_trial(trial, interrupted)
 
-    def history(self) -> list[Observation]:
-        """Returns what the designer learns from the finished trials, oldest first."""
-        return [trial.observation() for trial in self.records.values() if trial.state.finished]
+    def history(self, *, can_continue: bool = False) -> list[Observation]:
+        """Returns what the designer learns from the finished trials, oldest first, and which it may continue."""
+        finished = [trial for trial in self.records.values() if trial.state.finished]
+        if not can_continue:
+            return [trial.observation() for trial in finished]
+        return [trial.observation(resumable_seconds=continuing.resumable_seconds(trial)) for trial in finished]
 
     def running_params(self) -> list[Params]:
         """Returns the params of the running trials."""

@@ -83,6 +83,7 @@ def point(record: TrialRecord) -> dict[str, Any]:
         "number": record.number,
         "score": record.score,
         "cost_seconds": record.cost_seconds,
+        "run_seconds": record.run_seconds,
         "steps": record.steps,
         "params": dict(record.params),
     }
@@ -98,6 +99,7 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
         "reason": record.reason,
         "kind": str(record.kind),
         "origin": record.origin,
+        "continues": record.continues,
         "predicted_score": estimate(record.predicted_score),
         "predicted_cost_seconds": estimate(record.predicted_cost_seconds),
         "suggest_seconds": record.suggest_seconds,

@@ -50,7 +50,7 @@ def write_pareto(
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    left, right = cost_bounds([trial.cost_seconds for trial in scored])
+    left, right = cost_bounds([trial.run_seconds for trial in scored])
     low, high = bounds([trial.score for trial in scored if trial.score is not None])
     margin, stretch = (high - low) * 0.08, (right / left) ** 0.04
     axes.set_xscale("log")
@@ -82,14 +82,14 @@ def _draw_trials(axes: Any, done: Sequence[TrialRecord], left: float, right: flo
     _points(axes, complete, "complete", color=OTHER_COLOR, s=26, alpha=0.75, linewidths=0)
     _points(axes, pruned, "cut short", facecolors="none", edgecolors=PRUNED_COLOR, s=34, linewidths=1.3)
     if failed:  # they have no score, so they are drawn along the axis, at their cost
-        costs = [min(max(trial.cost_seconds, left), right) for trial in failed]
+        costs = [min(max(trial.run_seconds, left), right) for trial in failed]
         label = f"failed ({len(failed)})"
         axes.scatter(costs, [bottom] * len(costs), marker="x", color=FAILED_COLOR, s=30, linewidths=1.4, label=label)
 
 
 def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) -> None:
     if trials:
-        costs = [max(trial.cost_seconds, pareto.MIN_COST_SECONDS) for trial in trials]
+        costs = [max(trial.run_seconds, pareto.MIN_COST_SECONDS) for trial in trials]
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
@@ -97,7 +97,7 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int 
     front = pareto.front(done)
     if not front:
         return
-    costs = [max(trial.cost_seconds, pareto.MIN_COST_SECONDS) for trial in front]
+    costs = [max(trial.run_seconds, pareto.MIN_COST_SECONDS) for trial in front]
     scores = [trial.score for trial in front]
     axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.6)
     label = f"Pareto front ({len(front)})"
@@ -110,9 +110,9 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int 
 
 
 def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, marker: str, size: float) -> None:
-    cost = max(trial.cost_seconds, pareto.MIN_COST_SECONDS)
+    cost = max(trial.run_seconds, pareto.MIN_COST_SECONDS)
     score = text.score(shown_score(trial.score, direction))
-    label = f"{name}: {score} in {text.seconds(trial.cost_seconds)} (trial {trial.number})"
+    label = f"{name}: {score} in {text.seconds(trial.run_seconds)} (trial {trial.number})"
     style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
     axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
     # The area above and to the left of the front is empty, but the axis is close to the front's cheapest point.

@@ -41,10 +41,10 @@ def scatter(
     }
     margin = max(len(label) for label in labels.values()) + 1
     columns = max(width, MIN_WIDTH) - margin - 1
-    left, right = cost_bounds([trial.cost_seconds for trial in scored])
+    left, right = cost_bounds([trial.run_seconds for trial in scored])
 
     def x(trial: TrialRecord) -> int:
-        cost = min(max(trial.cost_seconds, left), right)  # a failure may lie outside
+        cost = min(max(trial.run_seconds, left), right)  # a failure may lie outside
         return round((math.log(cost) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1))
 
     def y(trial: TrialRecord) -> int:

@@ -55,12 +55,12 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
         Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
         Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
-        Column("its cost", [text.seconds(trial.cost_seconds if trial else None) for trial in best], right=True, keep=8),
+        Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=8),
     )
 
 
 def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) -> Table:
-    """One line a trial: its score and cost beside their predictions, and why it was tried."""
+    """One line a trial: its score and its own cost beside their predictions, and why it was tried."""
     scores = [record.predicted_score for record in records]
     costs = [record.predicted_cost_seconds for record in records]
     ended = [record.state is TrialState.FAILED or record.end is TrialEnd.STOPPED_EARLY for record in records]
@@ -68,7 +68,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     styles = [STATE_STYLES[record.state] for record in records]
     return fitted(
         width,
-        Column("trial", [str(record.number) for record in records], right=True, keep=9),
+        Column("trial", [text.trial_name(record) for record in records], right=True, keep=9),
         Column("state", [state(record) for record in records], keep=5, styles=styles),
         Column("score", [text.score(record.score) for record in records], right=True, keep=8),
         Column("predicted", [text.score(score.value if score else None) for score in scores], right=True, keep=3),
@@ -81,7 +81,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
 
 
 def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] | None = None) -> Table:
-    """The front, cheapest first. A gain is by how much a score is better than the one before.
+    """The front, cheapest first, with the costs of whole runs. A gain is by how much a score is better than the last.
 
     Args:
         records: the front; its last one is the best measured.
@@ -98,7 +98,7 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
     return fitted(
         width,
         Column("trial", [str(record.number) for record in records], right=True, keep=9),
-        Column("cost", [text.seconds(record.cost_seconds) for record in records], right=True, keep=9),
+        Column("cost", [text.seconds(record.run_seconds) for record in records], right=True, keep=9),
         Column("score", [text.score(record.score) for record in records], right=True, keep=9),
         Column("gain", gains[: len(records)], right=True, keep=2),
         Column("", names, keep=8),
@@ -171,6 +171,10 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("  predicted", text.prediction(record.predicted_score))
     if error := text.score_error(record):
         facts.add_row("  off by", error)
+    if record.continues is not None:
+        facts.add_row(
+            "continues", f"trial {record.continues}, after {text.seconds(record.continued_seconds)} of training"
+        )
     facts.add_row("cost", f"{text.seconds(record.cost_seconds)} of training")
     facts.add_row("  predicted", text.estimate_seconds(record.predicted_cost_seconds))
     if error := text.cost_error(record):

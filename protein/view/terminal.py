@@ -161,7 +161,7 @@ def _running_row(trial: TrialRecord, spark: str, width: int) -> Text:
     expected = trial.predicted_cost_seconds
     spent = text.seconds(trial.cost_seconds) + (f" of ~{text.seconds(expected.value)}" if expected else "")
     scores = [point.score for point in trial.curve if point.score is not None]
-    head = f"▶ {trial.number:<4d} {spent:<16} {text.score(scores[-1] if scores else None):>6} "
+    head = f"▶ {text.trial_name(trial):<4} {spent:<16} {text.score(scores[-1] if scores else None):>6} "
     line = Text(head, no_wrap=True, overflow="crop")
     line.append(spark, style="cyan")
     if (room := width - len(line) - 2) >= 12:
@@ -201,7 +201,7 @@ def _best(trials: Sequence[TrialRecord], width: int, max_lines: int) -> list[Ren
     best = pareto.best_under(trials)
     if best is None:
         return []
-    head = f"best measured: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.cost_seconds)}"
+    head = f"best measured: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.run_seconds)}"
     lines = [""]
     for name, value in best.params.items():
         item = f"{name} {text.param(value)}"

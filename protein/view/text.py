@@ -49,6 +49,11 @@ def count(value: int) -> str:
     return f"{number:.3g}{unit}"
 
 
+def trial_name(trial: TrialRecord) -> str:
+    """Returns a trial's number, behind that of the trial it continues: `31`, or `12 -> 31`."""
+    return f"{trial.number}" if trial.continues is None else f"{trial.continues} -> {trial.number}"
+
+
 def param(value: ParamValue) -> str:
     """Returns a parameter's value: floats to six digits, which is all that the space resolves."""
     if isinstance(value, bool) or not isinstance(value, int | float):

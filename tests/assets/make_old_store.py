@@ -72,12 +72,15 @@ def fill(store: Store) -> None:
         kinds = list(SuggestionKind)
         for i, outcome in enumerate(outcomes):
             estimate = Estimate(value=1.0, low=0.5, high=2.0) if i else None
+            continued = kinds[i % len(kinds)] is SuggestionKind.CONTINUATION
             trial = store.start_trial(
                 sweep.id,
                 Suggestion(
                     params={"train.learning_rate": 0.01 + i / 7},
                     kind=kinds[i % len(kinds)],
                     origin="test",
+                    continues=0 if continued else None,
+                    continued_seconds=4.0 if continued else 0.0,
                     predicted_score=estimate,
                 ),
                 seed=i,

@@ -48,6 +48,7 @@ def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
+    parser.add_argument("--continue-from", type=Path)
     arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")
@@ -112,14 +113,21 @@ def main(command_line: list[str]) -> int:
     checkpoint = arguments.directory / "checkpoint"
     checkpoint.write_text("weights")
     stopped = {"stopped": "max_seconds"} if behaviour == "capped" else {}
+    score, kept = train.get("score", 2.0), {}
+    if behaviour == "kept":  # it can be continued, and its score counts the trials of its run
+        state = arguments.directory / "state"
+        state.write_text("x" + (arguments.continue_from.read_text() if arguments.continue_from else ""))
+        score = len(state.read_text())
+        kept = {"continuable": str(state), "continuable_seconds": 0.2}
     seconds = train.get("cost", 0.3)
     say(
         "result",
-        score=train.get("score", 2.0),
+        score=score,
         steps=3,
         elapsed_seconds=seconds,
         timings={"evaluation": 0.1},
         checkpoint=str(checkpoint),
         **stopped,
+        **kept,
     )
     return 4 if behaviour == "late exit" else 0

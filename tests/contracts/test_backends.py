@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from protein.ports import Backend, Finished, Job, TrialProgress
+from protein.sweep import continuing
 from protein.sweep.backends.function import FunctionBackend, Report
 from protein.sweep.backends.local import LocalBackend
 from protein.types import Direction, Trial, TrialEnd, TrialState
@@ -39,6 +40,10 @@ def behave(params: dict[str, Any], report: Report) -> float:
         raise ArithmeticError("the loss is NaN at step 2")
     if behaviour == "nan":
         return math.nan
+    if behaviour == "kept":
+        state = "x" + ("" if report.continues is None else (report.continues / "state").read_text())
+        (report.directory / "state").write_text(state)
+        return len(state)
     report(3, 2.0 if behaviour == "capped" else 1.0, cost_seconds=0.3)
     return 2.0
 
@@ -115,6 +120,25 @@ def test_a_good_trial_reports_its_curve_and_result(backend: Backend, tmp_path: P
     assert points[0].metrics == {"loss": 0.5}
     outcome = finished[0].outcome
     assert (outcome.state, outcome.score, outcome.cost_seconds, outcome.steps) == (TrialState.COMPLETE, 2.0, 0.3, 3)
+
+
+def test_a_trial_goes_on_from_what_another_one_has_left(backend: Backend, tmp_path: Path) -> None:
+    """Its score counts the trials of its run."""
+    _, finished = run(backend, job(tmp_path, behaviour="kept"))
+    for number in (1, 2):
+        left = [one for one in finished[number - 1].artifacts if one.kind == continuing.ARTIFACT]
+        assert 0.0 < finished[number - 1].outcome.metrics[continuing.SECONDS] <= 0.3
+        _, more = run(
+            backend, dataclasses.replace(job(tmp_path, number, behaviour="kept"), continues=Path(left[0].path))
+        )
+        assert more[number].outcome.score == 1.0 + number
+        finished |= more
+
+
+def test_a_trial_that_leaves_nothing_to_go_on_from_says_nothing(backend: Backend, tmp_path: Path) -> None:
+    _, finished = run(backend, job(tmp_path))
+    assert continuing.ARTIFACT not in {artifact.kind for artifact in finished[0].artifacts}
+    assert continuing.SECONDS not in finished[0].outcome.metrics
 
 
 def test_a_process_tells_what_was_no_training_and_leaves_its_files(local: LocalBackend, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from ..errors import CheckpointError, ConfigError, DiskError
 
 FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
+STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size began to fall (schedule `wsd`)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ update. The other parameters (biases, the first layer, the output layer) are the
 size of AdamW's, so that one learning rate serves both.
 
 Source: Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; Jordan et al. 2024, "Muon: an optimizer for
-hidden layers in neural networks"; the scale: Liu et al. 2025, "Muon is scalable for LLM training", section 2.2.
+hidden layers in neural networks"; the scale: Liu et al. 2025, "Muon is scalable for LLM training", section 2.2; the
+schedule of warm-up, stable and decay: Hu et al. 2024, "MiniCPM", section 4.2.
 """
 
 import math
@@ -97,13 +98,16 @@ class Optimizer:
 def scheduled_rate(config: TrainConfig, progress: float) -> float:
     """Returns the step size after the fraction `progress`, in [0, 1], of the run.
 
-    It rises linearly over `warmup_fraction`, then follows the schedule over the rest.
+    It rises linearly over `warmup_fraction`, then follows the schedule over the rest. With `wsd` (warm-up, stable,
+    decay) it is constant until the last `decay_fraction` of the run.
     """
     warmup = config.warmup_fraction
     if progress < warmup:
         return config.learning_rate * progress / warmup
     if config.lr_schedule == "constant" or warmup >= 1:
         return config.learning_rate
+    if config.lr_schedule == "wsd":
+        return config.learning_rate * min((1 - progress) / max(config.decay_fraction, 1e-12), 1.0)
     along = (progress - warmup) / (1 - warmup)
     left = 1 - along if config.lr_schedule == "linear" else 0.5 * (1 + math.cos(math.pi * along))
     return config.learning_rate * left

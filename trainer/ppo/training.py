@@ -24,6 +24,7 @@ from ..environments import VectorEnv, make
 from ..errors import CheckpointError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import (
+    Continuation,
     Ending,
     EventSink,
     Interrupted,
@@ -70,6 +71,8 @@ class Training:
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
         self._arithmetic = arithmetic
         self._path = directory / checkpoints.FILE_NAME if directory else None
+        self._stable_path = directory / checkpoints.STABLE_FILE_NAME if directory else None
+        self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
         if directory and world.is_first:
             checkpoints.require_writable(directory)
         weights, actions, shuffle, envs, evaluation = (
@@ -131,6 +134,24 @@ class Training:
         self._began: float | None = None  # when the iteration that is running began
         self.steps = 0
         self.elapsed = 0.0
+        self._first_step = 0  # of this run's clock: above 0 where it goes on with a shorter run
+        self._warmed_up = False
+
+    def go_on(self, path: Path) -> None:
+        """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
+
+        Steps count from the first one of the shorter run, seconds from here. The result equals that of a longer run in
+        one go, as far as random numbers and episodes can be restored, where the shorter run's steps were a whole number
+        of iterations. Two things differ. The warm-up was that of the shorter run and is not made again. With
+        `prio_alpha` the importance weights had reached their end.
+        """
+        self.resume(path)
+        if self.steps >= self._config.train.total_timesteps:
+            raise CheckpointError(
+                f"cannot continue {path}: it has made {self.steps} steps; train.total_timesteps must be larger, got"
+                f" {self._config.train.total_timesteps}"
+            )
+        self.elapsed, self._first_step, self._warmed_up = 0.0, self.steps, True
 
     def resume(self, path: Path) -> None:
         """Continues from a checkpoint of the same environment, network and number of environments."""
@@ -186,7 +207,7 @@ class Training:
             stopped = self._train()
         finally:
             self._collector.close()
-        self._write_checkpoint()
+        self._write_checkpoint(self._path)
         recent = self._scores.summary()
         self._world.close()  # from here on the processes share nothing
         evaluation = None
@@ -220,6 +241,7 @@ class Training:
             timings=timings,
             metrics=metrics,
             checkpoint=str(self._path.absolute()) if self._path else None,
+            **self._continuable(stopped),
             stopped=stopped,
         )
         event: Result | Interrupted
@@ -256,7 +278,10 @@ class Training:
             if not self._collector.in_flight:
                 if save:
                     saved_seconds, save = self.elapsed, False
-                    self._write_checkpoint()
+                    self._write_checkpoint(self._path)
+                if self._decay_is_next():
+                    self._stable_seconds = self.elapsed
+                    self._write_checkpoint(self._stable_path)
                 if self._interrupted or timed_out:
                     stopped = "signal" if self._interrupted else "max_seconds"
                     break
@@ -269,8 +294,11 @@ class Training:
             taken = len(batch) * world.size
             # Of the batch's middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
             progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
+            if self._warmed_up:
+                progress = max(progress, train.warmup_fraction)
             self.steps += taken
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
+            save = save or self._decay_is_next()
             ahead = train.overlap and not (save or timed_out or self._interrupted) and time.perf_counter() < until
             if ahead and self.steps < train.total_timesteps:
                 self._collector.begin(self._horizon(self.steps), until)
@@ -330,14 +358,31 @@ class Training:
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
                     "episodes": recent.episodes,
-                    "steps_per_second": self.steps / max(self.elapsed, 1e-9),
+                    "steps_per_second": (self.steps - self._first_step) / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
             )
         )
 
-    def _write_checkpoint(self) -> None:
-        if self._path is None:
+    def _decay_is_next(self) -> bool:
+        """Whether the step size of `wsd` begins to fall in the next batch: the schedule goes by a batch's middle."""
+        train = self._config.train
+        begins = (1 - train.decay_fraction) * train.total_timesteps
+        middle = self.steps + 0.5 * self._horizon(self.steps) * self._agents
+        before = self.steps - 0.5 * train.horizon * self._agents
+        return train.lr_schedule == "wsd" and before <= begins < middle
+
+    def _continuable(self, stopped: Stopped) -> Continuation:
+        """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
+        path, seconds = self._stable_path, self._stable_seconds
+        if self._config.train.lr_schedule == "constant":
+            path, seconds = self._path, self.elapsed
+        if path is None or seconds is None or stopped != "steps":
+            return Continuation(continuable=None, continuable_seconds=None)
+        return Continuation(continuable=str(path.absolute()), continuable_seconds=seconds)
+
+    def _write_checkpoint(self, path: Path | None) -> None:
+        if path is None:
             return
         recent = self._scores.summary()
         rollouts = self._world.gather(self._rollout.state())
@@ -355,7 +400,7 @@ class Training:
         if self._snapshot is not None and self._config.train.overlap:
             groups["snapshot"] = {"weights": self._snapshot.weights}
         checkpoints.write(
-            self._path,
+            path,
             checkpoints.Checkpoint(
                 config=self._config,
                 observation_shape=self._spec.observation_shape,

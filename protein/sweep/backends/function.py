@@ -19,6 +19,7 @@ from typing import Any
 from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep import continuing
 from protein.sweep.backends.messages import MAX_STEPS
 from protein.types import MAX_SCORE, Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState, is_score
 from protein.validate import number
@@ -40,10 +41,15 @@ class Report:
 
     Attributes:
         seed: of this trial, for the randomness of the training.
+        continues: the `directory` of the trial that this one goes on with, to more steps; None: it begins anew. Only a
+            sweep with `can_continue` continues trials. Steps then go on from those of the earlier trial, and the cost
+            is that of this call alone.
     """
 
     def __init__(self, job: Job, direction: Direction, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
         self.seed: int = job.config["seed"]
+        self.continues: Path | None = job.continues
+        self._directory = job.directory
         self._max_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
         self._trial, self._direction, self._events = job.trial, direction, events
@@ -93,6 +99,12 @@ class Report:
         if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
+
+    @property
+    def directory(self) -> Path:
+        """The trial's own folder, made when it is first asked for. What is saved here can be continued from."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory
 
     def cost_seconds(self) -> float:
         """Returns what the trial has cost so far: the last cost that was reported, or else the wall clock."""
@@ -184,6 +196,7 @@ class FunctionBackend:
             cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
             steps=0 if report.last is None else report.last.steps,
             reason=reason,
+            metrics={continuing.SECONDS: cost} if any(one.kind == continuing.ARTIFACT for one in artifacts) else {},
         )
         del self._reports[job.trial.id]
         self._waiting.popleft()
@@ -196,7 +209,8 @@ class FunctionBackend:
         """
         try:
             report.begin()
-            return *self._judge(self._train(dict(job.trial.params), report)), ()
+            end, reason, score = self._judge(self._train(dict(job.trial.params), report))
+            return end, reason, score, _saved(job.directory) if end is TrialEnd.COMPLETE else ()
         except Stop as stopped:
             end, reason = report.requested_end or (
                 TrialEnd.USER_ERROR,
@@ -230,6 +244,13 @@ def _beyond(score: float) -> str:
 def _one_line(text: str) -> str:
     """Returns a short text in one line that any terminal and file can hold."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:_MAX_REASON]
+
+
+def _saved(directory: Path) -> tuple[Artifact, ...]:
+    """Returns the folder of a trial as what a longer run goes on from, if the function has saved anything there."""
+    if not directory.is_dir() or not any(directory.iterdir()):
+        return ()
+    return (Artifact(kind=continuing.ARTIFACT, path=str(directory.absolute())),)
 
 
 def _write_log(directory: Path) -> tuple[Artifact, ...]:

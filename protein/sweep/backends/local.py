@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep import continuing
 from protein.sweep.backends import child, messages
 from protein.types import MAX_SCORE, Artifact, Measurement, Outcome, Trial, TrialEnd, TrialState
 
@@ -62,7 +63,8 @@ class LocalBackend:
         """Starts nothing yet.
 
         Args:
-            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`.
+            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`, and
+                `--continue-from FILE` where it continues an earlier trial.
             preload: modules that the server imports once for all trials. They may start no threads.
             silence_seconds: a trial that prints nothing for so long is killed.
         """
@@ -80,6 +82,8 @@ class LocalBackend:
         log_file = job.directory / LOG_FILE
         log_file.write_bytes(b"")
         arguments = ["--config", str(config_file), "--directory", str(job.directory)]
+        if job.continues is not None:
+            arguments += ["--continue-from", str(job.continues)]
         output, childs_end = self._context.Pipe(duplex=False)
         safe_path = os.environ.get(child.SAFE_PATH)
         worker = self._context.Process(target=child.run, args=(self._entry, arguments, childs_end, log_file, safe_path))
@@ -271,8 +275,12 @@ class _Process:
             steps=messages.steps(final) or (self.last.steps if self.last else 0),
             reason=reason,
             timings=timings,
-            metrics=messages.numbers(final.get("metrics")),
+            metrics=messages.numbers(final.get("metrics")) | self._continuable_seconds(),
         )
+
+    def _continuable_seconds(self) -> dict[str, float]:
+        """Returns the metric that says how much lies behind the state that a longer run can go on from, if any."""
+        return messages.numbers({continuing.SECONDS: (self.final or {}).get("continuable_seconds")})
 
     def _cost_seconds(self) -> float:
         """Returns the cost that the trainer gave, or else the wall clock since training began."""
@@ -331,9 +339,10 @@ class _Process:
             Artifact(kind="config", path=str(self.job.directory / CONFIG_FILE)),
             Artifact(kind="log", path=str(self.job.directory / LOG_FILE)),
         ]
-        checkpoint = (self.final or {}).get("checkpoint")
-        if isinstance(checkpoint, str) and Path(checkpoint).is_file():
-            found.append(Artifact(kind="checkpoint", path=str(Path(checkpoint).resolve())))
+        for kind, key in (("checkpoint", "checkpoint"), (continuing.ARTIFACT, "continuable")):
+            path = (self.final or {}).get(key)
+            if isinstance(path, str) and Path(path).is_file():
+                found.append(Artifact(kind=kind, path=str(Path(path).resolve())))
         return tuple(found)
 
 

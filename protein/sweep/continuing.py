@@ -1,0 +1,56 @@
+"""Which trials of a sweep can go on to more steps, and from where.
+
+A trial that can be continued leaves behind what a longer run needs, an artifact of kind "continuable": the trainer's
+checkpoint, or the folder of a training function. It also tells how many of its seconds lie behind that state: all of
+them, or with the schedule `wsd` those before the step size fell. The store keeps both, and this module alone reads
+them. A trial whose files were deleted since cannot be continued any more.
+"""
+
+from pathlib import Path
+
+from protein.space import Space
+from protein.space.parameters import Categorical
+from protein.sweep.job import runs_trainer
+from protein.types import SweepSpec, TrialRecord
+
+ARTIFACT = "continuable"  # the kind of artifact that a longer run goes on from
+SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
+SCHEDULES = ("constant", "wsd")  # of the step size; with others a run ends at its steps
+_STEPS = "train.total_timesteps"
+_SCHEDULE = "train.lr_schedule"
+
+
+def resumable_seconds(trial: TrialRecord) -> float | None:
+    """Returns `protein.types.Observation.resumable_seconds` of a finished trial."""
+    own, path = trial.metrics.get(SECONDS), trial.artifact(ARTIFACT)
+    if own is None or path is None or not Path(path).exists():
+        return None
+    return trial.continued_seconds + own
+
+
+def state(trial: TrialRecord) -> Path:
+    """Returns the file or folder that a longer run of a trial goes on from; the trial must have one."""
+    path = trial.artifact(ARTIFACT)
+    assert path is not None, f"trial {trial.number} left nothing to go on from"
+    return Path(path)
+
+
+def why_never(spec: SweepSpec) -> str | None:
+    """Returns why no trial of a sweep can ever be continued; None: trials can be."""
+    if spec.method != "protein":
+        return f"trials are never continued: method '{spec.method}' cannot"
+    if not runs_trainer(spec.config):
+        return None
+    space = Space.from_dict(spec.space)
+    if space.cost_parameter != _STEPS:
+        return f"trials are never continued: {_STEPS} is not searched as the cost parameter"
+    schedules = [spec.config["train"].get("lr_schedule")]
+    if _SCHEDULE in space.names:
+        parameter = space.parameter(_SCHEDULE)
+        schedules = list(parameter.choices) if isinstance(parameter, Categorical) else schedules
+    if not set(SCHEDULES).intersection(map(str, schedules)):
+        return (
+            f"trials are never continued: with {_SCHEDULE} = {schedules[0]} the step size has fallen when a run ends;"
+            f" {' or '.join(SCHEDULES)} allow it"
+        )
+    return None

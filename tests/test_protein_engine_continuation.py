@@ -1,0 +1,182 @@
+"""Going on with finished trials: what they cost, what the models learn from them, and when the engine chooses one."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from protein.engine.continuation import Continuable, rest_seconds
+from protein.engine.history import History
+from protein.engine.pareto import front
+from protein.engine.recommend import contenders
+from protein.engine.settings import EngineSettings
+from protein.space import Float, Integer, Space
+from protein.sweep.methods import make_designer
+from protein.types import Budget, Observation, Params, Suggestion, SuggestionKind, TrialEnd
+
+SPACE = Space(
+    [Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 4_000, 1_000_000, scale="log")], cost_parameter="steps"
+)
+
+
+def trial(
+    number: int,
+    rate: float,
+    steps: int,
+    *,
+    score: float | None = None,
+    parent: Observation | None = None,
+    kept_at: float | None = 1.0,
+    end: TrialEnd = TrialEnd.COMPLETE,
+) -> Observation:
+    """One second for 1,000 steps; the score rises with the steps and falls with the distance from a rate of 0.01.
+
+    Its checkpoint lies at the share `kept_at` of its steps.
+    """
+    behind = 0.0 if parent is None else parent.resumable_seconds or 0.0
+    return Observation(
+        params={"rate": rate, "steps": steps},
+        state=end.state,
+        end=end,
+        reason=end.text,
+        score=(np.log(steps) - abs(np.log(rate / 0.01)) if score is None else score) if not end.text else None,
+        cost_seconds=steps / 1000.0 - behind,
+        number=number,
+        continues=None if parent is None else parent.number,
+        continued_seconds=behind,
+        resumable_seconds=None if kept_at is None else kept_at * steps / 1000.0,
+    )
+
+
+def some_trials(kept_at: float | None = 1.0) -> list[Observation]:
+    """Cheap trials around the best rate, so that only more steps are worth anything."""
+    rates = np.geomspace(3e-3, 3e-2, 13)
+    return [trial(i, float(rate), 4_000 + 100 * i, kept_at=kept_at) for i, rate in enumerate(rates)]
+
+
+def suggest(
+    history: list[Observation], remaining: float = 2_000.0, settings: EngineSettings | None = None
+) -> Suggestion:
+    designer = make_designer("protein", SPACE, None, settings=settings)
+    found = designer.suggest(history, [], Budget(remaining_seconds=remaining), 3)
+    assert found is not None
+    return found
+
+
+def test_a_continued_trial_counts_once_in_the_budget_and_with_its_whole_run_for_the_models() -> None:
+    first = trial(0, 0.01, 4_000)
+    second = trial(1, 0.01, 16_000, parent=first)
+    third = trial(2, 0.01, 64_000, parent=second)
+    data = History.of(SPACE, [first, second, third, trial(3, 0.02, 4_000)], [])
+    assert data.spent_seconds == pytest.approx(68.0)
+    assert sorted(data.costs.tolist()) == pytest.approx([4.0, 4.0, 16.0, 64.0])
+    assert [o.number for o in front([third, first, second])] == [0, 1, 2]
+    assert [c.expected_cost_seconds for c in contenders(SPACE, [first, second, third])] == pytest.approx([4, 16, 64])
+
+
+def test_the_price_of_going_on_from_an_earlier_checkpoint_includes_what_is_trained_again() -> None:
+    first = trial(0, 0.01, 10_000, kept_at=0.8)
+    second = trial(1, 0.01, 20_000, parent=first, kept_at=0.8)
+    assert (second.continued_seconds, second.cost_seconds) == (8.0, 12.0)
+    assert Continuable.of(SPACE, [first, second]).behind.tolist() == [8.0, 16.0]
+
+
+def test_scores_of_one_run_share_its_label_whatever_the_order() -> None:
+    first, other = trial(0, 0.01, 4_000), trial(1, 0.05, 4_000)
+    legs = [trial(2, 0.01, 8_000, parent=first), trial(3, 0.01, 16_000, parent=first)]
+    again = [trial(4, 0.01, 32_000, parent=legs[0])]
+    for history in ([first, other, *legs, *again], [*again, *legs, other, first]):
+        data = History.of(SPACE, history, [])
+        alone = data.x_scored[:, 0] > 0.8
+        assert len(set(data.runs[~alone].tolist())) == 1
+        assert data.runs[alone].tolist() == np.flatnonzero(alone).tolist()
+
+
+def test_a_leg_that_failed_leaves_its_parent_as_it_was() -> None:
+    first = trial(0, 0.01, 4_000)
+    failed = trial(1, 0.01, 16_000, parent=first, end=TrialEnd.DIVERGED, kept_at=None)
+    data = History.of(SPACE, [first, failed], [])
+    assert (data.scores.tolist(), data.ok.tolist()) == ([first.score], [True, False])
+    assert [o.number for o in Continuable.of(SPACE, [first, failed]).trials] == [0]
+
+
+def test_only_complete_trials_with_a_checkpoint_can_be_continued() -> None:
+    cut = trial(2, 0.01, 4_000, end=TrialEnd.CAPPED)
+    history = [trial(0, 0.01, 4_000, kept_at=None), trial(1, 0.02, 4_000), cut]
+    assert [o.number for o in Continuable.of(SPACE, history).trials] == [1]
+    free = Space([Float("rate", 1e-4, 1e-1, scale="log"), Integer("steps", 1_000, 1_000_000)])
+    assert not Continuable.of(free, history).trials, "without a cost parameter there are no steps to go on to"
+
+
+def test_rungs_ask_for_more_steps_of_the_same_params() -> None:
+    able = Continuable.of(SPACE, [trial(0, 0.0123456789, 4_000), trial(1, 0.02, 1_000_000)])
+    x, which = able.ladders(16, np.random.default_rng(0))
+    assert set(which.tolist()) == {0}, "trial 1 has reached the highest number of steps"
+    for point in x:
+        params = able.params(0, point)
+        assert (params["rate"], float(params["steps"]) > 4_000) == (0.0123456789, True)
+
+
+def test_the_rest_is_never_free_and_a_new_run_costs_all() -> None:
+    assert rest_seconds(np.array([10.0, 10.0, 10.0]), np.array([0.0, 4.0, 10.5])).tolist() == [10.0, 6.0, 0.5]
+
+
+def test_the_engine_goes_on_with_a_good_trial_and_predicts_the_cost_of_the_rest() -> None:
+    history = some_trials()
+    found = suggest(history, 300.0)
+    assert found.kind is SuggestionKind.CONTINUATION
+    assert found.continues is not None
+    parent = history[found.continues]
+    assert found.params["rate"] == parent.params["rate"]
+    assert float(found.params["steps"]) > float(parent.params["steps"])
+    assert found.continued_seconds == parent.run_seconds
+    rest = float(found.params["steps"]) / 1000.0 - parent.run_seconds
+    assert found.predicted_cost_seconds is not None
+    assert found.predicted_cost_seconds.value == pytest.approx(rest, rel=0.3)
+    assert found.origin.startswith(f"continuing trial {found.continues} from ")
+
+
+def test_what_the_rest_costs_decides_whether_it_fits_the_budget() -> None:
+    history = [trial(i, rate, 100_000) for i, rate in enumerate(np.geomspace(1e-3, 1e-1, 12).tolist())]
+    for remaining in (30.0, 6.0):
+        found = suggest(history, remaining)
+        assert found.predicted_cost_seconds is not None
+        assert found.predicted_cost_seconds.value <= remaining
+
+
+def test_the_cap_on_one_trial_is_one_on_its_whole_run() -> None:
+    history = some_trials()
+    designer = make_designer("protein", SPACE, None)
+    free = designer.suggest(history, [], Budget(remaining_seconds=300.0), 3)
+    capped = designer.suggest(history, [], Budget(remaining_seconds=300.0, max_trial_seconds=6.5), 3)
+    assert free is not None and float(free.params["steps"]) > 6_500 and free.continues is not None
+    assert capped is not None and float(capped.params["steps"]) <= 6_500
+
+
+def test_nothing_is_continued_where_no_trial_can_be_or_it_is_switched_off() -> None:
+    able, unable = some_trials(), some_trials(kept_at=None)
+    assert suggest(unable).continues is None
+    assert suggest(able, settings=EngineSettings(num_continued=0)) == suggest(unable)
+
+
+def test_the_order_of_the_history_does_not_matter() -> None:
+    history = some_trials()
+    assert suggest(history) == suggest(history[::-1])
+
+
+@pytest.mark.parametrize("name", ["continued_seconds", "resumable_seconds"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_seconds_that_are_none_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(trial(0, 0.01, 4_000), **{name: value})  # type: ignore[arg-type]
+
+
+def test_a_running_leg_is_not_suggested_again() -> None:
+    history = some_trials()
+    running: list[Params] = []
+    designer = make_designer("protein", SPACE, None)
+    for _ in range(3):
+        found = designer.suggest(history, running, Budget(remaining_seconds=2_000.0), 3)
+        assert found is not None
+        assert dict(found.params) not in running
+        running.append(dict(found.params))
