@@ -26,12 +26,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import minimize
 
+from protein.engine.evidence import Objective
 from protein.engine.gp import (
     MAX_FIT_POINTS,
     MAX_POINTS,
     Array,
     GaussianProcess,
-    Objective,
     Prior,
     Runs,
     conditioned,

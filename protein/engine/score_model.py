@@ -63,7 +63,8 @@ class ScoreScale:
         """Returns the scale of scores, `n >= 1`, finite."""
         s = np.sort(np.clip(scores, -MAX_SCORE, MAX_SCORE))
         middle, q3, second, top = float(np.median(s)), float(np.quantile(s, 0.75)), float(s[-2:][0]), float(s[-1])
-        q1 = float(np.quantile(s, 0.25, method="higher"))  # so one terrible score of three is none of the quartiles
+        # Of four or fewer, the quartile between two scores would be half of the terrible one.
+        q1 = float(np.quantile(s, 0.25, method="linear" if len(s) > 4 else "higher"))
         least = max(_MIN_WIDTH * abs(middle), 1e-300)
         below = s[s < middle - least]
         widths = (max(q3 - q1, 0.5 * (second - middle)), top - middle, middle - float(below.max(initial=-math.inf)))
