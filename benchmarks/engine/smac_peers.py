@@ -14,9 +14,10 @@ in the forest. Constraints are forbidden clauses that call the space, so no inva
 Source: Lindauer et al., SMAC3: A Versatile Bayesian Optimization Package for Hyperparameter Optimization (2022).
 """
 
+import functools
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +118,10 @@ class SmacPeer(Peer):
         if constrained:
             part = Space(constrained, constraints=self._space.constraints, fixed=self._space.fixed)
             keys = [configs[self._names[p.name]] for p in constrained]
+            violations = functools.lru_cache(maxsize=1)(functools.partial(_violations, part))
             # One relation for each pair of neighbours: its local search checks only those of the parameter it moves.
             for left, right in zip(keys, [*keys[1:], keys[0]], strict=True):
-                configs.add(_Invalid(part, keys, left, right))
+                configs.add(_Invalid(violations, keys, left, right))
         return configs
 
     def _config(self, params: Params) -> Configuration:
@@ -136,14 +138,13 @@ class _Invalid(ForbiddenRelation):
 
     _RELATION_STR = "INVALID"
 
-    def __init__(self, space: Space, keys: list[Any], left: Any, right: Any) -> None:
+    def __init__(self, violations: Callable[[bytes], Any], keys: list[Any], left: Any, right: Any) -> None:
         super().__init__(left, right)
-        self._space, self._keys = space, keys
+        self._violations, self._keys = violations, keys
         self._rows: list[int] = []
-        self._last: tuple[bytes, Any] = b"", None
 
     def __copy__(self) -> "_Invalid":
-        return _Invalid(self._space, self._keys, self.left, self.right)
+        return _Invalid(self._violations, self._keys, self.left, self.right)
 
     def set_vector_idx(self, hyperparameter_to_idx: Mapping[str, int]) -> None:
         super().set_vector_idx(hyperparameter_to_idx)
@@ -159,10 +160,12 @@ class _Invalid(ForbiddenRelation):
         return bool(self.is_forbidden_vector_array(vector[:, None])[0])
 
     def is_forbidden_vector_array(self, arr: Array) -> Any:
-        key = arr[self._rows].tobytes()
-        if key != self._last[0]:
-            self._last = key, ~self._space.valid(_x(self._space, arr[self._rows].T))
-        return self._last[1]
+        return self._violations(arr[self._rows].tobytes())
+
+
+def _violations(space: Space, rows: bytes) -> Any:
+    """Which of n points, the columns of `d x n` numbers, violate a constraint."""
+    return ~space.valid(_x(space, np.frombuffer(rows).reshape(space.num_dims, -1).T))
 
 
 def _x(space: Space, vectors: Array) -> Array:
