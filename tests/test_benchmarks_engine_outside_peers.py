@@ -1,4 +1,4 @@
-"""The peers that the dev extra leaves out, SMAC3's and PufferLib's: valid suggestions, failures, and what is told."""
+"""The peers that the dev extra leaves out (SMAC3, HEBO, PufferLib): suggestions, failures, and what they are told."""
 
 import importlib
 import importlib.util
@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # w
 
 from engine.cells import play
 from engine.fetch_pufferlib import cached
+from engine.hebo_peers import interpreter
 from engine.methods import make_method
 from engine.tasks import make_task
 
@@ -55,6 +56,10 @@ START: dict[str, Any] = {
 def peer(request: pytest.FixtureRequest) -> str:
     """A peer's name, where its package is installed and its file was fetched."""
     name = str(request.param)
+    if name == "hebo":
+        if not interpreter().exists():
+            pytest.skip("HEBO's environment was not made")
+        return name
     if importlib.util.find_spec("smac" if name == "smac" else "pyro") is None:
         pytest.skip(f"what {name} needs is not installed")
     if name != "smac" and not cached().exists():
@@ -79,10 +84,10 @@ def _trial(params: Params, score: float | None, curve: tuple[Measurement, ...] =
     return Observation(params=params, state=state, score=score, cost_seconds=float(params["steps"]), curve=curve)
 
 
-@pytest.mark.parametrize("peer", ["smac", "puffer-short"], indirect=True)
-class TestBoth:
+@pytest.mark.parametrize("peer", ["smac", "hebo", "puffer-short"], indirect=True)
+class TestEach:
     def test_begin_with_the_initial_config_and_keep_to_the_constraints(self, peer: str) -> None:
-        for family, cap in [("ppo", 4), ("supervised", 3)] if peer == "smac" else [("ppo", 6), ("supervised", 4)]:
+        for family, cap in [("ppo", 6 if peer == "puffer-short" else 4), ("supervised", 3)]:
             task = make_task(family, 0)
             run = play(task, make_method(peer, task.space, task.start, 0), total_seconds=math.inf, cap=cap, seed=0)
             params = [o.params for o in run.history]  # `run` refuses what is not valid
@@ -92,7 +97,7 @@ class TestBoth:
     def test_go_on_after_failures_of_a_blind_run(self, peer: str) -> None:
         method, history = make_method(peer, SPACE, None, 0), list[Observation]()
         rng = np.random.default_rng(0)
-        for i in range(10 if peer == "smac" else 8):
+        for i in range(8 if peer == "puffer-short" else 10):
             params = method.ask(history, BUDGET)
             assert params is not None
             SPACE.validate(params)

@@ -28,7 +28,7 @@ from protein.engine.settings import EngineSettings
 from protein.space import Float, Space
 from protein.types import Budget, Measurement, Observation, Params, TrialState
 
-NOT_IN_DEV = ("logei", "qlognehvi", "smac", "puffer", "puffer-short")  # their packages are in the bench extra alone
+NOT_IN_DEV = ("logei", "qlognehvi", "smac", "hebo", "puffer", "puffer-short")  # the dev extra lacks their packages
 SPACE = Space([Float("x", 0.0, 10.0)])
 SCALE = Reference(median=0.0, best=10.0, mean_cost=2.0, max_cost=math.e**3, ideal_volume=2.0)
 
