@@ -19,7 +19,7 @@ from engine.cells import TRACE_SHARES, Run, figures, incumbents, play, prefix, r
 from engine.methods import PEERS, make_method
 from engine.protocol import Peer, Watch
 from engine.reference import Reference
-from engine.report import best_peer, difference, mean, tables
+from engine.report import best_peer, cell_weights, difference, mean, tables
 from engine.suite import TRIAL_CAPS, key, main, missing, read, run
 from engine.tasks import make_task
 from engine.variants import variant
@@ -106,7 +106,10 @@ class TestFigures:
         total = 20.0
         row = figures(_Line(), SCALE, Run(history, [0.1] * 5, [None] * 5), total)
         end = np.cumsum([o.cost_seconds for o in history])
-        assert row["best"] == 0.5  # what measured best is truly 5
+        assert row["best"] == row["measured"] == 0.5  # what measured best is truly 5
+        assert row["tried"] == 0.95  # the last one, which measured 3
+        assert row["recommended"] in (0.2, 0.8, 0.95)  # of those that were trained to their end
+        assert row["area_measured"] == row["area"]
         assert row["fail"] == 0.2
         assert (row["trials"], row["pruned"], row["think"]) == (5, 1, 0.1)
         area = (0.2 * (end[2] - end[0]) + 0.8 * (end[3] - end[2]) + 0.5 * (total - end[3])) / total
@@ -125,7 +128,8 @@ class TestFigures:
         history = _history()
         advice: list[Params | None] = [None, None, {"x": 8.0}, {"x": 8.0}, {"x": 9.5}]
         row = figures(_Line(), SCALE, Run(history, [0.0] * 5, advice), 20.0)
-        assert row["best"] == 0.95
+        assert (row["best"], row["measured"]) == (0.95, 0.5)
+        assert row["area"] != row["area_measured"]
         assert row["to90"] == row["to95"] == pytest.approx(sum(o.cost_seconds for o in history) / 2.0, abs=0.01)
 
     def test_scores_below_the_median_count_as_zero_and_failures_have_none(self) -> None:
@@ -134,6 +138,12 @@ class TestFigures:
         low = dataclasses.replace(SCALE, median=5.0)
         row = figures(_Line(), low, Run(history, [0.0] * 2, [None] * 2), 4.0)
         assert (row["best"], row["area"], row["volume"]) == (0.0, 0.0, 0.0)
+
+    def test_a_run_without_a_trial_has_nothing(self) -> None:
+        row = figures(_Line(), SCALE, Run(), 4.0)
+        names = ("best", "measured", "recommended", "tried", "volume", "area", "area_measured", "trials", "spent")
+        assert [row[name] for name in names] == [0.0] * len(names)
+        assert set(row["trace"]) == set(row["front"]) == {0}
 
 
 class TestPlay:
@@ -171,6 +181,13 @@ class TestEveryPeer:
             assert params[0] == task.start
             assert len({tuple(p.values()) for p in params}) == cap
 
+    @pytest.mark.parametrize("name", ["protein", *(name for name in PEERS if name not in ("logei", "qlognehvi"))])
+    def test_begins_without_an_initial_config(self, name: str) -> None:
+        task = make_task("supervised", 0)
+        run = play(task, make_method(name, task.space, None, 0), total_seconds=math.inf, cap=3, seed=0)
+        params = [o.params for o in run.history]
+        assert task.start not in params and len({tuple(p.values()) for p in params}) == 3
+
     def test_an_unknown_one_is_named(self) -> None:
         with pytest.raises(ValueError, match="unknown method 'protien'"):
             make_method("protien", SPACE, {"x": 1.0}, 0)
@@ -180,6 +197,7 @@ class TestEveryPeer:
         rng = np.random.default_rng(0)
         history = [task.run(p, seed=0) for p in task.space.from_unit_many(task.space.sample(12, rng))]
         for name in ("logei", "qlognehvi"):
+            assert botorch_peers.BotorchPeer(name, task.space, None, 0).ask([], Budget()) != task.start
             params = botorch_peers.BotorchPeer(name, task.space, task.start, 0).ask(
                 history, Budget(remaining_seconds=1.0, remaining_trials=9)
             )
@@ -230,6 +248,16 @@ class TestRunner:
         path = tmp_path / "rows.jsonl"
         path.write_text('{"method": "tpe", "family": "ppo", "seed": 4, "budget": 25.0, "best": 0.5}\n')
         assert read(path) == []
+
+    def test_a_blind_run_is_another_cell_and_rows_of_old_have_an_initial_config(self, tmp_path: Path) -> None:
+        path = tmp_path / "rows.jsonl"
+        path.write_text('{"method": "random", "family": "ppo", "seed": 0, "budget": 2.0, "best": 0.5, "trace": []}\n')
+        (old,) = read(path)
+        assert old["start"] == "default"
+        (job,) = missing([old], ["random"], ["ppo"], [0], [2.0], "none")
+        run([job], path, 1)
+        assert [row["start"] for row in read(path)] == ["default", "none"]
+        assert not missing(read(path), ["random"], ["ppo"], [0], [2.0], "none")
 
     def test_of_a_cell_measured_twice_the_last_counts(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.jsonl"
@@ -312,6 +340,29 @@ class TestReport:
         gap = difference(rows, "protein", "tpe", "best")
         assert gap == pytest.approx((0.3, 0.3, 0.3))
         assert difference(rows, "gp", "random", "best") is None
+
+    def test_sources_weigh_the_same(self) -> None:
+        """Synthetic: (.3 + .6) / 2; rl: 1."""
+        rows = [self._row("tpe", "ppo", seed, best) for seed, best in enumerate((0.2, 0.4))]
+        rows += [self._row("tpe", "wide", 0, 0.6), self._row("tpe", "rl-ppo-brax-ant", 0, 1.0)]
+        assert mean(rows, "best") == pytest.approx((0.45 + 1.0) / 2)
+        assert cell_weights(rows).tolist() == pytest.approx([0.125, 0.125, 0.25, 0.5])
+        text = tables([*rows, self._row("gp", "ppo", 0, 0.9)])
+        blocks = [i for i, line in enumerate(text) if line.startswith(("mean over sources: ", "synthetic: ", "rl: "))]
+        assert [next(float(line.split()[3]) for line in text[i:] if line.startswith("tpe ")) for i in blocks] == [
+            pytest.approx(v, abs=1e-3) for v in (0.725, 0.45, 1.0)
+        ]
+        assert best_peer([*rows, self._row("gp", "ppo", 0, 0.9)], "best") == "tpe", "gp was run on one source alone"
+
+    def test_an_interval_resamples_cells_inside_families(self) -> None:
+        """Gaps .1 and .3: means of two draws are .2 -+ .1 with probability a quarter each, widened by sqrt(2)."""
+        rows = [self._row("random", "ppo", seed, 0.0) for seed in range(2)]
+        rows += [self._row("tpe", "ppo", 0, 0.1), self._row("tpe", "ppo", 1, 0.3)]
+        half = 0.1 * math.sqrt(2.0)
+        assert difference(rows, "tpe", "random", "best") == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+        # A second family with one cell moves the mean and halves the width: the spread between families is left out.
+        rows += [self._row("random", "wide", 0, 0.0), self._row("tpe", "wide", 0, 1.0)]
+        assert difference(rows, "tpe", "random", "best") == pytest.approx((0.6, 0.6 - half / 2, 0.6 + half / 2))
 
     def test_says_where_a_method_is_below_random(self) -> None:
         rows = [self._row("random", f, 0, 0.5) for f in ("ppo", "wide")]

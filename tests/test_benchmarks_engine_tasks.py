@@ -1,6 +1,10 @@
 """The comparison's tasks: what every one of them promises to the optimisers and to the figures."""
 
+import hashlib
+import itertools
+import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +12,10 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
-from engine import recorded
+from engine import recorded, rl, surrogates
 from engine.protocol import Task
 from engine.reference import reference
-from engine.tasks import FAMILIES, SOURCES, make_task
+from engine.tasks import DEVELOPMENT, FAMILIES, HELD_OUT, SOURCES, make_task
 
 from protein.errors import SpaceError
 from protein.types import Measurement, Observation, Params, TrialState
@@ -87,6 +91,40 @@ def test_the_landscapes_stay_what_committed_results_were_measured_on() -> None:
     expected = {"ppo": 0.9677689632626328, "supervised": -1.0201663928332767, "outliers": 19909.14128981112}
     best = {family: reference(make_task(family, 0)).best for family in expected}
     assert best == pytest.approx(expected, rel=1e-9)
+
+
+class TestSplit:
+    """Development and held-out families, by the rules that `engine.tasks` states."""
+
+    def test_it_is_disjoint_and_complete(self) -> None:
+        assert sorted([*DEVELOPMENT, *HELD_OUT]) == sorted([*SOURCES["surrogate"], *SOURCES["rl"]])
+        assert len(set(DEVELOPMENT) | set(HELD_OUT)) == len(DEVELOPMENT) + len(HELD_OUT) == 16 + 16 + 6 + 6
+        assert len(FAMILIES) == len(set(FAMILIES))
+
+    def test_tables_are_halved_by_the_smallest_hash_of_the_even_splits(self) -> None:
+        names = sorted(rl.OURS)
+
+        def even(half: tuple[str, ...]) -> bool:
+            for part in (1, 2):  # of the name: the algorithm, the kind of environment
+                inside, all_of_it = (Counter(name.split("-")[part] for name in some) for some in (half, names))
+                if any(abs(count - 2 * inside[word]) > 1 for word, count in all_of_it.items()):
+                    return False
+            return True
+
+        halves = [half for half in itertools.combinations(names, len(names) // 2) if even(half)]
+        chosen = min(halves, key=lambda half: hashlib.sha256(" ".join(half).encode()).hexdigest())
+        assert list(chosen) == [name for name in DEVELOPMENT if name in names]
+
+    @pytest.mark.parametrize(
+        "kind, folder, key", [("lcbench", "lcbench", "OpenML_task_id"), ("xgboost", "rbv2_xgboost", "task_id")]
+    )
+    def test_data_sets_are_held_out_by_the_smallest_hashes(self, kind: str, folder: str, key: str) -> None:
+        listed = json.loads((surrogates.MODELS / folder / "config_space.json").read_text())["hyperparameters"]
+        (choices,) = (entry["choices"] for entry in listed if entry["name"] == key)
+        rest = [f"{kind}-{i}" for i in choices if f"{kind}-{i}" not in DEVELOPMENT]
+        assert len(rest) == len(choices) - 8
+        smallest = sorted(rest, key=lambda name: hashlib.sha256(name.encode()).hexdigest())[:8]
+        assert smallest == [name for name in HELD_OUT if name.startswith(kind)]
 
 
 @pytest.mark.parametrize("family", SOURCES["recorded"])

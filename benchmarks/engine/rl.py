@@ -86,8 +86,8 @@ class Table:
         steps, leaves = self.steps_of(u), self.leaves(u)
         breaks = self.leaf_breaks[leaves].mean(axis=1) * (self.steps <= steps[:, None])
         reached = steps * (1.0 - breaks.sum(axis=1)) + breaks @ self.steps
-        score = self.at(self.leaf_average[leaves].mean(axis=1), steps)
-        return np.asarray(reached * self.rate(score) * np.exp(self.log_seconds).mean())
+        rate = self.rate(self.at(self.leaf_average[leaves].mean(axis=1), steps))
+        return np.asarray(reached * rate * np.exp(self.log_seconds).mean())
 
     def course(self, u: Array) -> Array:
         """Returns true scores at the table's step counts, `n x k`."""
@@ -270,7 +270,7 @@ def _mean(scores: Array, counts: NDArray[np.bool_]) -> Array:
 def _normal_scores(average: Array) -> Array:
     from scipy.stats import norm, rankdata
 
-    return np.asarray(norm.ppf((rankdata(average, axis=0) - 0.5) / len(average)))
+    return np.asarray(norm.ppf(rankdata(average, axis=0) / (len(average) + 1)))
 
 
 def _departures(arrays: dict[str, Any], factor: tuple[Array, Array] | None) -> Array:

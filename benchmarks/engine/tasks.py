@@ -8,7 +8,7 @@ rl         `engine.rl`: PPO, DQN and SAC in other people's runs, through a surro
 
 The split was written down before any engine was run on these families. Settings are chosen on `DEVELOPMENT` alone and
 reported on `HELD_OUT`. For the older sources (synthetic, recorded, real) the seeds are split instead: below 10 they are
-reported, from `FIRST_DEVELOPMENT_SEED` on they are for development.
+reported, from 30 on they are for development.
 
 surrogate  Sixteen data sets are named to develop on where the data come from. Held out are, for networks and XGBoost
            each, the eight others whose name (`lcbench-ID`, `xgboost-ID`) has the smallest SHA-256.
@@ -29,7 +29,6 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 FAMILIES = tuple(family for families in SOURCES.values() for family in families)
 
-FIRST_DEVELOPMENT_SEED = 30  # of the sources that the families below leave out
 DEVELOPMENT: tuple[str, ...] = (
     *surrogates.DEVELOPMENT,
     "rl-dqn-atari-battle-zone",
