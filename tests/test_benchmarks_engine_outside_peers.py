@@ -21,6 +21,7 @@ from engine.hebo_peers import interpreter
 from engine.methods import make_method
 from engine.tasks import make_task
 
+from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Budget, Measurement, Observation, Params, TrialState
 
@@ -169,3 +170,13 @@ class TestPuffer:
             return [o.params for o in histories[0]]
 
         assert play_alone(other=True) == play_alone(other=False)
+
+
+@pytest.mark.parametrize("name", ["hebo", "puffer"])
+def test_what_is_missing_is_said(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if name == "puffer" and importlib.util.find_spec("pyro") is None:
+        pytest.skip("Pyro is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("PROTEIN_BENCH_HEBO", raising=False)
+    with pytest.raises(UsageError, match=f"there is no {tmp_path}"):
+        make_method(name, SPACE, START, 0)

@@ -181,7 +181,7 @@ class TestEveryPeer:
             assert params[0] == task.start
             assert len({tuple(p.values()) for p in params}) == cap
 
-    @pytest.mark.parametrize("name", ["protein", *(name for name in PEERS if name not in ("logei", "qlognehvi"))])
+    @pytest.mark.parametrize("name", ["protein", *(name for name in PEERS if name not in NOT_IN_DEV)])
     def test_begins_without_an_initial_config(self, name: str) -> None:
         task = make_task("supervised", 0)
         run = play(task, make_method(name, task.space, None, 0), total_seconds=math.inf, cap=3, seed=0)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from engine.protocol import Peer
 
+from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.types import Budget, Observation, Params
 
@@ -40,11 +41,11 @@ def interpreter() -> Path:
 
 
 class HeboPeer(Peer):
-    """One run. Raises `RuntimeError` when there is no environment for it."""
+    """One run. Raises `UsageError` when there is no environment for it."""
 
     def __init__(self, space: Space, start: Params | None, seed: int) -> None:
         if not interpreter().exists():
-            raise RuntimeError(f"there is no {interpreter()}; benchmarks/engine/hebo_peers.py says how to make it")
+            raise UsageError(f"there is no {interpreter()}; benchmarks/engine/hebo_peers.py says how to make it")
         self._space, self._start = space, start
         self._worst: float | None = None
         self._early: list[Params] = []  # failed before anything gave a score

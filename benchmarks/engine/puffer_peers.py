@@ -46,6 +46,7 @@ from engine.fetch_pufferlib import cached
 from engine.protocol import Peer
 
 from protein.engine.gp import Array, single_thread
+from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.space.constraints import Constraint
 from protein.types import Budget, Observation, Params
@@ -103,9 +104,9 @@ class PufferPeer(Peer):
 
     def _new(self, budget: Budget) -> Any:
         spec: dict[str, Any] = {"metric": "score", "goal": "maximize"}
-        middle = self._space.default() if self._start is None else self._start
+        center = self._space.from_unit(np.full(self._space.num_dims, 0.5)) if self._start is None else self._start
         for p in self._space.parameters:
-            spec[p.name] = _spec(p, middle[p.name], is_cost=p.name == self._space.cost_parameter)
+            spec[p.name] = _spec(p, center[p.name], is_cost=p.name == self._space.cost_parameter)
         total = budget.remaining_seconds
         sweep = self._module.Protein(spec, max_suggestion_cost=math.inf if total is None else total)
         if self._space.constraints:
@@ -194,11 +195,12 @@ def _raw(p: Float | Integer | Categorical, number: float) -> float:
 def _load(num_steps: int) -> Any:
     """Returns a module of its own of the released file; its fits take a number of steps.
 
-    Of PufferLib the file uses one function, which lists a nested dict: a space here is flat.
+    Of PufferLib the file uses one function, which lists a nested dict: a space here is flat. Raises `UsageError` where
+    the file was not fetched.
     """
     path = cached()
     if not path.exists():
-        raise RuntimeError(f"there is no {path}; run python benchmarks/engine/fetch_pufferlib.py")
+        raise UsageError(f"there is no {path}; run python benchmarks/engine/fetch_pufferlib.py")
     spec = importlib.util.spec_from_file_location("pufferlib_sweep", path)
     assert spec is not None and spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
