@@ -8,6 +8,9 @@ likes), each run's curve while it grows, and at its end its score or failure and
     random, sobol     uniform and scrambled Sobol points over the whole box
     tpe, tpe-multi, gp, nsga2, asha, hyperband          Optuna's, see `engine.optuna_peers`
     logei, qlognehvi  BoTorch's, see `engine.botorch_peers`
+    smac              SMAC3's, see `engine.smac_peers`
+    hebo              HEBO's, see `engine.hebo_peers`
+    puffer, puffer-short                                PufferLib's sweep, see `engine.puffer_peers`
     ei-cooling, ei-cooling-cheap                        improvement per weakened second, see `engine.cooling`
 """
 
@@ -26,8 +29,9 @@ from protein.types import Budget, Measurement, Observation, Params
 _OPTUNA = ("tpe", "tpe-multi", "gp", "nsga2", "asha", "hyperband")
 _COOLING = ("ei-cooling", "ei-cooling-cheap")
 _BOTORCH = ("logei", "qlognehvi")
-PEERS = ("random", "sobol", *_OPTUNA, *_COOLING, *_BOTORCH)
-SLOW = ("gp", *_BOTORCH)  # a suggestion takes a good part of a second
+_PUFFER = ("puffer", "puffer-short")
+PEERS = ("random", "sobol", *_OPTUNA, *_COOLING, *_BOTORCH, "smac", "hebo", *_PUFFER)
+SLOW = ("gp", *_BOTORCH, "smac", "hebo", *_PUFFER)  # a suggestion takes a good part of a second, or more
 
 
 def make_method(name: str, space: Space, start: Params | None, seed: int) -> Method:
@@ -49,6 +53,18 @@ def make_method(name: str, space: Space, start: Params | None, seed: int) -> Met
         from engine.botorch_peers import BotorchPeer
 
         return BotorchPeer(method, space, start, seed)
+    if method == "smac":
+        from engine.smac_peers import SmacPeer
+
+        return SmacPeer(space, start, seed)
+    if method == "hebo":
+        from engine.hebo_peers import HeboPeer
+
+        return HeboPeer(space, start, seed)
+    if method in _PUFFER:
+        from engine.puffer_peers import PufferPeer
+
+        return PufferPeer(method, space, start, seed)
     raise ValueError(f"unknown method {name!r}; known: protein, {', '.join(PEERS)}")
 
 

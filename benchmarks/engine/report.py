@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 Row = dict[str, Any]
 
 METRICS = ("best", "volume", "area")
-# Cells that were measured before these figures existed have none of them.
+# Older cells lack these figures; then a mean is left out, because it would be one over other tasks.
 DETAILS = ("measured", "recommended", "tried", "area_measured")
 OURS, BASELINE = "protein", "random"
 _NUM_RESAMPLED = 2000
@@ -66,8 +66,8 @@ def overall(rows: Sequence[Row], methods: Sequence[str]) -> list[str]:
                 gap = "" if method == other else _signed(difference(rows, method, other, metric))
                 line += f" {gap:<21}"
         for detail in DETAILS:
-            known = [row for row in own if detail in row]
-            line += f"  {f'{mean(known, detail):.3f}' if known else '-':>{len(detail)}}"
+            known = all(detail in row for row in own)
+            line += f"  {f'{mean(own, detail):.3f}' if known else '-':>{len(detail)}}"
         line += f"  {mean(own, 'fail'):>4.2f}  {_reached(own, 'to90'):<12}  {_reached(own, 'to95'):<12}"
         lines.append(f"{line}  {mean(own, 'trials'):>6.0f}  {mean(own, 'think'):>7.3f}")
     line = f"{OURS + ' - best peer':<{width}} {'':>7} {'':>5}"
