@@ -199,6 +199,7 @@ class SweepStatus:
     engine_seconds: float  # of it, in suggest and store
     stopping: bool
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap
+    max_trials: int | None = None  # of the whole sweep; None: any number
     ended: str = ""  # why no more trials were started, in words; "" while some may be
 
     @property

@@ -442,7 +442,7 @@ def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
     out = capsys.readouterr().out
     assert out.count("above the cap") == 1
     took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 0.20s"
-    assert f" {took}: a function can be stopped only when it calls report\n" in out
+    assert f" {took}: a function can be stopped only when it calls report; max_trial_cost changes the cap\n" in out
     run("below", 9.0)
     assert "above the cap" not in capsys.readouterr().out
 

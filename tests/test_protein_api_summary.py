@@ -3,11 +3,12 @@
 import dataclasses
 
 import pytest
-from viewing import trial
+from viewing import sweep_record, trial
 
-from protein.api.recommended import Choice, Recommendation
+from protein.api.recommended import Choice, Recommendation, recommendation
 from protein.api.summary import relative_cost, summary
 from protein.engine.recommend import MODEL, Contender
+from protein.errors import UsageError
 from protein.types import Direction, Estimate
 
 
@@ -100,3 +101,8 @@ def test_an_initial_config_without_a_final_score_is_named() -> None:
 )
 def test_a_cost_is_said_beside_another(cost_seconds: float, said: str) -> None:
     assert relative_cost(choice(1, 1.0, cost_seconds), choice(0, 1.0, 100.0)) == said
+
+
+def test_a_stored_space_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(UsageError, match="the stored space of sweep 'pong' cannot be read, so nothing"):
+        recommendation(sweep_record("pong"), [])

@@ -26,7 +26,7 @@ def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -
         assert run.error(f"{command} --env python:no_such:Env") == (
             "cannot make 'python:no_such:Env': No module named 'no_such'"
         )
-        assert "did you mean 'gym'" in run.error(f"{command} --env gmy:CartPole-v1")
+        assert "did you mean 'gym:'?" in run.error(f"{command} --env gmy:CartPole-v1")
     assert list(folder.iterdir()) == []
 
 

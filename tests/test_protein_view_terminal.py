@@ -66,6 +66,10 @@ def test_the_eta_goes_by_what_this_process_has_spent() -> None:
     assert (now.spent_seconds, now.left_seconds) == (150.0, 300.0)
     assert now.eta_seconds == pytest.approx(300.0 * 60.0 / 50.0)
     assert now.line() == "2m30s of 7m30s spent, 5m00s left, done in about 6m00s"
+    few = status(trials, max_cost_seconds=450.0, elapsed_seconds=60.0, max_trials=4)
+    assert progress(few, spent_before=100.0).eta_seconds == pytest.approx(150.0 * 60.0 / 50.0), "two more of 75 s"
+    no_budget = status(trials, max_cost_seconds=None, elapsed_seconds=60.0, max_trials=4)
+    assert progress(no_budget, spent_before=100.0).line().startswith("2m30s spent, no budget set, done in about ")
     early = progress(status(trials, max_cost_seconds=450.0), spent_before=150.0)
     assert early.line() == "2m30s of 7m30s spent, 5m00s left"
     over = progress(status(trials, max_cost_seconds=120.0), spent_before=0.0)

@@ -208,7 +208,7 @@ def test_observations_are_mapped_to_rows() -> None:
         ("gym:CartPool-v1", r"cannot make 'gym:CartPool-v1': .*Did you mean: `CartPole`"),
         ("gym:no_such_module:X-v0", "No module named 'no_such_module'"),
         ("gym:", "cannot make 'gym:'"),
-        ("gim:CartPole-v1", "unknown kind of environment 'gim:' .*did you mean 'gym'"),
+        ("gim:CartPole-v1", "unknown kind of environment 'gim:' .*did you mean 'gym:'"),
         ("gym:gym_worlds:Endless-v0", "its observations have no fixed size"),
         ("gym:gym_worlds:Unbounded-v0", "its action space has no bounds to scale to"),
         ("gym:gym_worlds:Whole-v0", "is neither Discrete, MultiDiscrete, MultiBinary nor a Box of floats"),

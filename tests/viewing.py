@@ -120,6 +120,7 @@ def status(
     max_cost_seconds: float | None = 600.0,
     elapsed_seconds: float = 60.0,
     stopping: bool = False,
+    max_trials: int | None = None,
 ) -> SweepStatus:
     return SweepStatus(
         sweep=sweep_record(max_cost_seconds=max_cost_seconds),
@@ -127,6 +128,7 @@ def status(
         elapsed_seconds=elapsed_seconds,
         engine_seconds=0.5,
         stopping=stopping,
+        max_trials=max_trials,
     )
 
 

@@ -320,7 +320,7 @@ class _Lines:
             self._told_of_overrun = True
             self.log(
                 f"trial {trial.number} took {text.seconds(trial.cost_seconds)}, above the cap of {text.seconds(cap)}:"
-                " a function can be stopped only when it calls report"
+                " a function can be stopped only when it calls report; max_trial_cost changes the cap"
             )
 
     def log(self, line: str) -> None:

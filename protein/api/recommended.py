@@ -18,7 +18,7 @@ from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import pareto, recommend
 from protein.engine.recommend import Contender
-from protein.errors import UsageError
+from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
 from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord
@@ -162,7 +162,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
-    space = Space.from_dict(sweep.spec.space)
+    space = _space(sweep.spec)
     contenders = recommend.contenders(space, [trial.observation() for trial in finished])
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
@@ -217,7 +217,18 @@ def initial_params(spec: SweepSpec) -> Params | None:
         start: Params | None = spec.config.get("own", {}).get("start")
         return start
     values = flatten(spec.config)
-    return {name: values[name] for name in Space.from_dict(spec.space).names}
+    return {name: values[name] for name in _space(spec).names}
+
+
+def _space(spec: SweepSpec) -> Space:
+    """Returns a sweep's space. Raises `UsageError` where what the store holds is none."""
+    try:
+        return Space.from_dict(spec.space)
+    except SpaceError as error:
+        raise UsageError(
+            f"the stored space of sweep '{spec.name}' cannot be read, so nothing can be recommended; protein show still"
+            f" lists its trials ({error})"
+        ) from error
 
 
 def stored_values(spec: SweepSpec, trial: TrialRecord) -> dict[str, Any]:

@@ -134,7 +134,9 @@ class ProteinDesigner:
             source_costs = None if self._source is None else self._source.costs
             affordable = AffordableCost.of(self._space, data, budget, source_costs)
             position = data.num_trials - (self._start is not None)
-            if position < self._num_initial and not self._design_is_cut_short(data, affordable, budget):
+            # With many workers the design is longer: a model needs trials that have ended, not trials that run.
+            few = min(position, data.num_trials - len(data.x_running)) < self._num_initial
+            if few and not self._design_is_cut_short(data, affordable, budget):
                 return self._next_of_design(data, affordable, position, rng)
             if not len(data.scores):
                 return self._away_from_failures(data, affordable, rng)
@@ -164,6 +166,8 @@ class ProteinDesigner:
     ) -> Suggestion | None:
         """Returns the next point of the initial design; where it would cost too much, the same point made cheaper."""
         kind, origin = SuggestionKind.INITIAL_DESIGN, f"initial design {position + 1} of {self._num_initial}"
+        if position >= self._num_initial:
+            origin = f"initial design {position + 1}, until {self._num_initial} trials have ended"
         find_cheap = self._space.cost_index is None and self._source is None
         x = next_initial_point(self._initial, data, affordable, find_cheap=find_cheap)
         if self._source is not None and x is not None and keys(x[None, :])[0] in self._from_source:

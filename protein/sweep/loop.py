@@ -129,6 +129,7 @@ class _Loop:
             engine_seconds=self._designer_seconds + self._trials.store_seconds,
             stopping=self._stop.is_set(),
             max_trial_seconds=self._settings.max_trial_seconds,
+            max_trials=self._settings.max_trials,
             ended=self._ended,
         )
 

@@ -1,4 +1,4 @@
-"""How far a sweep is: what it has spent of its budget, what is left, and when the budget will be spent."""
+"""How far a sweep is: what it has spent of its budget, what is left, and when budget or trials will be used up."""
 
 import dataclasses
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ class BudgetProgress:
 
     spent_seconds: float
     budget_seconds: float | None
-    eta_seconds: float | None  # None: no budget, or too early for an estimate
+    eta_seconds: float | None  # None: no limit, or too early for an estimate
 
     @property
     def left_seconds(self) -> float | None:
@@ -24,12 +24,13 @@ class BudgetProgress:
     def line(self, *, clock: bool = False) -> str:
         """Returns the progress as a phrase; `clock` adds the time of day at which the sweep will be done."""
         if self.budget_seconds is None or self.left_seconds is None:
-            return f"{text.seconds(self.spent_seconds)} spent, no budget set"
-        parts = [
-            f"{text.seconds(self.spent_seconds)} of {text.seconds(self.budget_seconds)} spent",
-            f"{text.seconds(self.left_seconds)} left",
-        ]
-        if self.eta_seconds is not None and self.left_seconds > 0:
+            parts = [f"{text.seconds(self.spent_seconds)} spent", "no budget set"]
+        else:
+            parts = [
+                f"{text.seconds(self.spent_seconds)} of {text.seconds(self.budget_seconds)} spent",
+                f"{text.seconds(self.left_seconds)} left",
+            ]
+        if self.eta_seconds is not None and self.eta_seconds > 0:
             when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if clock else ""
             parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
         return ", ".join(parts)
@@ -45,6 +46,10 @@ def progress(status: SweepStatus, spent_before: float) -> BudgetProgress:
     spent, budget = status.spent_seconds, status.sweep.max_cost_seconds
     eta = None
     gained = spent - spent_before
-    if budget is not None and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:
-        eta = max(budget - spent, 0.0) * status.elapsed_seconds / gained
+    lefts = [] if budget is None else [budget - spent]
+    costs = [trial.cost_seconds for trial in status.trials if trial.state.finished]
+    if status.max_trials is not None and costs:
+        lefts.append(status.max_trials * sum(costs) / len(costs) - spent)
+    if lefts and gained >= MIN_SPENT_SECONDS and status.elapsed_seconds > 0:
+        eta = max(min(lefts), 0.0) * status.elapsed_seconds / gained
     return BudgetProgress(spent_seconds=spent, budget_seconds=budget, eta_seconds=eta)

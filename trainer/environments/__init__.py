@@ -153,5 +153,6 @@ def kind_of(name: str) -> str:
     if not colon:
         return ""
     if kind not in (*GYMNASIUM, PYTHON):
-        raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(kind, (*GYMNASIUM, PYTHON))}")
+        known = (f"{one}:" for one in (*GYMNASIUM, PYTHON))
+        raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(f'{kind}:', known)}")
     return kind
