@@ -24,6 +24,7 @@ from protein.errors import ConfigError, UsageError
 from protein.space import Space
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.stop_when import StopWhen
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
 from protein.view import tables
@@ -36,6 +37,8 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
+    condition = arguments.stop_when
+    stop_when = None if condition is None else StopWhen.parse(condition, "--stop-when", spec.method)
     console = tables.make_console()
     stop = threading.Event()
     with (
@@ -56,6 +59,7 @@ def run(command: Command) -> int:
             max_trial_seconds=settings.max_trial_cost_seconds,
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
+            stop_when=stop_when,
         )
         trials = store.trials(sweep.id)
         cap_given = settings.max_trial_cost_seconds is not None
