@@ -53,7 +53,7 @@ BEST, BEST_80 = 2.31, 1.16
 FRONT, FRONT_80 = 1.30, 1.32
 _SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
 _COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-_HORIZONS = (1 / 8, 1 / 2)  # of what was spent
+_HORIZONS = (1 / 10, 1 / 2)  # of what was spent
 _MOMENTS = (1 / 4, 1 / 2, 3 / 4)  # of what was spent, from which `hindsight` looks ahead by the first of them
 
 
@@ -90,7 +90,7 @@ class Outlook:
         return Rise(expected=expected, high=FRONT_80 * expected)
 
     def horizons(self) -> tuple[float, ...]:
-        """Returns the spans to tell people about, in seconds: round ones near an eighth and a half of what was spent.
+        """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
 
         After two hours these are ten minutes and an hour, after twenty seconds two and ten seconds.
         """
