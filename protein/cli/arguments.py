@@ -115,7 +115,7 @@ class EvalArguments:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatusArguments(StoreArguments):
-    """Show how far sweeps are: all of them, or one."""
+    """Show how far sweeps are: all of them, or one with what more training is expected to change."""
 
     sweep: Positional[Annotated[str | None, _arg("[SWEEP]", "(default: all)")]] = None
     """Name of a sweep."""
