@@ -96,6 +96,16 @@ def test_the_outlook_is_in_units_of_scores_and_seconds() -> None:
     assert plain.front(10.0).high == pytest.approx(FRONT_80 * plain.front(10.0).expected)
 
 
+def test_no_rise_goes_beyond_the_highest_possible_score() -> None:
+    free, near = found(history()), outlook(SPACE, history(), 1.25)
+    assert near is not None
+    assert near.best_per_second == free.best_per_second and math.isinf(free.room)
+    assert 0.0 < near.room < 0.2
+    assert near.best(1e6).expected == near.best(1e6).high == near.front(1e6).high == near.room
+    passed = outlook(SPACE, history(), 0.5)  # a score above what was said to be possible
+    assert passed is not None and passed.best(1e6).high == 0.0
+
+
 def test_the_order_of_the_trials_does_not_matter() -> None:
     trials = history()
     shuffled = random.Random(4).sample(trials, len(trials))

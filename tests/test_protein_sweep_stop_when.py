@@ -46,9 +46,9 @@ def sweep(folder: Path, stop_when: str | None, *, max_trials: int = 40, directio
     ],
 )
 def test_conditions_are_read_and_written(text: str, gain: float, seconds: float) -> None:
-    condition = StopWhen.parse(text, "--stop-when", "protein")
+    condition = StopWhen.parse(text, "--stop-when", method="protein")
     assert condition == StopWhen(gain=gain, seconds=seconds)
-    assert StopWhen.parse(str(condition), "--stop-when", "protein") == condition
+    assert StopWhen.parse(str(condition), "--stop-when", method="protein") == condition
 
 
 @pytest.mark.parametrize(

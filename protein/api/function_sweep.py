@@ -160,7 +160,7 @@ class Sweep:
                 " or lower the cap"
             )
         self._max_trials = validate.most_trials(max_trials)
-        self._stop_when = None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method)
+        self._stop_when = None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method)
         self._warm_start, self._quiet = warm_start, quiet
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)

@@ -1,9 +1,11 @@
 """What more budget is expected to buy a stored sweep: behind `protein status NAME` and `protein show --calibration`."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from protein.api.recommended import score_range
 from protein.engine.outlook import Hindsight, Outlook, hindsight, outlook
 from protein.space import Space
 from protein.types import Observation, SweepRecord, TrialRecord
@@ -19,7 +21,8 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> Outlook 
     if sweep.spec.method != "protein":
         return None
     try:
-        return outlook(Space.from_dict(sweep.spec.space), _history(trials))
+        _, highest = score_range(sweep.spec.env) or (-math.inf, math.inf)
+        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
         return None
 

@@ -72,6 +72,6 @@ def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: S
     console.print(f"\n{score.verdict}\n{cost.verdict}", soft_wrap=True)
     if earlier:
         console.print(f"\n{outlook_views.HINDSIGHT_TITLE}", soft_wrap=True)
-        console.print(outlook_views.table(earlier, sweep.spec.direction, console.width))
+        console.print(outlook_views.table(earlier, console.width))
     console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     return 0

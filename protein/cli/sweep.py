@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -37,8 +38,10 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
-    condition = arguments.stop_when
-    stop_when = None if condition is None else StopWhen.parse(condition, "--stop-when", spec.method)
+    stop_when = None
+    if arguments.stop_when is not None:
+        _, highest = score_range(spec.env) or (-math.inf, math.inf)
+        stop_when = StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
     console = tables.make_console()
     stop = threading.Event()
     with (

@@ -73,21 +73,21 @@ class Outlook:
         best_per_second: of the best score.
         front_per_second: of the front.
         spent_seconds: T.
+        room: what is left to the highest possible score; no rise is larger.
     """
 
     best_per_second: float
     front_per_second: float
     spent_seconds: float
+    room: float = math.inf
 
     def best(self, seconds: float) -> Rise:
         """Returns the rise of the best score after further `seconds` of training."""
-        expected = seconds * self.best_per_second
-        return Rise(expected=expected, high=BEST_80 * expected)
+        return self._rise(seconds * self.best_per_second, BEST_80)
 
     def front(self, seconds: float) -> Rise:
         """Returns the rise of the front after further `seconds` of training."""
-        expected = seconds * self.front_per_second
-        return Rise(expected=expected, high=FRONT_80 * expected)
+        return self._rise(seconds * self.front_per_second, FRONT_80)
 
     def horizons(self) -> tuple[float, ...]:
         """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
@@ -98,6 +98,9 @@ class Outlook:
         wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
         nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
         return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
+
+    def _rise(self, expected: float, factor: float) -> Rise:
+        return Rise(expected=min(expected, self.room), high=min(factor * expected, self.room))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +117,13 @@ class Hindsight:
         return self.rise <= self.forecast.high
 
 
-def outlook(space: Space, history: Sequence[Observation]) -> Outlook | None:
+def outlook(space: Space, history: Sequence[Observation], highest: float = math.inf) -> Outlook | None:
     """Returns what more budget is expected to buy; None while too few configs were trained to their end.
 
     Args:
         space: what is searched; observations that it cannot read are left out.
         history: the finished trials in any order; scores are to be maximised.
+        highest: the highest possible score; infinite where it is not known.
 
     Raises:
         ArithmeticError, ValueError, LinAlgError: the models cannot be fitted.
@@ -138,11 +142,17 @@ def outlook(space: Space, history: Sequence[Observation]) -> Outlook | None:
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
         x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
         price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, data.spent_seconds)
-        come = score.scale.to_score(best) - score.scale.to_score(float(np.median(known)))
+        best_score = score.scale.to_score(best)
+        come = best_score - score.scale.to_score(float(np.median(known)))
         rate = math.sqrt(max(price * come, 0.0) / (len(groups) * data.spent_seconds)) if data.spent_seconds > 0 else 0.0
-        if not math.isfinite(rate):
+        if not (math.isfinite(rate) and math.isfinite(best_score)):
             raise ArithmeticError("the outlook is not finite")
-        return Outlook(best_per_second=BEST * rate, front_per_second=FRONT * rate, spent_seconds=data.spent_seconds)
+        return Outlook(
+            best_per_second=BEST * rate,
+            front_per_second=FRONT * rate,
+            spent_seconds=data.spent_seconds,
+            room=max(highest - best_score, 0.0),
+        )
 
 
 def hindsight(space: Space, history: Sequence[Observation]) -> list[Hindsight]:

@@ -30,18 +30,20 @@ class StopWhen:
 
     gain: float
     seconds: float
+    highest: float = math.inf  # possible score, as it is stored
 
     def __str__(self) -> str:
         return f"gain < {self.gain:g} per {format_duration(self.seconds)}"
 
     @classmethod
-    def parse(cls, text: object, what: str, method: str) -> "StopWhen":
+    def parse(cls, text: object, what: str, *, method: str, highest: float = math.inf) -> "StopWhen":
         """Reads a condition such as `gain < 0.5 per hour`.
 
         Args:
             text: the condition; a duration may stand in place of second, minute, hour and day.
             what: the flag or keyword that it was given to, to begin an error with.
             method: of the sweep; the outlook is that of method "protein".
+            highest: the highest possible score; infinite where it is not known.
 
         Raises:
             UsageError: it cannot be read, its gain is not above 0, or the sweep has another method.
@@ -58,7 +60,8 @@ class StopWhen:
         if not (math.isfinite(gain) and gain > 0):
             raise UsageError(f"{what} '{text}': the gain {match['gain']} must be above 0 and finite; {_FORM}")
         span = match["span"].lower()
-        return cls(gain=gain, seconds=parse_duration(_SPANS.get(span, span), f"{what} '{text}': the time"))
+        seconds = parse_duration(_SPANS.get(span, span), f"{what} '{text}': the time")
+        return cls(gain=gain, seconds=seconds, highest=highest)
 
     def holds(self, found: Outlook) -> bool:
         """Whether less than `gain` is expected."""
@@ -72,7 +75,7 @@ class StopWhen:
             history: the finished trials; scores are to be maximised.
         """
         try:
-            found = outlook(space, history)
+            found = outlook(space, history, self.highest)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # the search goes on without models, too
             return None
         if found is None or not self.holds(found):

@@ -10,14 +10,17 @@ from protein.types import Direction
 from protein.view import tables, text
 
 TITLE = "what more training is expected to change (80 % interval)"
-HINDSIGHT_TITLE = "earlier outlooks of the best score, and what came by today's model"
+HINDSIGHT_TITLE = (
+    "earlier outlooks (the gain of the best score, with its 80 % interval), and what came by today's model"
+)
 
 
 def lines(found: Outlook, direction: Direction) -> list[str]:
-    """Returns a line for each span ahead, as in "next 10m00s: best score +0.12 (0 to +0.14), front +0.05 (...)"."""
+    """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.14), front by 0.05 (...)"."""
+    better = "higher" if direction is Direction.MAXIMIZE else "lower"
     return [
-        f"next {text.seconds(seconds)}: best score {_change(found.best(seconds), direction)},"
-        f" front {_change(found.front(seconds), direction)} on average over its costs"
+        f"next {text.seconds(seconds)}: best score {better} by {_gain(found.best(seconds))},"
+        f" front by {_gain(found.front(seconds))} on average over its costs"
         for seconds in found.horizons()
     ]
 
@@ -32,15 +35,14 @@ def plain(found: Outlook | None) -> list[dict[str, Any]] | None:
     ]
 
 
-def table(found: Sequence[Hindsight], direction: Direction, width: int) -> Table:
-    """One line an earlier outlook: what was expected, and what came."""
-    sign = "+" if direction is Direction.MAXIMIZE else "-"
+def table(found: Sequence[Hindsight], width: int) -> Table:
+    """One line an earlier outlook: by how much the best score was expected to improve, and what came."""
     return tables.fitted(
         width,
         tables.Column("after", [text.seconds(one.after_seconds) for one in found], right=True, keep=9),
         tables.Column("next", [text.seconds(one.seconds) for one in found], right=True, keep=8),
-        tables.Column("expected", [_change(one.forecast, direction) for one in found], right=True, keep=7),
-        tables.Column("came", [_signed(one.rise, sign) for one in found], right=True, keep=6),
+        tables.Column("expected gain", [_gain(one.forecast) for one in found], right=True, keep=7),
+        tables.Column("gain", [text.score(one.rise) for one in found], right=True, keep=6),
         tables.Column("inside", ["yes" if one.inside else "no" for one in found], keep=5),
     )
 
@@ -60,11 +62,5 @@ def _plain(rise: Rise) -> dict[str, float]:
     return {"value": rise.expected, "low": 0.0, "high": rise.high}
 
 
-def _change(rise: Rise, direction: Direction) -> str:
-    """Returns a gain with the sign that it has for the user: a sweep that minimises hopes for lower scores."""
-    sign = "+" if direction is Direction.MAXIMIZE else "-"
-    return f"{_signed(rise.expected, sign)} (0 to {_signed(rise.high, sign)})"
-
-
-def _signed(value: float, sign: str) -> str:
-    return f"{sign}{text.score(value)}" if value else "0"
+def _gain(rise: Rise) -> str:
+    return f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
