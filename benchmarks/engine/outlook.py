@@ -12,6 +12,7 @@ are normalised: 0 the median random config, 1 the best known.
     holds      share of the 80 % intervals that hold what came. They begin at 0, so nothing lies below them
     rose       mean rise;  expected: mean of the expected ones;  width: mean width of the intervals
     sharp      share of the intervals that end below .005
+    q80        80 % quantile of what came over what was expected: `BEST_80` or `FRONT_80` where those are right
 
 Stopping: each run ends at the first moment at which the expected rise of the best score, over a quarter of the budget,
 is below a limit, given in percent of the scale. Saved: mean share of the budget that is left. Lost: mean difference of
@@ -166,6 +167,7 @@ def row(forecasts: Sequence[Forecast]) -> dict[str, float]:
         "expected": round(float(np.mean(expected)), 4),
         "width": round(float(np.mean(high)), 4),
         "sharp": round(float(np.mean(high < 0.005)), 3),
+        "q80": round(float(np.quantile(came[expected > 0] / expected[expected > 0], 0.8)), 2),
     }
 
 

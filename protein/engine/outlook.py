@@ -49,8 +49,8 @@ from protein.space import Space
 from protein.types import Observation
 
 MIN_CONTENDERS = 8  # fewer tell too little
-BEST, BEST_80 = 2.4, 1.35
-FRONT, FRONT_80 = 1.3, 1.5
+BEST, BEST_80 = 2.0, 1.75
+FRONT, FRONT_80 = 1.1, 1.8
 _SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
 _COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _HORIZONS = (1 / 10, 1 / 2)  # of what was spent

@@ -16,7 +16,7 @@ HINDSIGHT_TITLE = (
 
 
 def lines(found: Outlook, direction: Direction) -> list[str]:
-    """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.14), front by 0.05 (...)"."""
+    """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
     better = "higher" if direction is Direction.MAXIMIZE else "lower"
     return [
         f"next {text.seconds(seconds)}: best score {better} by {_gain(found.best(seconds))},"
