@@ -1,14 +1,17 @@
 """The condition `gain < 0.5 per hour`: how it is read, and a real sweep that it ends and that goes on without it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sweeping
 
 from protein import Float, Integer, Space, Sweep, SweepResult
 from protein.engine.outlook import Outlook
 from protein.errors import UsageError
 from protein.sweep.stop_when import StopWhen
+from protein.types import Observation, TrialEnd
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 
@@ -90,6 +93,33 @@ def test_a_sweep_ends_with_its_reason_and_goes_on_without_the_condition(directio
     assert len(again.trials) == len(result.trials) and again.ended == result.ended
     further = sweep(tmp_path, None, direction=direction, max_trials=len(result.trials) + 2)
     assert len(further.trials) == len(result.trials) + 2 and "limit" in further.ended
+
+
+def test_it_is_asked_once_after_each_finished_trial_and_running_trials_may_finish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
+        asked.append(len(history))
+        return Outlook(best_per_second=0.0 if len(history) >= 4 else 1.0, front_per_second=0.0, spent_seconds=1.0)
+
+    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    status = sweeping.sweep(
+        tmp_path, budget_seconds=60.0, workers=2, stop_when=StopWhen(gain=0.5, seconds=1.0), spec=sweeping.sweep_spec()
+    )
+    assert asked == sorted(set(asked)) and asked[0] == 0 and asked[-1] >= 4
+    assert status.ended.startswith("the expected gain of 0 per 1s is below 0.5; ")
+    assert {trial.end for trial in status.trials} == {TrialEnd.COMPLETE}
+    assert 4 <= len(status.trials) <= 6
+
+
+def test_models_that_fail_let_the_sweep_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outlook(space: Space, history: Sequence[Observation], highest: float) -> Outlook:
+        raise ArithmeticError("the outlook is not finite")
+
+    monkeypatch.setattr("protein.sweep.stop_when.outlook", outlook)
+    assert StopWhen(gain=1.0, seconds=60.0).reason(SPACE, []) is None
 
 
 def test_a_low_gain_lets_the_sweep_go_on(tmp_path: Path) -> None:
