@@ -1,5 +1,6 @@
 """The condition `gain < 0.5 per hour`: how it is read, and a real sweep that it ends and that goes on without it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import sweeping
 
 from protein import Float, Integer, Space, Sweep, SweepResult
+from protein.cli import main
 from protein.engine.outlook import Outlook
 from protein.errors import UsageError
 from protein.sweep.stop_when import StopWhen
@@ -122,9 +124,16 @@ def test_models_that_fail_let_the_sweep_go_on(monkeypatch: pytest.MonkeyPatch) -
     assert StopWhen(gain=1.0, seconds=60.0).reason(SPACE, []) is None
 
 
-def test_a_low_gain_lets_the_sweep_go_on(tmp_path: Path) -> None:
-    result = sweep(tmp_path, "gain < 1e-9 per day", max_trials=12)
-    assert len(result.trials) == 12 and result.ended == "the limit of 12 trials is reached"
+def test_a_low_gain_lets_the_sweep_go_on_and_hindsight_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = sweep(tmp_path, "gain < 1e-9 per day", max_trials=16)
+    assert len(result.trials) == 16 and result.ended == "the limit of 16 trials is reached"
+    assert main(["show", "s", "--calibration", "--store", str(tmp_path / "p.db")]) == 0
+    assert "earlier outlooks" in capsys.readouterr().out
+    assert main(["show", "s", "--calibration", "--json", "--store", str(tmp_path / "p.db")]) == 0
+    looks = json.loads(capsys.readouterr().out)["outlook"]
+    assert looks and all(look["came"] >= 0.0 for look in looks)  # lower scores are better, and gains above 0
 
 
 def test_another_method_has_no_outlook() -> None:
