@@ -17,6 +17,7 @@ from protein.sweep import provenance
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
+from protein.sweep.stop_when import StopWhen
 from protein.types import Params, SweepRecord, SweepSpec, Trial, TrialEnd, TrialRecord
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
@@ -91,6 +92,7 @@ def sweep(
     budget_seconds: float | None = BUDGET_SECONDS,
     max_trial_seconds: float | None = None,
     workers: int = 1,
+    stop_when: StopWhen | None = None,
     designer: Designer | None = None,
     backend: LocalBackend | None = None,
     max_trials: int | None = None,
@@ -111,6 +113,7 @@ def sweep(
                 max_trial_seconds=max_trial_seconds,
                 max_trials=max_trials,
                 can_continue=can_continue,
+                stop_when=stop_when,
             ),
             listener=listener or Lines(),
             stop=stop or threading.Event(),

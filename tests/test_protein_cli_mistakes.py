@@ -112,6 +112,14 @@ SWEEP_MISTAKES = [
         "--max-trial-cost '0' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m",
     ),
     (
+        "sweep --env pong --stop-when 'gain > 1 per hour'",
+        "--stop-when 'gain > 1 per hour' is not a condition; write it like 'gain < 0.5 per hour' or 'gain < 2 per 10m'",
+    ),
+    (
+        "sweep --env pong --stop-when 'gain < 1 per hour' --method random",
+        "--stop-when needs method 'protein', and the method is 'random'; drop one of the two",
+    ),
+    (
         "sweep --env pong --max-cost 30s --max-trial-cost 1m",
         "--max-cost 30s is smaller than one trial may cost, --max-trial-cost 1m; raise the budget or lower the cap",
     ),

@@ -43,6 +43,7 @@ from protein.sweep import provenance, source_snapshot
 from protein.sweep.backends.function import FunctionBackend, Train
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
+from protein.sweep.stop_when import StopWhen
 from protein.types import (
     Direction,
     Params,
@@ -73,7 +74,8 @@ class SweepResult:
         summary: what was found, and what to know before using it, one sentence a line; "" where no trial is complete
             and none was stopped at a limit of cost.
         ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
-            tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C.
+            tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C; with `stop_when` the gain that was
+            expected.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -101,6 +103,7 @@ class Sweep:
         start: Params | None = None,
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
+        stop_when: str | None = None,
         warm_start: str | None = None,
         method: str = "protein",
         can_continue: bool = False,
@@ -123,6 +126,9 @@ class Sweep:
                 budget. A trial that reaches it is stopped when it next calls `report`, and is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that
                 costs next to nothing, which would never use up a budget.
+            stop_when: end the sweep when more training is expected to raise the best score by less, as in "gain < 0.5
+                per hour" (in score units; any duration may stand after "per"); None: spend the budget. It is asked
+                after each trial. The sweep can be resumed without it.
             warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
                 it.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
@@ -158,6 +164,7 @@ class Sweep:
                 " or lower the cap"
             )
         self._max_trials = validate.most_trials(max_trials)
+        self._stop_when = None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method)
         self._warm_start, self._quiet, self._can_continue = warm_start, quiet, can_continue
         if can_continue and space.cost_parameter is None:
             raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
@@ -197,6 +204,7 @@ class Sweep:
                 max_trial_seconds=self._max_trial_seconds,
                 max_trials=self._max_trials,
                 can_continue=self._can_continue,
+                stop_when=self._stop_when,
             )
             watcher = _Lines(self._direction, quiet=self._quiet)
             cap_given = self._max_trial_seconds is not None

@@ -47,6 +47,8 @@ class SweepArguments(StoreArguments):
     """Cap on the training time of one trial. A trial that reaches it is stopped and is not recommended."""
     max_trials: Annotated[int | None, value_spec(int, "--max-trials"), _arg("INT", "(default: no limit)")] = None
     """Number of trials of the whole sweep, failed ones included."""
+    stop_when: Annotated[str | None, _arg("CONDITION", "(default: none)")] = None
+    """End the sweep when more training is expected to raise the best score by less, as in 'gain < 0.5 per hour'."""
     max_trial_memory: Annotated[str | None, _arg("SIZE", _OF_CONFIG)] = None
     """Cap on the memory of one trial, as in 4GiB."""
     workers: Annotated[int | None, value_spec(int, "--workers"), _arg("INT", _OF_CONFIG)] = None
@@ -117,7 +119,7 @@ class EvalArguments:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatusArguments(StoreArguments):
-    """Show how far sweeps are: all of them, or one."""
+    """Show how far sweeps are: all of them, or one with what more training is expected to change."""
 
     sweep: Positional[Annotated[str | None, _arg("[SWEEP]", "(default: all)")]] = None
     """Name of a sweep."""

@@ -1,6 +1,9 @@
 """`protein show`: a sweep's trials, everything about one, or how good the engine's predictions were."""
 
+from collections.abc import Sequence
+
 from protein.api import stores
+from protein.api.outlook import sweep_hindsight
 from protein.api.recommended import shown_trials
 from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json, writing
@@ -12,6 +15,7 @@ from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
 from protein.view import calibration as views
 from protein.view import data, tables
+from protein.view import outlook as outlook_views
 
 
 def run(command: Command) -> int:
@@ -24,7 +28,7 @@ def run(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         stored = store.trials(sweep.id)
     if arguments.calibration:
-        return _calibration(sweep, [shown_trial(trial, sweep.spec.direction) for trial in stored], arguments)
+        return _calibration(sweep, stored, arguments)
     trials = shown_trials(sweep, stored)
     console = tables.make_console()
     if arguments.trial is None:
@@ -45,9 +49,9 @@ def run(command: Command) -> int:
     return 0
 
 
-def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: ShowArguments) -> int:
+def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: ShowArguments) -> int:
     """Prints how good the predictions were and draws them; the predictions are the stored ones, not clipped."""
-    name = sweep.spec.name
+    name, trials = sweep.spec.name, [shown_trial(trial, sweep.spec.direction) for trial in stored]
     score, cost = calibration(trials, "score"), calibration(trials, "cost")
     if not score.forecasts:
         raise UsageError(
@@ -56,12 +60,18 @@ def _calibration(sweep: SweepRecord, trials: list[TrialRecord], arguments: ShowA
     path = stores.artifact_directory(stores.url(arguments.store), name) / "calibration.png"
     with writing(path):
         views.write_picture(score, cost, f"{name}: predicted and measured, {len(score.forecasts)} trials", path)
+    earlier = sweep_hindsight(sweep, stored)
     if arguments.json:
-        print_json({"sweep": name, "score": views.plain(score), "cost": views.plain(cost), "picture": str(path)})
+        found = {"score": views.plain(score), "cost": views.plain(cost)}
+        outlooks = [outlook_views.plain_hindsight(one) for one in earlier]
+        print_json({"sweep": name, **found, "outlook": outlooks, "picture": str(path)})
         return 0
     console = tables.make_console()
     console.print(views.table([score, cost], console.width))
     console.print(views.LEGEND)
     console.print(f"\n{score.verdict}\n{cost.verdict}", soft_wrap=True)
+    if earlier:
+        console.print(f"\n{outlook_views.HINDSIGHT_TITLE}", soft_wrap=True)
+        console.print(outlook_views.table(earlier, console.width))
     console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     return 0

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from protein.api import stores
+from protein.api.outlook import sweep_outlook
 from protein.api.recommended import beaten_measured_note, shown_trials
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
@@ -14,6 +15,7 @@ from protein.engine import pareto
 from protein.sweep.lease import dead_owners
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
+from protein.view import outlook as outlook_views
 
 
 def run(command: Command) -> int:
@@ -23,6 +25,8 @@ def run(command: Command) -> int:
         found = [(sweep, store.trials(sweep.id)) for sweep in sweeps]
     if arguments.json:
         values = [data.sweep(sweep, trials) for sweep, trials in found]
+        if arguments.sweep is not None:
+            values[0]["outlook"] = outlook_views.plain(sweep_outlook(*found[0]))
         print_json(values if arguments.sweep is None else values[0])
         return 0
     console = tables.make_console()
@@ -52,6 +56,11 @@ def run(command: Command) -> int:
     beaten = beaten_measured_note(sweep, trials)
     if beaten is not None:
         console.print(f"\n{beaten}", soft_wrap=True)
+    ahead = sweep_outlook(sweep, trials)
+    if ahead is not None:
+        console.print(Text(f"\n{outlook_views.TITLE}", style="bold"))
+        for line in outlook_views.lines(ahead, direction):
+            console.print(line, soft_wrap=True)
     if best is not None:
         console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
     console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,7 @@ from protein.space import Space
 from protein.sweep import continuing
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
+from protein.sweep.stop_when import StopWhen
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
 from protein.view import tables
@@ -38,6 +40,10 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
+    stop_when = None
+    if arguments.stop_when is not None:
+        _, highest = score_range(spec.env) or (-math.inf, math.inf)
+        stop_when = StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
     console = tables.make_console()
     stop = threading.Event()
     with (
@@ -59,6 +65,7 @@ def run(command: Command) -> int:
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
             can_continue=settings.continue_trials and continuing.why_never(spec) is None,
+            stop_when=stop_when,
         )
         trials = store.trials(sweep.id)
         cap_given = settings.max_trial_cost_seconds is not None

@@ -26,6 +26,7 @@ from protein.space import Space
 from protein.sweep import continuing, provenance
 from protein.sweep.job import CAP_FRACTION, max_seconds, total_steps, trial_config, trial_seed
 from protein.sweep.minimum_budget import require_a_complete_trial
+from protein.sweep.stop_when import StopWhen
 from protein.sweep.trials import SweepTrials
 from protein.trainer.machine.cores import usable_cores
 from protein.types import Budget, SweepRecord, TrialEnd, TrialRecord, TrialState
@@ -47,6 +48,7 @@ class LoopSettings:
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
+    stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
 
     def __post_init__(self) -> None:
         if self.max_trial_seconds is None and self.max_cost_seconds is not None:
@@ -63,7 +65,8 @@ def run_sweep(
     listener: Listener,
     stop: threading.Event,
 ) -> SweepStatus:
-    """Runs trials until the budget or their number is spent, nothing worth starting fits, or `stop` is set.
+    """Runs trials until the budget or their number is spent, nothing worth starting fits, too little gain is expected
+    (`settings.stop_when`), or `stop` is set.
 
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial.
@@ -118,6 +121,8 @@ class _Loop:
         self._limits: dict[int, _Limits] = {}  # of the running trials, by number
         self._failures_in_a_row = 0
         self._ended = ""
+        self._enough: str | None = None  # why too little gain is expected to go on
+        self._asked_after = -1  # how many trials had finished when that was last asked
         self._no_more_trials: ProteinError | None = None  # why it makes no sense to start another one
 
     def status(self) -> SweepStatus:
@@ -160,7 +165,19 @@ class _Loop:
             require_a_complete_trial(self._trials.sweep, records, self._settings.max_cost_seconds)
 
     def _may_start(self) -> bool:
-        return self._no_more_trials is None and not self._stop.is_set() and self._remaining_trials() != 0
+        if self._no_more_trials is not None or self._stop.is_set() or self._remaining_trials() == 0:
+            return False
+        return not self._is_enough()
+
+    def _is_enough(self) -> bool:
+        """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
+        finished = sum(trial.state.finished for trial in self._trials.records.values())
+        if self._settings.stop_when is not None and self._enough is None and finished != self._asked_after:
+            self._asked_after, began = finished, time.monotonic()
+            space = Space.from_dict(self._trials.sweep.spec.space)
+            self._enough = self._settings.stop_when.reason(space, self._trials.history())
+            self._designer_seconds += time.monotonic() - began
+        return self._enough is not None
 
     def _remaining_trials(self) -> int | None:
         """Returns how many trials may still be started; None: any number."""
@@ -170,6 +187,8 @@ class _Loop:
     def _why_ended(self, *, exhausted: bool) -> str:
         if self._stop.is_set():
             return "interrupted"
+        if self._enough is not None:
+            return self._enough
         if not exhausted:
             assert self._settings.max_trials is not None
             return limit_reached(self._settings.max_trials)

@@ -1,0 +1,209 @@
+"""What more budget buys: by how much the best score and the front are expected to rise when the sweep goes on.
+
+Notation
+    f, mu      true score of a config under the recommendation's model (final scores alone), and its posterior mean
+    n, T       contenders (distinct configs that were trained to their end), and seconds of training spent so far
+    best       the highest mu of a contender: what is recommended
+    s          best less the median mu of the contenders: how far the sweep has come
+    EI(x)      E max(0, f(x) - best) of a candidate x, and c(x) its expected cost in seconds
+    price      max_x EI(x) / (c(x) + c0): the highest price of a second, in score units, at which one more trial would
+               pay. c0 is a small share of T, the price floor of the search
+    B          further seconds of training
+
+Opening Pandora's box at a price of p a second, the Gittins index g(x) solves E max(0, f(x) - g) = p c(x), and one stops
+when no index is above the best in hand. All indices fall below it at the same moment: when p is above `price`. So
+`price` is that rule's answer to "shall I stop?". It is what one trial is worth. What a long search is worth also
+depends on the sweep's own past, which knows what the model does not. The rate is the geometric mean of both, per trial:
+
+    expected rise of the best score after B seconds = BEST B sqrt(price / n * s / T)
+
+The same with `FRONT` for the front: the mean rise of the best score at cost <= t, over ln t from the cheapest to the
+most expensive contender. This is the growth of the hypervolume, over the width of that range.
+
+Rises are those of true scores. Where the next recommendation is worse by bad luck, that is a rise of 0. In most short
+spans nothing better is found, and now and then much, so the central 80 % have their lower end at 0 anyway: the interval
+is from 0 to the 80 % quantile, `BEST_80` or `FRONT_80` times the expected rise. The four numbers were fitted for B from
+T / 10 to T (`benchmarks/engine/outlook.py`, docs/log.md).
+
+Nothing here depends on the order of the trials, except `hindsight`.
+
+Source: Xie, Astudillo, Frazier, Scully and Terenin, Cost-aware Bayesian Optimization via the Pandora's Box Gittins
+Index (2024), section 3; Weitzman, Optimal Search for the Best Alternative (1979). The geometric mean is ours.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from protein.engine.acquisition import log_expected_improvement
+from protein.engine.candidates import spread
+from protein.engine.cost_model import CostModel
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import History, complete_runs
+from protein.engine.pareto import front_indices
+from protein.engine.score_model import ScoreModel, fit_score_model
+from protein.engine.settings import EngineSettings
+from protein.space import Space
+from protein.types import Observation
+
+MIN_CONTENDERS = 8  # fewer tell too little
+BEST, BEST_80 = 2.0, 1.75
+FRONT, FRONT_80 = 1.1, 1.8
+_SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
+_COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+_HORIZONS = (1 / 10, 1 / 2)  # of what was spent
+_MOMENTS = (1 / 4, 1 / 2, 3 / 4)  # of what was spent, from which `hindsight` looks ahead by the first of them
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """An expected rise in score units, 0 or more, and the upper end of its 80 % interval, which begins at 0."""
+
+    expected: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is expected of more budget; see the head of this file. Rates are in score units per second of training.
+
+    Attributes:
+        best_per_second: of the best score.
+        front_per_second: of the front.
+        spent_seconds: T.
+        room: what is left to the highest possible score; no rise is larger.
+    """
+
+    best_per_second: float
+    front_per_second: float
+    spent_seconds: float
+    room: float = math.inf
+
+    def best(self, seconds: float) -> Rise:
+        """Returns the rise of the best score after further `seconds` of training."""
+        return self._rise(seconds * self.best_per_second, BEST_80)
+
+    def front(self, seconds: float) -> Rise:
+        """Returns the rise of the front after further `seconds` of training."""
+        return self._rise(seconds * self.front_per_second, FRONT_80)
+
+    def horizons(self) -> tuple[float, ...]:
+        """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
+
+        After two hours these are ten minutes and an hour, after twenty seconds two and ten seconds.
+        """
+        rounds = np.array([count * unit for unit in _SECONDS for count in _COUNTS])
+        wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
+        nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
+        return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
+
+    def _rise(self, expected: float, factor: float) -> Rise:
+        return Rise(expected=min(expected, self.room), high=min(factor * expected, self.room))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Hindsight:
+    """An earlier outlook, and what came of it, as today's model sees it."""
+
+    after_seconds: float  # of training, when it was made
+    seconds: float  # that it looks ahead
+    forecast: Rise  # of the best score
+    rise: float
+
+    @property
+    def inside(self) -> bool:
+        return self.rise <= self.forecast.high
+
+
+def outlook(space: Space, history: Sequence[Observation], highest: float = math.inf) -> Outlook | None:
+    """Returns what more budget is expected to buy; None while too few configs were trained to their end.
+
+    Args:
+        space: what is searched; observations that it cannot read are left out.
+        history: the finished trials in any order; scores are to be maximised.
+        highest: the highest possible score; infinite where it is not known.
+
+    Raises:
+        ArithmeticError, ValueError, LinAlgError: the models cannot be fitted.
+    """
+    with single_thread(), np.errstate(all="ignore"):
+        groups, x_known = complete_runs(space, history)
+        if len(groups) < MIN_CONTENDERS:
+            return None
+        settings = EngineSettings()
+        data = History.of(space, history, [])
+        score = fit_score_model(space, data, settings)
+        known, _ = score.predict(x_known)
+        cost = np.array([math.fsum(history[i].cost_seconds for i in group) / len(group) for group in groups])
+        best = float(np.max(known))
+        centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
+        x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
+        x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
+        price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, data.spent_seconds)
+        best_score = score.scale.to_score(best)
+        come = best_score - score.scale.to_score(float(np.median(known)))
+        rate = math.sqrt(max(price * come, 0.0) / (len(groups) * data.spent_seconds)) if data.spent_seconds > 0 else 0.0
+        if not (math.isfinite(rate) and math.isfinite(best_score)):
+            raise ArithmeticError("the outlook is not finite")
+        return Outlook(
+            best_per_second=BEST * rate,
+            front_per_second=FRONT * rate,
+            spent_seconds=data.spent_seconds,
+            room=max(highest - best_score, 0.0),
+        )
+
+
+def hindsight(space: Space, history: Sequence[Observation]) -> list[Hindsight]:
+    """Returns what would have been forecast at three moments of a sweep, and what came; none while that is too early.
+
+    What came is the difference between the expected scores, by today's model, of the configs recommended then and now.
+
+    Args:
+        space: what was searched.
+        history: the finished trials, in the order in which they ended.
+
+    Raises:
+        ArithmeticError, ValueError, LinAlgError: the models cannot be fitted.
+    """
+    end = np.cumsum([observation.cost_seconds for observation in history])
+    if not len(end) or not end[-1] > 0 or len(complete_runs(space, history)[0]) < MIN_CONTENDERS:
+        return []
+    with single_thread(), np.errstate(all="ignore"):
+        today = fit_score_model(space, History.of(space, history, []), EngineSettings())
+    found, span = [], _MOMENTS[0] * float(end[-1])
+    for share in _MOMENTS:
+        moment = share * float(end[-1])
+        before, after = (history[: int(np.searchsorted(end, t, side="right"))] for t in (moment, moment + span))
+        forecast = outlook(space, before)
+        if forecast is not None:
+            rise = _expected_today(space, today, after) - _expected_today(space, today, before)
+            found.append(
+                Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=max(rise, 0.0))
+            )
+    return found
+
+
+def _price(
+    score: ScoreModel, cost: CostModel, x: Array, best: float, settings: EngineSettings, spent_seconds: float
+) -> float:
+    """Returns the highest price of a second, in score units, at which one of m candidates, `m x d`, would pay."""
+    if not len(x):
+        return 0.0
+    mean, sd = score.predict(x)
+    log_cost, _ = cost.predict(x)
+    log_gain = log_expected_improvement(mean, sd, np.full(len(x), best))
+    seconds = np.exp(log_cost) + settings.price_floor * spent_seconds
+    top = int(np.argmax(log_gain - np.log(seconds)))
+    # In score units at the best score: elsewhere the scale may be another.
+    gain = score.scale.to_score(best + math.exp(float(log_gain[top]))) - score.scale.to_score(best)
+    return gain / float(seconds[top])
+
+
+def _expected_today(space: Space, today: ScoreModel, history: Sequence[Observation]) -> float:
+    """Returns the expected score, by today's model, of the config that was recommended after a history."""
+    _, x = complete_runs(space, history)
+    then = fit_score_model(space, History.of(space, history, []), EngineSettings())
+    recommended = x[int(np.argmax(then.predict(x)[0]))]
+    return today.scale.to_score(float(today.predict(recommended[None, :])[0][0]))

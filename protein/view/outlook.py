@@ -1,0 +1,66 @@
+"""What more budget is expected to buy: as lines, and as plain data; and how earlier outlooks came true."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from protein.engine.outlook import Hindsight, Outlook, Rise
+from protein.types import Direction
+from protein.view import tables, text
+
+TITLE = "what more training is expected to change (80 % interval)"
+HINDSIGHT_TITLE = (
+    "earlier outlooks (the gain of the best score, with its 80 % interval), and what came by today's model"
+)
+
+
+def lines(found: Outlook, direction: Direction) -> list[str]:
+    """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
+    better = "higher" if direction is Direction.MAXIMIZE else "lower"
+    return [
+        f"next {text.seconds(seconds)}: best score {better} by {_gain(found.best(seconds))},"
+        f" front by {_gain(found.front(seconds))} on average over its costs"
+        for seconds in found.horizons()
+    ]
+
+
+def plain(found: Outlook | None) -> list[dict[str, Any]] | None:
+    """Returns gains as plain data with stable keys, the same for both directions: 0 or more, and more is better."""
+    if found is None:
+        return None
+    return [
+        {"seconds": seconds, "best": _plain(found.best(seconds)), "front": _plain(found.front(seconds))}
+        for seconds in found.horizons()
+    ]
+
+
+def table(found: Sequence[Hindsight], width: int) -> Table:
+    """One line an earlier outlook: by how much the best score was expected to improve, and what came."""
+    return tables.fitted(
+        width,
+        tables.Column("after", [text.seconds(one.after_seconds) for one in found], right=True, keep=9),
+        tables.Column("next", [text.seconds(one.seconds) for one in found], right=True, keep=8),
+        tables.Column("expected gain", [_gain(one.forecast) for one in found], right=True, keep=7),
+        tables.Column("gain", [text.score(one.rise) for one in found], right=True, keep=6),
+        tables.Column("inside", ["yes" if one.inside else "no" for one in found], keep=5),
+    )
+
+
+def plain_hindsight(one: Hindsight) -> dict[str, Any]:
+    """Returns an earlier outlook as plain data with stable keys; gains are 0 or more."""
+    return {
+        "after_seconds": one.after_seconds,
+        "seconds": one.seconds,
+        "expected": _plain(one.forecast),
+        "came": one.rise,
+        "inside": one.inside,
+    }
+
+
+def _plain(rise: Rise) -> dict[str, float]:
+    return {"value": rise.expected, "low": 0.0, "high": rise.high}
+
+
+def _gain(rise: Rise) -> str:
+    return f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"

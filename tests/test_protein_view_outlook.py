@@ -1,0 +1,46 @@
+"""How an outlook reads: as lines for both directions, as plain data, and beside what came."""
+
+import io
+
+from rich.console import Console
+
+from protein.engine.outlook import BEST_80, FRONT_80, Hindsight, Outlook, Rise
+from protein.types import Direction
+from protein.view import outlook as views
+
+AHEAD = Outlook(best_per_second=2.0 / 600.0, front_per_second=1.0 / 600.0, spent_seconds=7200.0)
+
+
+def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> None:
+    first, second = views.lines(AHEAD, Direction.MAXIMIZE)
+    best, front = f"2.00 (0 to {2 * BEST_80:.2f})", f"1.00 (0 to {FRONT_80:.2f})"
+    assert first == f"next 10m00s: best score higher by {best}, front by {front} on average over its costs"
+    assert second.startswith("next 1h00m: best score higher by 12.00 (0 to ")
+    assert views.lines(AHEAD, Direction.MINIMIZE)[0] == first.replace("higher", "lower")
+
+
+def test_plain_data_has_the_interval_of_each_span() -> None:
+    assert views.plain(None) is None
+    found = views.plain(AHEAD)
+    assert found is not None and [one["seconds"] for one in found] == [600.0, 3600.0]
+    assert found[0]["best"] == {"value": 2.0, "low": 0.0, "high": 2.0 * BEST_80}
+    assert set(found[0]) == {"seconds", "best", "front"}
+
+
+def test_earlier_outlooks_stand_beside_what_came() -> None:
+    looks = [
+        Hindsight(after_seconds=60.0, seconds=60.0, forecast=Rise(expected=1.0, high=2.0), rise=1.5),
+        Hindsight(after_seconds=120.0, seconds=60.0, forecast=Rise(expected=0.5, high=1.0), rise=3.0),
+    ]
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(views.table(looks, 100))
+    rows = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert "1m00s 1m00s 1.00 (0 to 2.00) 1.50 yes" in rows
+    assert "2m00s 1m00s 0.50 (0 to 1.00) 3.00 no" in rows
+    assert views.plain_hindsight(looks[1]) == {
+        "after_seconds": 120.0,
+        "seconds": 60.0,
+        "expected": {"value": 0.5, "low": 0.0, "high": 1.0},
+        "came": 3.0,
+        "inside": False,
+    }
