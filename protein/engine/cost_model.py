@@ -81,6 +81,11 @@ class CostModel:
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
 
+    def mean(self, x_unit: Array) -> Array:
+        """Returns the mean of ln cost alone, `m`: for many points this takes a fraction of the time."""
+        mean = self.process.mean(model_inputs(self.space, x_unit, self.process))
+        return mean + self.center + _log_cost_parameter(self.space, x_unit)
+
     def estimate(self, x: Array) -> Estimate:
         """Returns what a run at a point, `d`, will cost in seconds."""
         (mean,), (sd,) = (column.tolist() for column in self.predict(x[None, :]))

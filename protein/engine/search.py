@@ -90,7 +90,7 @@ class Search:
             # elsewhere.
             self._score = self._score.fantasize(data.x_running)
         # Costs as they are expected: a config is no better because the machine happened to be free.
-        log_cost = self._cost.predict(x_front)[0]
+        log_cost = self._cost.mean(x_front)
         self._x_front, self._front_log_cost = x_front, log_cost
         self._front_mean = self._score.mean(x_front)
         # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
