@@ -161,8 +161,9 @@ def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[li
     groups: dict[bytes, list[int]] = {}
     for position, key in enumerate(keys(x)):
         groups.setdefault(key, []).append(position)
-    ordered = sorted(groups.values(), key=lambda group: x[group[0]].tolist())
-    return [[complete[i] for i in group] for group in ordered], x[[group[0] for group in ordered]]
+    first = np.array([group[0] for group in groups.values()], dtype=np.intp)
+    order, listed = np.lexsort(x[first].T[::-1]), list(groups.values())
+    return [[complete[i] for i in listed[k]] for k in order], x[first[order]]
 
 
 def keys(x_unit: Array) -> list[bytes]:
