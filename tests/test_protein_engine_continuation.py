@@ -180,3 +180,31 @@ def test_a_running_leg_is_not_suggested_again() -> None:
         assert found is not None
         assert dict(found.params) not in running
         running.append(dict(found.params))
+
+
+def test_a_lucky_run_that_was_continued_is_one_result_for_the_recommendation() -> None:
+    """Two trials of other seeds at each number of steps score 0; the lucky run scores 10 all the way."""
+    steps = (4_000, 16_000, 64_000, 256_000)
+    plain = [trial(i, 0.01, s, score=0.1 * (i % 2)) for i, s in enumerate(2 * steps)]
+    lucky = [trial(8, 0.0101, steps[0], score=10.0)]
+    for number, more in enumerate(steps[1:], start=9):
+        lucky.append(trial(number, 0.0101, more, score=10.0, parent=lucky[-1]))
+    apart = [dataclasses.replace(one, continues=None) for one in lucky]
+    data = History.of(SPACE, [*plain, *lucky], [])
+    assert (len(data.scores), len(data.one_of_each_run().scores)) == (12, 9)
+    assert data.one_of_each_run().costs.max() == 256.0
+
+    def expected(run: list[Observation]) -> float:
+        found = {
+            c.params["rate"]: c.score.value for c in contenders(SPACE, [*plain, *run]) if c.params["steps"] == steps[3]
+        }
+        return found[0.0101] - found[0.01]
+
+    assert expected(lucky) < 0.8 * expected(apart)
+
+
+def test_a_history_without_legs_has_one_score_of_each_run() -> None:
+    data = History.of(SPACE, some_trials(), [])
+    one = data.one_of_each_run()
+    for name in ("x_scored", "scores", "costs", "runs", "unfinished"):
+        assert getattr(one, name).tolist() == getattr(data, name).tolist()

@@ -131,11 +131,16 @@ class History:
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
 
-    def without_curves(self) -> "History":
-        """Returns the same history without the points of curves."""
+    def one_of_each_run(self) -> "History":
+        """Returns the same history with one score of each run: its last one, where trials have continued each other."""
+        last = {self.runs[i]: i for i in np.argsort(self.costs, kind="stable")}
+        keep = sorted(last.values())
+        scored: dict[str, Any] = {
+            name: getattr(self, name)[keep] for name in ("x_scored", "scores", "costs", "unfinished")
+        }
         none: dict[str, Any] = {"x_curve": self.x_curve[:0], "curve_scores": self.curve_scores[:0]}
         none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
-        return dataclasses.replace(self, **none)
+        return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)))
 
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""

@@ -19,7 +19,8 @@ also have a highest possible score, which the model does not know. Configs that 
 
 Only final scores count, not the points of curves that the search learns from. The difference between runs of one config
 is in the whole curve of a run: to the model, three points of one run with a lucky seed would look like three
-independent results.
+independent results. For the same reason, only the last score of a run counts where trials have continued each other.
+The earlier ones remain contenders.
 
 Nothing here raises, whatever the observations are. Where the model cannot be fitted, contenders are compared by the
 plain mean of their own scores, and `basis` names the reason.
@@ -107,7 +108,7 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
 def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
     data = History.of(space, observations, [])
-    model = fit_score_model(space, data, EngineSettings(), averaged=True)
+    model = fit_score_model(space, data.one_of_each_run(), EngineSettings(), averaged=True)
     estimates = model.estimates(x, measured=False)
     highest = float(np.max(data.scores))
     estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]

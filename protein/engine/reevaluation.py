@@ -73,7 +73,7 @@ def reevaluation(
     groups, x = complete_runs(space, history)
     if len(groups) < 2:
         return None
-    score = fit_score_model(space, data.without_curves(), settings, averaged=True)
+    score = fit_score_model(space, data.one_of_each_run(), settings, averaged=True)
     score = score.fantasize(data.x_running) if len(data.x_running) else score
     mean, sd = score.predict(x)
     gain = expected_gain(mean, sd, score.noise_at(x))

@@ -113,16 +113,16 @@ def main(command_line: list[str]) -> int:
     checkpoint = arguments.directory / "checkpoint"
     checkpoint.write_text("weights")
     stopped = {"stopped": "max_seconds"} if behaviour == "capped" else {}
-    score, kept = train.get("score", 2.0), {}
+    final, kept = train.get("score", 2.0), {}
     if behaviour == "kept":  # it can be continued, and its score counts the trials of its run
         state = arguments.directory / "state"
         state.write_text("x" + (arguments.continue_from.read_text() if arguments.continue_from else ""))
-        score = len(state.read_text())
+        final = len(state.read_text())
         kept = {"continuable": str(state), "continuable_seconds": 0.2}
     seconds = train.get("cost", 0.3)
     say(
         "result",
-        score=score,
+        score=final,
         steps=3,
         elapsed_seconds=seconds,
         timings={"evaluation": 0.1},
