@@ -22,7 +22,7 @@ from protein.engine.continuation import Continuable
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
-from protein.engine.initial_design import initial_points, interleaved, next_initial_point
+from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point
 from protein.engine.reevaluation import reevaluation
 from protein.engine.search import Search, format_seconds
 from protein.engine.settings import EngineSettings
@@ -88,11 +88,14 @@ class ProteinDesigner:
     ) -> None:
         """See `protein.sweep.methods.make_designer`."""
         self._space, self._settings = space, settings
-        self._start = space.snap(start) if start is not None else None
-        self._start_origin = _INITIAL_CONFIG
-        if start is not None and self._start != dict(start):
-            self._start_origin += ", moved into the space"
-        self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0] if self._start is not None else None
+        if start is None:
+            self._start = space.from_unit(middle(space))
+            self._start_kind, self._start_origin = SuggestionKind.INITIAL_DESIGN, "the middle of every range"
+        else:
+            self._start = space.snap(start)
+            moved = "" if self._start == dict(start) else ", moved into the space"
+            self._start_kind, self._start_origin = SuggestionKind.INITIAL_CONFIG, _INITIAL_CONFIG + moved
+        self._x_start = space.canonical(space.to_unit(self._start)[None, :])[0]
         self._listed = all_points(space)
         self._initial = initial_points(
             space,
@@ -128,12 +131,12 @@ class ProteinDesigner:
             data = History.of(self._space, history, running, max_curve_points=self._settings.max_curve_points)
             if budget.spent:
                 return None
-            if self._start is not None and data.num_trials == 0:
-                return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=self._start_origin)
+            if data.num_trials == 0:
+                return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
             rng = np.random.default_rng(seed)
             source_costs = None if self._source is None else self._source.costs
             affordable = AffordableCost.of(self._space, data, budget, source_costs)
-            position = data.num_trials - (self._start is not None)
+            position = data.num_trials - 1
             # With many workers the design is longer: a model needs trials that have ended, not trials that run.
             few = min(position, data.num_trials - len(data.x_running)) < self._num_initial
             if few and not self._design_is_cut_short(data, affordable, budget):

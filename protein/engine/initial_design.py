@@ -10,10 +10,11 @@ from scipy.stats import qmc
 from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
 from protein.engine.history import History
-from protein.space import Space
+from protein.space import Categorical, Space
 
 _NUM_POINTS = 256  # of the sequence, of which the valid ones are kept
 _NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
+_MIDDLE_COST = 1 / 3
 _MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
 
 
@@ -37,6 +38,25 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
     x = space.canonical(x)
     x = x[space.valid(x)]
     return np.concatenate([x, space.sample(_NUM_POINTS, rng)])
+
+
+def middle(space: Space) -> Array:
+    """Returns where a sweep without an initial config begins, `d`: in the middle of every range.
+
+    People place ranges around what they believe in. The cost parameter is at the end of the lower third of its range,
+    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid points.
+    """
+    x = np.full(space.num_dims, 0.5)
+    for i, parameter in enumerate(space.parameters):
+        if isinstance(parameter, Categorical):
+            x[i] = parameter.encode(np.zeros(1))[0]
+    if space.cost_index is not None:
+        x[space.cost_index] = _MIDDLE_COST
+    x = space.canonical(x[None, :])
+    if not space.valid(x)[0]:
+        near = space.sample(_NUM_POINTS, np.random.default_rng(0))
+        x = near[np.argmin(np.sum((near - x) ** 2, axis=1))][None, :]
+    return np.asarray(x[0])
 
 
 def interleaved(chosen: Array, filling: Array, num_filling: int) -> Array:
