@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from engine.protocol import Watch, replay
-from engine.recorded import RecordedTask, make_recorded
+from engine.recorded import LIMITS, RecordedTask, make_recorded
 from numpy.typing import NDArray
 
 from protein.space import Categorical, Float, Integer, Parameter, Space
@@ -56,6 +56,7 @@ class LawTask:
         cost: seconds, `n`, of the same.
         best: coordinates in the full space of the best values at cost T, of the parameters that matter.
         best_score: the best score at cost T.
+        poor_score: a score that counts for nothing: of the median random config at cost T, or the lowest of the game.
         slopes: of the coordinates over ln cost along the front, at cost T.
     """
 
@@ -69,6 +70,7 @@ class LawTask:
     cost: Callable[[Array], Array]
     best: Mapping[str, float]
     best_score: float
+    poor_score: float
     slopes: Mapping[str, float]
     recorded: RecordedTask | None = None
 
@@ -114,6 +116,10 @@ class LawTask:
         x[index] = low
         return float(self.score(x[None, :])[0])
 
+    def normalised(self, params: Params) -> float:
+        """Returns how good a config is at cost T: 1 is the best, 0 counts for nothing."""
+        return (self.at_full_cost(params) - self.poor_score) / (self.best_score - self.poor_score)
+
 
 def make_law_task(family: str, seed: int, noise: float) -> LawTask:
     """Returns a family's problem of a seed; `noise` is a share of the standard deviation of random configs' scores."""
@@ -122,7 +128,10 @@ def make_law_task(family: str, seed: int, noise: float) -> LawTask:
     rng = np.random.default_rng([FAMILIES.index(family), seed, 77])
     task = _tradeoff(rng) if family == "tradeoff" else _moving(family, rng)
     x = task.full_space.to_unit_many(task.space.from_unit_many(task.space.sample(2000, np.random.default_rng(5))))
-    return dataclasses.replace(task, noise=noise * float(np.std(task.score(x))))
+    at_full_cost = [task.at_full_cost(params) for params in task.full_space.from_unit_many(x[:100])]
+    return dataclasses.replace(
+        task, noise=noise * float(np.std(task.score(x))), poor_score=float(np.median(at_full_cost))
+    )
 
 
 _PARAMETERS: tuple[Parameter, ...] = (
@@ -140,9 +149,9 @@ _WIDTH = Integer("width", 16, 4096, scale="log")
 _MATTER = 6  # of the first parameters
 
 
-def _spaces(parameters: tuple[Parameter, ...]) -> tuple[Space, Space]:
+def _spaces(parameters: tuple[Parameter, ...], max_steps: int) -> tuple[Space, Space]:
     small = Integer("steps", 1000, round(_MAX_STEPS * SHARE), scale="log")
-    full = Integer("steps", 1000, _MAX_STEPS, scale="log")
+    full = Integer("steps", 1000, max_steps, scale="log")
     return tuple(Space([*parameters, one], cost_parameter="steps") for one in (small, full))  # type: ignore[return-value]
 
 
@@ -176,7 +185,7 @@ def _path(rng: np.random.Generator, moving: int) -> tuple[Array, Array]:
 
 
 def _moving(family: str, rng: np.random.Generator) -> LawTask:
-    space, full = _spaces((*_PARAMETERS, _OPTIMIZER))
+    space, full = _spaces((*_PARAMETERS, _OPTIMIZER), _MAX_STEPS)
     end, slope = _path(rng, moving=4)
     order = rng.permutation(_MATTER)
     end, slope = end[order], slope[order]
@@ -215,12 +224,13 @@ def _moving(family: str, rng: np.random.Generator) -> LawTask:
         cost=cost,
         best=dict(zip(names, end.tolist(), strict=True)),
         best_score=top,
+        poor_score=0.0,
         slopes=dict(zip(names, (slope / math.log(10.0)).tolist(), strict=True)),
     )
 
 
 def _tradeoff(rng: np.random.Generator) -> LawTask:
-    space, full = _spaces((*_PARAMETERS, _WIDTH))
+    space, full = _spaces((*_PARAMETERS, _WIDTH), 100 * _MAX_STEPS)  # a narrow network needs more steps to cost T
     width_index = full.names.index("width")
     alpha, beta = rng.uniform(0.25, 0.5, 2)
     seconds_a_unit = _SECONDS_A_STEP / 256.0  # of S N
@@ -271,6 +281,7 @@ def _tradeoff(rng: np.random.Generator) -> LawTask:
         cost=cost,
         best={full.names[i]: float(best[i]) for i in matter},
         best_score=float(score(best[None, :])[0]),
+        poor_score=0.0,
         slopes=dict(zip([full.names[i] for i in matter], [*slopes.tolist(), width_slope], strict=True)),
     )
 
@@ -304,6 +315,7 @@ def _recorded(family: str, seed: int) -> LawTask:
         cost=lambda x: task.final(x)[1],
         best={},
         best_score=_search(task, full_seconds, rng),
+        poor_score=LIMITS[family.removeprefix("recorded-")][0],
         slopes={},
         recorded=task,
     )

@@ -31,7 +31,7 @@ from typing import Literal
 
 import numpy as np
 
-from protein.engine.front_draws import LEVELS, FrontDraws
+from protein.engine.front_draws import LEVELS, MIN_EFFECT, FrontDraws
 from protein.engine.front_model import FrontModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
@@ -89,6 +89,11 @@ class Law:
     exponent: Estimate | None
     effect: float
     known: bool
+
+    @property
+    def hardly_matters(self) -> bool:
+        """Whether it changes the score too little to have a best value."""
+        return self.effect < MIN_EFFECT
 
     @property
     def moves(self) -> bool:
