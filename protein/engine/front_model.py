@@ -45,6 +45,7 @@ SLOPE_SD = 0.1  # prior standard deviation of a unit coordinate's slope over a d
 _MAX_POINTS = 300  # the model is fitted several times
 _NUM_ROUNDS = 2  # of fitting the process and the slopes in turn
 _MAX_ITERATIONS = 30
+_MIN_LOG_RANGE = 1e-3  # of ln cost: where the costs of all trials are the same
 _JITTER = 1e-8  # times the outputscale, on the diagonal
 _TEMPER = 0.65  # of a draw's distance from the posterior mean
 _NUM_FEATURES = 512
@@ -86,7 +87,8 @@ class FrontModel:
         x, scores = data.x_scored[keep], data.scores[keep]
         cost = CostModel.fit(space, data.x_scored, data.costs)
         log_cost, _ = cost.predict(x)
-        low, high = float(log_cost.min()), float(log_cost.max())
+        low = float(log_cost.min())
+        high = max(float(log_cost.max()), low + _MIN_LOG_RANGE)
         places = x.copy()
         places[:, index] = (log_cost - low) / (high - low)
         by_cost = _with_cost_for_steps(space, low, high)

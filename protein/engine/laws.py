@@ -118,9 +118,8 @@ class Plan:
     times_largest: float
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laws:
-    """The laws of a sweep. `fit_laws` makes them.
+    """The laws of a sweep, which `Protein.laws` returns. Immutable.
 
     Attributes:
         space: what was searched.
@@ -129,13 +128,14 @@ class Laws:
         largest_seconds: predicted cost of the most expensive trial with a score; from there on the laws go on.
     """
 
-    space: Space
-    laws: tuple[Law, ...]
-    cheapest_seconds: float
-    largest_seconds: float
-    _model: FrontModel
-    _draws: FrontDraws
-    _anchor: Array  # the place of the recommended config, `d`
+    def __init__(self, model: FrontModel, draws: FrontDraws, anchor: Array) -> None:
+        """Reads the laws off draws of the front model; `anchor` is the place of the recommended config, `d`."""
+        self.space = model.space
+        self.cheapest_seconds = model.seconds(LEVELS[0])
+        self.largest_seconds = model.seconds(1.0)
+        self._model, self._draws, self._anchor = model, draws, anchor
+        here = self.values(self.largest_seconds)
+        self.laws = tuple(self._law(i, here) for i in range(self.space.num_dims))
 
     def values(self, seconds: float) -> dict[str, BestValue]:
         """Returns what is believed of each parameter's best value at a cost, by name.
@@ -171,6 +171,22 @@ class Laws:
             steps = float(self._steps(self.space.to_unit(params)[None, :], seconds)[0])
         params[name] = _rounded(self.space.parameters[index], steps)
         return Plan(seconds=seconds, params=params, values=values, times_largest=seconds / self.largest_seconds)
+
+    def _law(self, i: int, values: Mapping[str, BestValue]) -> Law:
+        """Returns the law of one parameter, given the best values at the largest trial's cost."""
+        parameter, model, draws = self.space.parameters[i], self._model, self._draws
+        kind, effect, known = _kind(parameter), float(draws.effects[i]), values[parameter.name].known
+        if isinstance(parameter, Categorical):
+            return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known)
+        if i == self.space.cost_index:
+            costs = (self.largest_seconds, 10.0 * self.largest_seconds)
+            steps = [self._steps(draws.at(model, cost), cost) for cost in costs]
+            exponents = np.log(steps[1] / steps[0]) / _LN_10
+        else:
+            log_low, log_high = model.log_cost_range
+            exponents = draws.slopes[:, i] / (log_high - log_low) * _scale_width(parameter)
+        exponents = exponents * (_LN_10 if kind == "line" else 1.0)
+        return Law(name=parameter.name, kind=kind, exponent=_estimate(exponents), effect=effect, known=known)
 
     def _steps(self, x_unit: Array, seconds: float) -> Array:
         """Returns the cost parameter's values, `m`, with which configs, `m x d`, cost so much."""
@@ -215,47 +231,24 @@ def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
             " trials"
         )
     costs = [observations[i].cost_seconds for group in groups for i in group]
-    low, high = max(min(costs), MIN_COST_SECONDS), max(costs)
-    if high < MIN_COST_RATIO * low:
-        raise UsageError(
-            f"laws need trials of different cost: the most expensive took {high:.3g} s, less than {MIN_COST_RATIO:g}"
-            f" times the cheapest ({low:.3g} s); widen the range of {space.names[index]}"
-        )
+    _check_costs(max(min(costs), MIN_COST_SECONDS), max(costs), "took", space.names[index])
     recommended = best(contenders(space, observations))
     assert recommended is not None
     with single_thread(), np.errstate(all="ignore"):
         model = FrontModel.fit(space, History.of(space, observations, []))
+        _check_costs(model.seconds(0.0), model.seconds(1.0), "is expected to take", space.names[index])
         draws = FrontDraws.of(model, np.random.default_rng(_SEED))
         anchor = space.to_unit(recommended.params)
         anchor[index] = min(model.level(max(recommended.expected_cost_seconds, MIN_COST_SECONDS)), 1.0)
-        found = Laws(
-            space=space,
-            laws=(),
-            cheapest_seconds=model.seconds(LEVELS[0]),
-            largest_seconds=model.seconds(1.0),
-            _model=model,
-            _draws=draws,
-            _anchor=anchor,
+        return Laws(model, draws, anchor)
+
+
+def _check_costs(low: float, high: float, verb: str, cost_parameter: str) -> None:
+    if high < MIN_COST_RATIO * low:
+        raise UsageError(
+            f"laws need trials of different cost: the most expensive {verb} {high:.3g} s, less than {MIN_COST_RATIO:g}"
+            f" times the cheapest ({low:.3g} s); widen the range of {cost_parameter}"
         )
-        here = found.values(found.largest_seconds)
-        return dataclasses.replace(found, laws=tuple(_law(found, i, here) for i in range(space.num_dims)))
-
-
-def _law(found: Laws, i: int, values: Mapping[str, BestValue]) -> Law:
-    parameter, draws = found.space.parameters[i], found._draws
-    kind, effect = _kind(parameter), float(draws.effects[i])
-    known = values[parameter.name].known
-    if isinstance(parameter, Categorical):
-        return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known)
-    log_range = found._model.log_cost_range[1] - found._model.log_cost_range[0]
-    if i == found.space.cost_index:
-        far = _LN_10 * found.largest_seconds
-        steps = [found._steps(draws.at(found._model, t), t) for t in (found.largest_seconds, far)]
-        exponents = np.log(steps[1] / steps[0]) / math.log(far / found.largest_seconds)
-    else:
-        exponents = draws.slopes[:, i] / log_range * _scale_width(parameter)
-    exponents = exponents * (_LN_10 if kind == "line" else 1.0)
-    return Law(name=parameter.name, kind=kind, exponent=_estimate(exponents), effect=effect, known=known)
 
 
 def _kind(parameter: Parameter) -> Literal["power", "odds", "line", "shares"]:
