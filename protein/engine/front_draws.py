@@ -23,9 +23,9 @@ from protein.space import Categorical, Space
 
 NUM_DRAWS = 64
 LEVELS = (0.4, 0.6, 0.8, 1.0)
-MIN_EFFECT = 0.1  # standard deviations of the scores that a parameter must be able to change, to have a best value
+MIN_EFFECT = 0.15  # standard deviations of the scores that a parameter must be able to change, to have a best value
 _DEPARTURE_SHARE = 0.5  # of how the draws' mean departs from the law within the trials' range, carried on beyond it
-_BEND = 0.05  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
+_BEND = 0.04  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
 _NUM_EFFECT_POINTS = 8  # over a parameter's range, to see how much it changes the score
 
 
@@ -36,7 +36,7 @@ class FrontDraws:
     Attributes:
         places: `J x S x d`.
         slopes: `S x d`, over v.
-        mean_slope: `d`, their mean; 0 where a parameter is not told.
+        mean_slope: `d`, their mean.
         bends: `S x d`, standard normal.
         effects: `d`, how much each parameter can change the score, in standard deviations of the scores.
         told: `d`, which parameters can change it enough to have a best value.
@@ -60,7 +60,7 @@ class FrontDraws:
         centred = levels - levels.mean()
         lines = np.tensordot(centred, places.mean(axis=1), axes=(0, 0)) / float(centred @ centred)
         departure = _DEPARTURE_SHARE * (lines - model.slopes)
-        mean_slope = np.where(fixed | ~told, 0.0, model.slopes + departure)
+        mean_slope = np.where(fixed, 0.0, model.slopes + departure)
         factor = np.linalg.cholesky(model.slope_covariance + 1e-12 * np.eye(space.num_dims))
         slopes = mean_slope + rng.standard_normal((NUM_DRAWS, space.num_dims)) @ factor.T
         even = (rng.permuted(np.tile(np.arange(NUM_DRAWS), (space.num_dims, 1)), axis=1).T + 0.5) / NUM_DRAWS

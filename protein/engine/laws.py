@@ -16,9 +16,9 @@ each choice is best.
 
 Where an interval is nearly as wide as that of a uniform distribution over the range, the data do not tell.
 
-A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved along the laws to
-that cost. Where there is no law, it stays as it is. This gave better configs than the medians of the best values, and
-than the maximum of the front model (`docs/log.md`).
+A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved to that cost along
+the most likely slopes. Where the trials show no law, these are near 0. This gave better configs than the medians of the
+best values, and than the maximum of the front model.
 
 Only final scores count. Points of learning curves would teach which config is best half-way through a long run. Under a
 learning-rate schedule that is another config than the best one of a run half as long.
