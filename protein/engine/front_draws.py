@@ -25,7 +25,7 @@ NUM_DRAWS = 64
 LEVELS = (0.4, 0.6, 0.8, 1.0)
 MIN_EFFECT = 0.15  # standard deviations of the scores that a parameter must be able to change, to have a best value
 _DEPARTURE_SHARE = 0.5  # of how the draws' mean departs from the law within the trials' range, carried on beyond it
-_BEND = 0.04  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
+_BEND = 0.03  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
 _NUM_EFFECT_POINTS = 8  # over a parameter's range, to see how much it changes the score
 
 
