@@ -54,7 +54,7 @@ def laws() -> Laws:
 def test_a_quadratic_with_a_known_law_gives_its_exponent(laws: Laws) -> None:
     law = laws.laws[0]
     assert law.exponent is not None and law.kind == "power" and law.known and law.moves
-    assert law.exponent.value == pytest.approx(EXPONENT, abs=0.12)
+    assert law.exponent.value == pytest.approx(EXPONENT, abs=0.06)
     assert law.exponent.low < EXPONENT < law.exponent.high
 
 
@@ -63,8 +63,9 @@ def test_best_values_are_found_within_the_trials_range_and_at_ten_times_the_cost
     for seconds in (laws.cheapest_seconds, laws.largest_seconds, 10.0 * laws.largest_seconds):
         rate = laws.values(seconds)["rate"].estimate
         assert rate is not None
-        assert rate.value == pytest.approx(best_rate(seconds), rel=0.7)
-        assert rate.low < best_rate(seconds) < rate.high
+        assert rate.value == pytest.approx(best_rate(seconds), rel=0.3)
+        # Without noise the draws hardly differ within the range: 5 % is how finely the maxima are searched.
+        assert 0.95 * rate.low < best_rate(seconds) < 1.05 * rate.high
 
 
 def test_a_parameter_with_an_exponent_of_0_stays_where_it_is(laws: Laws) -> None:
