@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from protein import Protein
 from protein.engine import front_model
 from protein.engine.front_model import FrontModel
 from protein.engine.gp import Array, _posterior
@@ -133,6 +134,13 @@ def test_failed_and_unreadable_trials_are_left_out(laws: Laws) -> None:
     lost = Observation(params=SPACE.default(), state=TrialState.FAILED, score=None, cost_seconds=5e4, reason="diverged")
     strange = dataclasses.replace(trials(1)[0], params={"other": 1.0})
     assert fit_laws(SPACE, [lost, *trials(), strange]).laws == laws.laws
+
+
+def test_the_engine_by_itself_gives_the_same_laws_in_both_directions(laws: Laws) -> None:
+    engine = Protein(SPACE, direction="minimize")
+    for one in trials():
+        engine.observe(one.params, score=-(one.score or 0.0), cost_seconds=one.cost_seconds)
+    assert engine.laws().laws == laws.laws
 
 
 def test_constraints_hold_in_plans() -> None:

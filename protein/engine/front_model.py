@@ -102,9 +102,7 @@ class FrontModel:
                 unfinished=data.unfinished[keep],
                 scale=scale,
                 log_noise=settings.log_noise,
-                log_run_variance=settings.log_run_variance,
                 amplitude_slope=settings.amplitude_slope,
-                runs=np.arange(len(scores)),
             )
 
         free = np.array([i for i, p in enumerate(space.parameters) if i != index and not isinstance(p, Categorical)])
@@ -146,9 +144,8 @@ class FrontModel:
         def prior(x: Array) -> Array:
             return np.asarray((np.cos(x @ frequencies.T + phases) * kernel.amplitude(x)[:, None]) @ weights)
 
-        by_run = math.sqrt(process.run_variance) * rng.standard_normal((int(process.runs.max()) + 1, num_draws))
         noise = math.sqrt(process.noise) * rng.standard_normal((len(process.x), num_draws))
-        gap = process.y[:, None] - prior(process.x) - noise - by_run[process.runs]
+        gap = process.y[:, None] - prior(process.x) - noise
         correction = cho_solve((process.chol, True), gap)
         mean_weights = (1.0 - _TEMPER) * process.alpha[:, None]
 
@@ -177,9 +174,8 @@ class FrontModel:
             value = draw(tried)
             found, height = tried[np.argmax(value, axis=0)], np.max(value, axis=0)
             for widths in _REFINE_WIDTHS:
-                near = self._at(neighbours(self.space, np.unique(found, axis=0), _NUM_REFINED, widths, rng), level)
-                if not len(near):
-                    continue
+                near = neighbours(self.space, np.unique(found, axis=0), _NUM_REFINED, widths, rng)
+                near = self._at(np.concatenate([found, near]), level)
                 value = draw(near)
                 better = np.max(value, axis=0) > height
                 found = np.where(better[:, None], near[np.argmax(value, axis=0)], found)
@@ -230,9 +226,9 @@ def _cost_index(space: Space) -> int:
 
 def _with_cost_for_steps(space: Space, log_low: float, log_high: float) -> Space:
     """Returns the space with what a trial costs, in seconds, in the cost parameter's place."""
-    seconds = Float("cost_seconds", math.exp(log_low), math.exp(log_high), scale="log")
-    parameters = [seconds if p.name == space.cost_parameter else p for p in space.parameters]
-    return Space(parameters, cost_parameter=seconds.name)
+    low, high = math.exp(log_low), math.exp(log_high)
+    parameters = [Float(p.name, low, high, "log") if p.name == space.cost_parameter else p for p in space.parameters]
+    return Space(parameters, cost_parameter=space.cost_parameter)
 
 
 def _moved(places: Array, slopes: Array, index: int) -> Array:
@@ -259,14 +255,13 @@ def _slope_posterior(
     kernel, n = process.kernel, len(process.x)
     columns = np.array([list(score.space.feature_groups()).index(i) for i in free])
     weight = kernel.lengthscale[columns] ** -2.0
-    same_run = process.run_variance * (process.runs[:, None] == process.runs[None, :])
     amplitude = np.outer(kernel.amplitude(process.x), kernel.amplitude(process.x))
 
     def objective(b: Array) -> tuple[float, Array]:
         """Minus the log posterior of the slopes, up to a constant, and its gradient."""
         x = process.x.copy()
         x[:, columns] = places[:, free] - b * (v[:, None] - 1.0)
-        k = kernel(x, x) + same_run
+        k = kernel(x, x)
         k.flat[:: n + 1] += process.noise + _JITTER * kernel.outputscale
         chol, info = lapack.dpotrf(k, lower=1, clean=1)
         if info != 0:
