@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
 from engine.law_tasks import FAMILIES, SHARE, LawTask, make_law_task
 from engine.laws import table

@@ -41,6 +41,7 @@ from engine.law_tasks import FAMILIES, RECORDED, SHARE, LawTask, make_law_task  
 from protein import Protein  # noqa: E402
 from protein.engine.laws import fit_laws  # noqa: E402
 from protein.engine.recommend import best, contenders  # noqa: E402
+from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical  # noqa: E402
 from protein.types import Measurement, Observation, Params, TrialState  # noqa: E402
 
@@ -183,7 +184,10 @@ def main() -> None:
             for noise in NOISES if family in FAMILIES else (0.0,):
                 task = make_law_task(family, seed, noise)
                 trials = kept_sweep(task, noise, seed, arguments.sweeps)
-                rows.append(judge(task, noise, seed, trials))
+                try:
+                    rows.append(judge(task, noise, seed, trials))
+                except UsageError as error:  # the cap left too few trials
+                    print(f"{family}, seed {seed}, left out: {error}")
     print(machine.headline())
     print("\n".join(table(rows)))
     zeros = [value for row in rows for value in row["values"] if value["slope"] == 0.0]
