@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     __version__: str
     from protein.api.ask_tell import Protein
     from protein.api.function_sweep import Sweep, SweepResult
+    from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
     from protein.space import Space
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
     from protein.types import Estimate, Observation, Suggestion
 
 __all__ = [
+    "BestValue",
     "Categorical",
     "Contender",
     "Estimate",
     "Float",
     "Integer",
+    "Law",
+    "Laws",
     "Observation",
+    "Plan",
     "Protein",
     "Report",
     "Space",
@@ -41,12 +46,16 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BestValue": "protein.engine.laws",
     "Categorical": "protein.space.parameters",
     "Contender": "protein.engine.recommend",
     "Estimate": "protein.types",
     "Float": "protein.space.parameters",
     "Integer": "protein.space.parameters",
+    "Law": "protein.engine.laws",
+    "Laws": "protein.engine.laws",
     "Observation": "protein.types",
+    "Plan": "protein.engine.laws",
     "Protein": "protein.api.ask_tell",
     "ProteinSampler": "protein.optuna.sampler",
     "Report": "protein.sweep.backends.function",

@@ -24,6 +24,7 @@ import numpy as np
 from protein import validate
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.laws import Laws, fit_laws
 from protein.engine.recommend import Contender, best, contenders
 from protein.errors import UsageError
 from protein.space import Space
@@ -150,6 +151,15 @@ class Protein:
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
         chosen = best(contenders(self._space, self._history()), limit)
         return None if chosen is None else shown_contender(chosen, self._direction)
+
+    def laws(self) -> Laws:
+        """Returns how each parameter's best value changes with cost; `Laws.plan` gives the config to try at a cost.
+
+        Raises:
+            UsageError: the space has no cost parameter, fewer than 10 configs were trained to their end, or their costs
+                are too much alike.
+        """
+        return fit_laws(self._space, [self._inward(o) for o in self._observations])
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None; `ended` is then the reason.

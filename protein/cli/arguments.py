@@ -154,6 +154,22 @@ class BestArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LawsArguments(StoreArguments):
+    """Show how each parameter's best value changes with cost, and the config to try at a larger cost."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    at: Annotated[str | None, _arg("DURATION", "(default: none)")] = None
+    """Also show the config to try at this cost, as in 8h. It may be far above that of the largest trial."""
+    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --at: also write the config as a TOML file, in the form of configs/."""
+    png: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """Also draw the laws into this PNG file."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ShowArguments(StoreArguments):
     """Show a sweep's trials, everything about one of them, or how good the engine's predictions were."""
 

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "status": (arguments.StatusArguments, "status"),
     "pareto": (arguments.ParetoArguments, "pareto"),
     "best": (arguments.BestArguments, "best"),
+    "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),

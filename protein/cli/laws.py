@@ -1,0 +1,179 @@
+"""`protein laws`: each parameter's best value as a function of cost, and the config to try at a larger cost."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from protein.api import stores
+from protein.cli.arguments import LawsArguments
+from protein.cli.output import print_json, writing
+from protein.cli.parse import Command
+from protein.config.layers import flag, flatten, unflatten
+from protein.config.write import to_toml
+from protein.errors import UsageError
+from protein.space import Categorical, Space
+from protein.sweep.job import runs_trainer
+from protein.types import SweepRecord, TrialRecord
+from protein.units import format_duration, parse_duration
+from protein.view import commands, tables, text
+from protein.view import laws as views
+
+if TYPE_CHECKING:
+    from protein.engine.laws import Laws, Plan
+
+MAX_WIDTH = 110
+_FAR = 30.0  # times the largest trial's cost, from where on a plan says how far that is from all trials
+
+
+def run(command: Command) -> int:
+    from protein.engine.laws import fit_laws
+
+    arguments: LawsArguments = command.arguments
+    at = None if arguments.at is None else parse_duration(arguments.at, "--at")
+    if arguments.toml is not None and at is None:
+        raise UsageError(f"--toml {arguments.toml} needs the cost that the config is for; give it with --at, as in 8h")
+    with stores.opened(arguments.store) as store:
+        sweep = stores.find(store, arguments.sweep)
+        trials = store.trials(sweep.id)
+    trains = runs_trainer(sweep.spec.config)
+    if arguments.toml is not None and not trains:
+        raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
+    observations = [trial.observation() for trial in trials if trial.state.finished]
+    laws = fit_laws(Space.from_dict(sweep.spec.space), observations)
+    if at is not None and at < laws.cheapest_seconds:
+        least = format_duration(_rounded_up(laws.cheapest_seconds))
+        raise UsageError(
+            f"--at {arguments.at} is below {text.seconds(laws.cheapest_seconds)}, where the laws of sweep"
+            f" '{sweep.spec.name}' begin; give --at {least} or more"
+        )
+    plan = None if at is None else laws.plan(at)
+    seconds = views.TEN_TIMES * laws.largest_seconds if at is None else at
+    train = None if plan is None or not trains else _training_command(sweep, plan, arguments)
+    if arguments.toml is not None and plan is not None:
+        _write(sweep, plan, arguments.toml)
+    if arguments.png is not None:
+        title = f"{sweep.spec.name}: best values over cost, with 80 % intervals; dashed: the largest trial"
+        with writing(arguments.png):
+            views.write_picture(laws, trials, seconds, title, arguments.png)
+    if arguments.json:
+        _print_json(sweep, laws, seconds, plan, train)
+    else:
+        _print(sweep, laws, trials, seconds, plan, train, arguments)
+    return 0
+
+
+def _training_command(sweep: SweepRecord, plan: "Plan", arguments: LawsArguments) -> str:
+    """Returns the command that trains a plan's config."""
+    if arguments.toml is not None:
+        return commands.command("train", "--env", sweep.spec.env, "--config", str(arguments.toml))
+    words = [word for name, value in plan.params.items() for word in (flag(name), str(value))]
+    store = stores.store_words(arguments.store)
+    return commands.command("train", "--env", sweep.spec.env, "--from", sweep.spec.name, *words, *store)
+
+
+def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
+    space = Space.from_dict(sweep.spec.space)
+    name = space.cost_parameter
+    values = {**flatten(sweep.spec.config), **plan.params}
+    data = space.to_dict()
+    for fields in data["parameters"]:
+        if fields["name"] == name:  # the plan's value may be beyond the range, which has to hold it
+            fields["high"] = max(fields["high"], values[fields["name"]])
+    origin = f"laws of sweep '{sweep.spec.name}' at a cost of {text.seconds(plan.seconds)}, {_distance(plan)}"
+    content = to_toml(unflatten(values), Space.from_dict(data), origin)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | None", train: str | None) -> None:
+    found: dict[str, Any] | None = None
+    if plan is not None:
+        found = {
+            "seconds": plan.seconds,
+            "times_largest": plan.times_largest,
+            "params": dict(plan.params),
+            "values": {name: views.plain_value(value) for name, value in plan.values.items()},
+            "command": train,
+        }
+    print_json(
+        {
+            "sweep": sweep.spec.name,
+            "cheapest_seconds": laws.cheapest_seconds,
+            "largest_seconds": laws.largest_seconds,
+            "laws": views.plain(laws, views.costs_between(laws, seconds)),
+            "plan": found,
+        }
+    )
+
+
+def _print(
+    sweep: SweepRecord,
+    laws: "Laws",
+    trials: list[TrialRecord],
+    seconds: float,
+    plan: "Plan | None",
+    train: str | None,
+    arguments: LawsArguments,
+) -> None:
+    console = tables.make_console()
+    console.print(views.table(laws, seconds, console.width))
+    lines = views.strips(laws, seconds, min(console.width, MAX_WIDTH))
+    if lines:
+        console.print("\n" + "\n".join(lines), soft_wrap=True)
+        console.print(views.LEGEND, soft_wrap=True)
+    known, finished = sum(law.known for law in laws.laws), sum(trial.state.finished for trial in trials)
+    console.print(
+        f"\nfrom {finished} trials that cost up to {text.seconds(laws.largest_seconds)}; the data tell the best value"
+        f" of {known} of {len(laws.laws)} parameters",
+        soft_wrap=True,
+    )
+    if arguments.png is not None:
+        console.print(f"plot: {arguments.png}", soft_wrap=True)
+    if plan is None:
+        words = ["laws", sweep.spec.name, "--at", format_duration(_two_digits(seconds))]
+        line = commands.command(*words, *stores.store_words(arguments.store))
+        console.print(f"the config to try at a larger cost:\n  {line}", soft_wrap=True)
+        return
+    _print_plan(console, laws, plan, train, arguments)
+
+
+def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None, arguments: LawsArguments) -> None:
+    console.print(f"\nconfig to try at {arguments.at}, {_distance(plan)}:\n", soft_wrap=True)
+    console.print(tables.params(plan.params))
+    steps = laws.space.cost_parameter
+    console.print("\nit is the recommended config (see protein best), moved along the laws", soft_wrap=True)
+    if steps is not None and plan.values[steps].at_end == "beyond":
+        console.print(f"{steps} is beyond the range that the sweep has searched", soft_wrap=True)
+    ends = [
+        name
+        for name, value in plan.values.items()
+        if value.at_end in ("low", "high") and value.known and not isinstance(laws.space.parameter(name), Categorical)
+    ]
+    if ends:
+        console.print(f"at the end of the range, which may be too narrow: {', '.join(ends)}", soft_wrap=True)
+    if plan.times_largest > _FAR:
+        console.print(
+            "no trial comes near this cost; a sweep at a cost in between would make the laws safer", soft_wrap=True
+        )
+    if arguments.toml is not None:
+        console.print(f"config: {arguments.toml}", soft_wrap=True)
+    if train is not None:
+        console.print(f"\ntrain it with\n  {train}", soft_wrap=True)
+
+
+def _distance(plan: "Plan") -> str:
+    if plan.times_largest <= 1.0:
+        return "within the trials' range of cost"
+    return f"{plan.times_largest:.3g} times the cost of the largest trial"
+
+
+def _two_digits(seconds: float) -> float:
+    return float(f"{seconds:.2g}")
+
+
+def _rounded_up(seconds: float) -> float:
+    """Returns a duration of two digits that is at least as long."""
+    shown = _two_digits(seconds)
+    return shown if shown >= seconds else _two_digits(1.05 * seconds)

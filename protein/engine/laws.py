@@ -1,0 +1,307 @@
+"""Laws out of the front: for every parameter its best value as a function of cost, also beyond the largest trial.
+
+Notation
+    t, v      cost in seconds; v is 1 at the largest trial with a score (see `protein.engine.front_model`)
+    draws     S functions from the posterior of the front model. Each has its own best config at each cost, so the draws
+              of a parameter's best value are samples of what is believed of it
+    law       on a parameter's scale (ln for log and pow2, log-odds for logit, the value itself for linear) the best
+              value is a straight line over ln t beyond the largest trial: a power law for a parameter on a log scale
+    interval  the central 80 % of the draws
+
+`protein.engine.front_draws` has how the draws go on beyond the trials. The interval grows with the distance.
+
+The cost parameter follows from the others: it is what the cost model needs to reach t. Beyond the trials, cost is taken
+to be proportional to it. It alone may leave its range. For a categorical, the law is the share of the draws in which
+each choice is best.
+
+Where an interval is nearly as wide as that of a uniform distribution over the range, the data do not tell.
+
+A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved to that cost along
+the most likely slopes. Where the trials show no law, these are near 0. This gave better configs than the medians of the
+best values, and than the maximum of the front model.
+
+Only final scores count. Points of learning curves would teach which config is best half-way through a long run. Under a
+learning-rate schedule that is another config than the best one of a run half as long.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from protein.engine.front_draws import LEVELS, MIN_EFFECT, FrontDraws
+from protein.engine.front_model import FrontModel
+from protein.engine.gp import Array, single_thread
+from protein.engine.history import History, complete_runs
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.engine.recommend import best, contenders
+from protein.errors import UsageError
+from protein.space import Categorical, Float, Integer, Parameter, Space
+from protein.types import Estimate, Observation, Params, ParamValue
+
+MIN_CONFIGS = 10  # that were trained to their end
+MIN_COST_RATIO = 3.0  # of the most expensive trial to the cheapest
+UNKNOWN_WIDTH = 0.6  # intervals of at least this share of the range tell nothing; 0.8 is that of no knowledge at all
+_SEED = 20  # laws are a function of the observations alone
+_LN_10 = math.log(10.0)
+_KNOWN_SHARE = 0.6  # of the draws, in which one choice must be the best
+_QUANTILES = (0.1, 0.5, 0.9)
+_ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BestValue:
+    """What is believed of one parameter's best value at one cost.
+
+    Attributes:
+        estimate: median and 80 % interval of the raw value; None for a categorical.
+        shares: of a categorical, the probability of each choice to be the best; empty for a number.
+        known: False where the data do not tell.
+        at_end: "low" or "high" where the median is at this end of the range, "beyond" for a cost parameter outside its
+            range, "" otherwise.
+    """
+
+    estimate: Estimate | None
+    shares: Mapping[ParamValue, float]
+    known: bool
+    at_end: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """How one parameter's best value changes with cost, at the largest trial and beyond.
+
+    Attributes:
+        name: of the parameter.
+        kind: "power" where the value is proportional to cost^exponent (log and pow2 scales), "odds" where
+            value / (1 - value) is (logit scales), "line" where `exponent` is added for each factor of 10 in cost
+            (linear scales), "shares" for a categorical.
+        exponent: see `kind`; None for a categorical.
+        effect: standard deviations of the scores that the parameter can change, near the best config of the largest
+            cost.
+        known: False where the data do not tell.
+    """
+
+    name: str
+    kind: Literal["power", "odds", "line", "shares"]
+    exponent: Estimate | None
+    effect: float
+    known: bool
+
+    @property
+    def hardly_matters(self) -> bool:
+        """Whether it changes the score too little to have a best value."""
+        return self.effect < MIN_EFFECT
+
+    @property
+    def moves(self) -> bool:
+        """Whether the exponent's interval leaves out 0."""
+        return self.known and self.exponent is not None and (self.exponent.low > 0.0 or self.exponent.high < 0.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The config to try at a cost.
+
+    Attributes:
+        seconds: the cost.
+        params: the config. The cost parameter may be outside its range.
+        values: what is believed of each parameter's best value at this cost, by name.
+        times_largest: the cost over that of the largest trial.
+    """
+
+    seconds: float
+    params: Params
+    values: Mapping[str, BestValue]
+    times_largest: float
+
+
+class Laws:
+    """The laws of a sweep, which `Protein.laws` returns. Immutable.
+
+    Attributes:
+        space: what was searched.
+        laws: one for each parameter, in the space's order.
+        cheapest_seconds: cost from which on the best values are read off the trials.
+        largest_seconds: predicted cost of the most expensive trial with a score; from there on the laws go on.
+    """
+
+    def __init__(self, model: FrontModel, draws: FrontDraws, anchor: Array) -> None:
+        """Reads the laws off draws of the front model; `anchor` is the place of the recommended config, `d`."""
+        self.space = model.space
+        self.cheapest_seconds = model.seconds(LEVELS[0])
+        self.largest_seconds = model.seconds(1.0)
+        self._model, self._draws, self._anchor = model, draws, anchor
+        here = self.values(self.largest_seconds)
+        self.laws = tuple(self._law(i, here) for i in range(self.space.num_dims))
+
+    def values(self, seconds: float) -> dict[str, BestValue]:
+        """Returns what is believed of each parameter's best value at a cost, by name.
+
+        Raises:
+            UsageError: the cost is not a number of seconds, or below `cheapest_seconds`.
+        """
+        self._check(seconds)
+        with single_thread():
+            x = self._draws.at(self._model, seconds)
+            steps = self._steps(x, seconds)
+        return {
+            parameter.name: _best_value(parameter, x[:, i], known=bool(self._draws.told[i]))
+            if i != self.space.cost_index
+            else _best_steps(parameter, steps)
+            for i, parameter in enumerate(self.space.parameters)
+        }
+
+    def plan(self, seconds: float) -> Plan:
+        """Returns the config to try at a cost, which may be far above the largest trial's.
+
+        Raises:
+            UsageError: the cost is not a number of seconds, or below `cheapest_seconds`.
+        """
+        values, index = self.values(seconds), self.space.cost_index
+        assert index is not None
+        v = self._model.level(seconds)
+        place = self._anchor + self._draws.mean_slope * (v - self._anchor[index])
+        place[index] = min(max(v, 0.0), self._model.reach)
+        params = self.space.snap(self.space.from_unit(place))
+        name = self.space.names[index]
+        with single_thread():
+            steps = float(self._steps(self.space.to_unit(params)[None, :], seconds)[0])
+        params[name] = _rounded(self.space.parameters[index], steps)
+        return Plan(seconds=seconds, params=params, values=values, times_largest=seconds / self.largest_seconds)
+
+    def _law(self, i: int, values: Mapping[str, BestValue]) -> Law:
+        """Returns the law of one parameter, given the best values at the largest trial's cost."""
+        parameter, model, draws = self.space.parameters[i], self._model, self._draws
+        kind, effect, known = _kind(parameter), float(draws.effects[i]), values[parameter.name].known
+        if isinstance(parameter, Categorical):
+            return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known)
+        if i == self.space.cost_index:
+            costs = (self.largest_seconds, 10.0 * self.largest_seconds)
+            steps = [self._steps(draws.at(model, cost), cost) for cost in costs]
+            exponents = np.log(steps[1] / steps[0]) / _LN_10
+        else:
+            log_low, log_high = model.log_cost_range
+            exponents = draws.slopes[:, i] / (log_high - log_low) * _scale_width(parameter)
+        exponents = exponents * (_LN_10 if kind == "line" else 1.0)
+        return Law(name=parameter.name, kind=kind, exponent=_estimate(exponents), effect=effect, known=known)
+
+    def _steps(self, x_unit: Array, seconds: float) -> Array:
+        """Returns the cost parameter's values, `m`, with which configs, `m x d`, cost so much."""
+        assert self.space.cost_index is not None
+        coordinates, factors = self._model.cost_coordinates(x_unit, math.log(seconds))
+        return np.asarray(self.space.parameters[self.space.cost_index].decode(coordinates) * factors)
+
+    def _check(self, seconds: float) -> None:
+        if not math.isfinite(seconds):
+            raise UsageError(f"a cost must be a number of seconds, got {seconds}")
+        if seconds < self.cheapest_seconds * (1.0 - _ROUNDING):
+            raise UsageError(
+                f"a cost of {seconds:.3g} s is below {self.cheapest_seconds:.3g} s, where the laws begin; ask for that"
+                " or more"
+            )
+
+
+def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
+    """Returns the laws that a sweep's trials show.
+
+    Args:
+        space: what was searched; observations that it cannot read are left out.
+        observations: of one sweep, in any state and order; scores are to be maximised.
+
+    Raises:
+        UsageError: the space has no cost parameter, fewer than 10 configs were trained to their end, or their costs are
+            too much alike.
+    """
+    index = space.cost_index
+    if index is None or getattr(space.parameters[index], "low", 0) <= 0:
+        said = (
+            "no cost parameter" if index is None else f"a cost parameter, {space.names[index]}, that may be 0 or less"
+        )
+        raise UsageError(
+            f"laws need a cost parameter above 0, and the space has {said}; name what makes a trial expensive, such as"
+            " the number of steps, as the cost parameter"
+        )
+    groups, _ = complete_runs(space, observations)
+    if len(groups) < MIN_CONFIGS:
+        raise UsageError(
+            f"laws need {MIN_CONFIGS} configs that were trained to their end, and there are {len(groups)}; run more"
+            " trials"
+        )
+    costs = [observations[i].cost_seconds for group in groups for i in group]
+    _check_costs(max(min(costs), MIN_COST_SECONDS), max(costs), "took", space.names[index])
+    recommended = best(contenders(space, observations))
+    assert recommended is not None
+    with single_thread(), np.errstate(all="ignore"):
+        model = FrontModel.fit(space, History.of(space, observations, []))
+        _check_costs(model.seconds(0.0), model.seconds(1.0), "is expected to take", space.names[index])
+        draws = FrontDraws.of(model, np.random.default_rng(_SEED))
+        anchor = space.to_unit(recommended.params)
+        anchor[index] = min(model.level(max(recommended.expected_cost_seconds, MIN_COST_SECONDS)), 1.0)
+        return Laws(model, draws, anchor)
+
+
+def _check_costs(low: float, high: float, verb: str, cost_parameter: str) -> None:
+    if high < MIN_COST_RATIO * low:
+        raise UsageError(
+            f"laws need trials of different cost: the most expensive {verb} {high:.3g} s, less than {MIN_COST_RATIO:g}"
+            f" times the cheapest ({low:.3g} s); widen the range of {cost_parameter}"
+        )
+
+
+def _kind(parameter: Parameter) -> Literal["power", "odds", "line", "shares"]:
+    if isinstance(parameter, Categorical):
+        return "shares"
+    kinds: dict[str, Literal["power", "odds", "line"]] = {"linear": "line", "logit": "odds"}
+    return kinds.get(parameter.scale, "power")
+
+
+def _scale_width(parameter: Float | Integer) -> float:
+    """Returns by how much the value on its scale (natural logarithms) changes over the unit interval."""
+    low, high = float(parameter.low), float(parameter.high)
+    if parameter.scale == "logit":
+        return math.log(high / (1.0 - high)) - math.log(low / (1.0 - low))
+    if parameter.scale == "pow2":
+        return (math.frexp(high)[1] - math.frexp(low)[1] + 1) * math.log(2.0)
+    half = 0.5 if isinstance(parameter, Integer) else 0.0
+    if parameter.scale == "log":
+        return math.log((high + half) / (low - half))
+    return high - low + 2.0 * half
+
+
+def _best_value(parameter: Parameter, x_unit: Array, *, known: bool) -> BestValue:
+    """Returns what coordinates of the best value, `S`, say about it."""
+    if isinstance(parameter, Categorical):
+        counts = np.bincount(parameter.decode(x_unit).astype(int), minlength=len(parameter.choices)) / len(x_unit)
+        shares = dict(zip(parameter.choices, counts.tolist(), strict=True))
+        return BestValue(estimate=None, shares=shares, known=known and max(counts) >= _KNOWN_SHARE, at_end="")
+    low, middle, high = np.quantile(x_unit, _QUANTILES).tolist()
+    numbers = [float(one) for one in parameter.decode(np.array([low, middle, high]))]
+    at_end = "low" if numbers[1] <= parameter.low else "high" if numbers[1] >= parameter.high else ""
+    known = known and high - low < UNKNOWN_WIDTH
+    return BestValue(
+        estimate=Estimate(value=numbers[1], low=numbers[0], high=numbers[2]), shares={}, known=known, at_end=at_end
+    )
+
+
+def _best_steps(parameter: Parameter, steps: Array) -> BestValue:
+    estimate = _estimate(steps)
+    assert isinstance(parameter, Float | Integer)
+    beyond = "beyond" if estimate.value > parameter.high * (1.0 + _ROUNDING) else ""
+    return BestValue(estimate=estimate, shares={}, known=True, at_end=beyond)
+
+
+def _estimate(values: Array) -> Estimate:
+    low, middle, high = np.quantile(values, _QUANTILES).tolist()
+    return Estimate(value=middle, low=low, high=high)
+
+
+def _rounded(parameter: Parameter, number: float) -> ParamValue:
+    """Returns the value of the cost parameter nearest to a number that may be beyond its range."""
+    assert isinstance(parameter, Float | Integer)
+    number = max(number, float(parameter.low))
+    if parameter.scale == "pow2":
+        return parameter.raw(2.0 ** round(math.log2(number)))
+    return round(number) if isinstance(parameter, Integer) else float(f"{number:.6g}")
