@@ -64,21 +64,3 @@ def test_a_cost_parameter_that_may_be_zero_is_a_plain_coordinate() -> None:
     x = np.linspace(0.0, 1.0, 9)[:, None]
     mean, _ = CostModel.fit(space, x, np.exp(3.0 * x[:, 0])).predict(x)
     assert mean == pytest.approx(3.0 * x[:, 0], abs=0.1)
-
-
-def test_a_busy_machine_is_taken_for_noise() -> None:
-    space = Space([*(Float(f"p{i}", 0.0, 1.0) for i in range(6)), *SPACE.parameters], cost_parameter="steps")
-    errors, noises, misses = [], [], []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        x = space.sample(50, rng)
-        log_cost = np.array([math.log(float(p["steps"]) * float(p["width"]) / 1e4) for p in space.from_unit_many(x)])
-        noise, other = math.log(3.0) * (rng.random((2, 50)) - 0.5)
-        mean, sd = CostModel.fit(space, x, np.exp(log_cost + noise)).predict(x)
-        errors += (mean - log_cost).tolist()
-        noises += noise.tolist()
-        misses += (np.abs(log_cost + other - mean) > Z80 * sd).tolist()
-        calm, _ = CostModel.fit(space, x, np.exp(log_cost)).predict(x)
-        assert np.abs(calm - log_cost).max() < 0.05
-    assert np.std(errors) < 0.85 * np.std(noises)
-    assert np.mean(misses) < 0.65, "a second run costs what the model says, for all that it has seen the first"

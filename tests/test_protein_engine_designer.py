@@ -73,8 +73,9 @@ def test_initial_config_then_initial_design_then_models() -> None:
         suggestion = suggest(history, seed=number)
         origins.append(suggestion.origin)
         kinds.append(suggestion.kind)
-        assert (suggestion.predicted_score is not None) == (number > 8)
-        assert (suggestion.predicted_cost_seconds is not None) == (number > 0), "one cost is enough to expect others"
+        has_model = number > 8
+        assert (suggestion.predicted_score is not None) == has_model
+        assert (suggestion.predicted_cost_seconds is not None) == has_model
         history.append(observe(suggestion.params))
     assert origins[0] == "initial config"
     assert origins[1:9] == [f"initial design {i} of 8" for i in range(1, 9)]
@@ -193,7 +194,7 @@ def test_a_cliff_beside_the_best_is_no_trap(num_dims: int) -> None:
         end = failed(suggestion.params) if x0 > 0.65 else observed(suggestion.params, x0)
         history.append(end)
     ends = [o.state is TrialState.COMPLETE for o in history[8:]]
-    assert ends.count(False) <= 11
+    assert ends.count(False) <= 9
     assert max(len(list(run)) for ok, run in itertools.groupby(ends) if not ok) < 6
     assert max(o.score for o in history if o.score is not None) > 0.63
 

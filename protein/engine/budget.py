@@ -4,8 +4,8 @@
 expected to cost (`remaining_seconds`). A running trial is expected to cost
 
 1. what the engine predicted for it, but at most its cap;
-2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only trials that started
-   before any cost was known lack a prediction;
+2. without a prediction, its cap: the trial is ended there, so the budget cannot be overspent. Only the engine's
+   initial design lacks a prediction, and what starts before any cost is known;
 3. without a cap either, the mean cost of the finished trials.
 
 It is never expected to cost less than it has cost so far.

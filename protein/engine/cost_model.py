@@ -42,11 +42,9 @@ class CostModel:
         center = float(np.median(log_cost))
         known = space.cost_index is not None
         prior = Prior(
-            # On a busy machine the same run costs 1 to 3 times as much. A process of short lengthscales would take that
-            # for the config's.
-            log_lengthscale=(math.log(2.0) + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
+            log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
             log_outputscale=(math.log(0.05), 1.0),
-            log_noise=(math.log(1e-2), 2.5),
+            log_noise=(math.log(3e-3), 1.5),
             bias_variance=1.0,
             linear_variance=0.5 if known else 4.0,
         )
@@ -80,11 +78,6 @@ class CostModel:
         mean, sd = self.process.predict(model_inputs(self.space, x_unit, self.process))
         mu = mean + self.center + _log_cost_parameter(self.space, x_unit)
         return mu, np.sqrt(sd * sd + self.process.noise)
-
-    def mean(self, x_unit: Array) -> Array:
-        """Returns the mean of ln cost alone, `m`: for many points this takes a fraction of the time."""
-        mean = self.process.mean(model_inputs(self.space, x_unit, self.process))
-        return mean + self.center + _log_cost_parameter(self.space, x_unit)
 
     def estimate(self, x: Array) -> Estimate:
         """Returns what a run at a point, `d`, will cost in seconds."""

@@ -12,7 +12,7 @@ from protein.engine.continuation import LEAST_GROWTH, Continuable, rest_seconds
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array
 from protein.engine.history import History, keys
-from protein.engine.pareto import front_indices
+from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.score_model import fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.engine.warm_start import SourceSweep
@@ -94,12 +94,12 @@ class Search:
         many = settings.failure_model and failed >= settings.failures_allowed and share > settings.failure_share
         self._least_p_ok = min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
         x_front = np.concatenate([data.x_scored, data.x_running])
+        log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
         if len(data.x_running):
             # Running trials count as if they had the outcome that the model expects, so that the next trial looks
             # elsewhere.
             self._score = self._score.fantasize(data.x_running)
-        # Costs as they are expected: a config is no better because the machine happened to be free.
-        log_cost = self._cost.mean(x_front)
+            log_cost = np.concatenate([log_cost, self._cost.predict(data.x_running)[0]])
         self._x_front, self._front_log_cost = x_front, log_cost
         self._front_mean = self._score.mean(x_front)
         # What has to be beaten: this sweep's trials, and the scores that the source sweep's front almost surely gives.
