@@ -273,7 +273,8 @@ class SweepSpec:
     """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
 
     `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
-    the scores as the user knows them. `warm_start` is a snapshot of the source sweep (`protein.sweep.source_snapshot`).
+    the scores as the user knows them. `warm_start` is a snapshot of the source sweeps
+    (`protein.sweep.source_snapshot`).
     """
 
     name: str

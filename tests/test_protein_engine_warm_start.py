@@ -15,7 +15,7 @@ from protein.engine.score_model import ScoreModel
 from protein.engine.warm_start import carried_over
 from protein.errors import UsageError
 from protein.sweep.methods import make_designer
-from protein.sweep.source_snapshot import MAX_TRIALS, observations, snapshot
+from protein.sweep.source_snapshot import MAX_TRIALS, observations, of
 from protein.types import Budget, Params, SuggestionKind, TrialEnd, TrialState
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -88,6 +88,33 @@ def test_the_first_trials_come_from_the_source_sweeps_front_and_say_so() -> None
     assert len(near) >= 4
 
 
+def test_several_sources_begin_in_turn_and_each_once() -> None:
+    sources = [searched(12, best_lr=best) for best in (0.01, 0.001, 0.1, 0.03)]
+    engine = Protein(SPACE, budget_seconds=2000.0, start=START, warm_start=sources)
+    begun: list[Params] = []
+    for _ in range(9):
+        suggestion = engine.suggest()
+        assert suggestion is not None
+        if suggestion.kind is SuggestionKind.WARM_START:
+            begun.append(suggestion.params)
+        o = trained(suggestion.params)
+        engine.observe(o.params, cost_seconds=o.cost_seconds, score=o.score, failed=o.reason)
+    assert len(begun) == 3  # in all, however many sources
+    tried = [[o.params for o in trials] for trials in sources]
+    assert all(params in tried[i] for i, params in enumerate(begun))  # those of the first, the second and the third
+
+
+def test_a_list_of_one_source_is_that_source() -> None:
+    source, history = searched(12), searched(9)
+    found = [
+        Protein(SPACE, budget_seconds=2000.0, start=START, observations=history, warm_start=given).suggest()
+        for given in (source, [source], ([], source))
+    ]
+    assert found[0] == found[1] == found[2]
+    with pytest.raises(UsageError, match="warm_start must be a list of observations"):
+        Protein(SPACE, warm_start=[source, "mine"])  # type: ignore[list-item]
+
+
 def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
     source = searched(20)
     other = [
@@ -102,7 +129,7 @@ def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:
     ]
     history = searched(9)
     suggestions = [
-        make_designer("protein", SPACE, START, warm_start=trials).suggest(
+        make_designer("protein", SPACE, START, warm_start=[trials]).suggest(
             history, [], Budget(remaining_seconds=1000.0), 1
         )
         for trials in (source, other)
@@ -122,14 +149,14 @@ def test_a_misleading_source_sweep_is_outvoted() -> None:
     lying = SourceTrials(x_source, -3.0 * truth(x_source), lambda points: -3.0 * truth(points))
     at = rng.random((200, 2))
 
-    model = ScoreModel.fit(space, x, truth(x), source=lying)
+    model = ScoreModel.fit(space, x, truth(x), sources=[lying])
     off = model.predict(at)[0] - model.scale.to_z(truth(at))
     assert np.sqrt(np.mean(off**2)) < 0.15  # of a standard deviation; the lie itself is off by more than 1.5
     few = x[:6]
     honest = SourceTrials(x_source, truth(x_source) * 5.0, lambda points: truth(points) * 5.0)
-    with_source = ScoreModel.fit(space, few, truth(few), source=honest)
+    with_source = ScoreModel.fit(space, few, truth(few), sources=[lying, honest])
     without = ScoreModel.fit(space, few, truth(few))
-    assert with_source.uses_source and not without.uses_source
+    assert with_source.source == 1 and without.source is None
     errors = [np.abs(m.predict(at)[0] - m.scale.to_z(truth(at))).mean() for m in (with_source, without)]
     assert errors[0] < errors[1]
 
@@ -139,9 +166,10 @@ def test_a_snapshot_keeps_what_the_designer_reads() -> None:
         dataclasses.replace(trial(i, score=float(i), cost_seconds=1.0), params={"lr": 0.01 * (i + 1), "other": 1})
         for i in range(MAX_TRIALS + 50)
     ]
-    taken = snapshot("old", trials, space=SPACE, fixed={"opt": "adam", "steps": 70, "unknown": 3})
+    taken = of("old", trials, space=SPACE, fixed={"opt": "adam", "steps": 70, "unknown": 3})
     assert taken["sweep"] == "old" and len(taken["trials"]) == MAX_TRIALS
-    found = observations(taken)
+    (found,) = observations({"asked": ["old"], "sources": [taken]})
+    assert observations(taken) == [found]  # as earlier versions stored it
     assert {o.score for o in found} >= {float(i) for i in range(MAX_TRIALS // 2 + 50, MAX_TRIALS + 50)}  # the best half
     assert found[0].params == {"lr": 0.01, "opt": "adam", "steps": 70}
     assert observations({}) == []

@@ -69,7 +69,7 @@ def make_method(name: str, space: Space, start: Params | None, seed: int) -> Met
 
 
 class Engine(Peer):
-    """This project's engine, asked one trial at a time; it may begin from a source sweep's trials."""
+    """This project's engine, asked one trial at a time; it may begin from source sweeps' trials."""
 
     budget_free = False
     recommends = True
@@ -80,7 +80,7 @@ class Engine(Peer):
         start: Params | None,
         seed: int,
         settings: EngineSettings,
-        warm_start: Sequence[Observation] = (),
+        warm_start: Sequence[Sequence[Observation]] = (),
     ) -> None:
         self._space = space
         self._designer = make_designer("protein", space, start, seed=seed, settings=settings, warm_start=warm_start)

@@ -1,4 +1,4 @@
-"""Measures what a warm start from a source sweep is worth, and what a misleading one costs.
+"""Measures what a warm start from source sweeps is worth, and what misleading ones cost.
 
     python benchmarks/engine/warm.py --seeds 6 --processes 2
 
@@ -9,6 +9,8 @@ For each family and seed of the synthetic tasks, at 25 mean-random-trial costs a
                ones is moved by N(0, 0.07), so the optimum lies elsewhere and costs depend on the params a little
                differently; costs are 1.5 times as high, scores are in other units, the noise is other noise
     unrelated  with 40 trials of a sweep of the same family's problem of another seed: another optimum, other weights
+    store      with five source sweeps, 40 trials each: unrelated ones of four other seeds, and last the related one
+    misleading with five source sweeps, 40 trials each: all of them unrelated, of five other seeds
 
 Runs and figures are those of `engine.cells`. Differences to cold are paired over (family, seed),
 with 90 % bootstrap intervals. Each finished cell is kept in a JSON-lines file beside the result: stop and go on at any
@@ -43,11 +45,12 @@ from protein.errors import UsageError  # noqa: E402
 from protein.space import Categorical, Space  # noqa: E402
 from protein.types import Observation, Params  # noqa: E402
 
-KINDS = ("related", "unrelated")
+KINDS = ("related", "unrelated", "store", "misleading")
 METRICS = ("best", "volume", "area")
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120
 NUM_SOURCE = 40
+NUM_SOURCES = 5
 SHIFT = 0.07
 COST_FACTOR = 1.5
 UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
@@ -104,34 +107,35 @@ def relative(task: SyntheticTask, seed: int) -> Relative:
     return Relative(task, tuple(delta.tolist()))
 
 
-def run_cell(job: tuple[str, int, EngineSettings]) -> dict[str, Any]:
-    """Runs cold, related and unrelated on one task."""
-    family, seed, settings = job
+def run_cell(job: tuple[str, int, EngineSettings, Sequence[str]]) -> dict[str, Any]:
+    """Runs cold and the kinds of warm start on one task."""
+    family, seed, settings, kinds = job
     task = make_synthetic(family, seed)
     scale = search(task)
     total = BUDGET * scale.mean_cost
-    near, far = relative(task, seed), make_synthetic(family, seed + 1000)
 
-    def spend(on: Task, seconds: float, cap: int, seed: int, trials: Sequence[Observation] = ()) -> Run:
-        engine = Engine(on.space, on.start, seed, settings, trials)
+    def spend(on: Task, seconds: float, cap: int, seed: int, sources: Sequence[Sequence[Observation]] = ()) -> Run:
+        engine = Engine(on.space, on.start, seed, settings, sources)
         return play(on, engine, total_seconds=seconds, cap=cap, seed=seed)
 
-    sources: dict[str, list[Observation]] = {
-        "cold": [],
-        "related": spend(near, COST_FACTOR * total, NUM_SOURCE, seed + 500).history,
-        "unrelated": spend(far, total, NUM_SOURCE, seed + 500).history,
-    }
+    near = spend(relative(task, seed), COST_FACTOR * total, NUM_SOURCE, seed + 500).history
+    num_far = NUM_SOURCES if {"store", "misleading"} & set(kinds) else 1
+    far = [
+        spend(make_synthetic(family, seed + 1000 * (i + 1)), total, NUM_SOURCE, seed + 500).history
+        for i in range(num_far)
+    ]
+    sources = {"related": [near], "unrelated": far[:1], "store": [*far[:-1], near], "misleading": far}
     row: dict[str, Any] = {"family": family, "seed": seed}
-    for name, trials in sources.items():
-        found = figures(task, scale, spend(task, total, TRIAL_CAP, seed, trials), total)
+    for name in ("cold", *kinds):
+        found = figures(task, scale, spend(task, total, TRIAL_CAP, seed, sources.get(name, ())), total)
         row[name] = {key: found[key] for key in (*METRICS, "trials")}
     return row
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns one line for each kind of source sweep and figure: means, paired difference, interval, worst family."""
+def summary(rows: Sequence[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns one line for each kind of warm start and figure: means, paired difference, interval, worst family."""
     lines = []
-    for kind in KINDS:
+    for kind in kinds:
         for metric in METRICS:
             cold = np.array([row["cold"][metric] for row in rows])
             warm = np.array([row[kind][metric] for row in rows])
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--settings", default="", help="changes, as in source_front_levels=(0.3,);...")
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_warm.json")
@@ -180,17 +185,22 @@ def main() -> None:
     rows = [json.loads(line) for line in cells.read_text().splitlines()] if cells.exists() else []
     done = {(row["family"], row["seed"]) for row in rows}
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    jobs = [(family, seed, settings) for seed in seeds for family in arguments.families if (family, seed) not in done]
+    jobs = [
+        (family, seed, settings, arguments.kinds)
+        for seed in seeds
+        for family in arguments.families
+        if (family, seed) not in done
+    ]
     with multiprocessing.get_context("spawn").Pool(arguments.processes) as pool, cells.open("a") as file:
         for row in pool.imap_unordered(run_cell, jobs, chunksize=1):
             rows.append(row)
             file.write(json.dumps(row) + "\n")
             file.flush()
-    lines = summary(rows)
+    lines = summary(rows, arguments.kinds)
     print(machine.headline())
     print(
         f"{len(rows)} cells, {BUDGET:g} mean random-trial costs, at most {TRIAL_CAP} trials,"
-        f" {NUM_SOURCE} source trials\n"
+        f" {NUM_SOURCE} trials of each source sweep\n"
     )
     for line in lines:
         low, high = line["interval_90"]

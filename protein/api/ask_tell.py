@@ -60,7 +60,7 @@ class Protein:
         method: str = "protein",
         can_continue: bool = False,
         observations: Iterable[Observation] = (),
-        warm_start: Iterable[Observation] = (),
+        warm_start: Iterable[Observation] | Iterable[Iterable[Observation]] = (),
         prior: Iterable[Observation] | None = None,
     ) -> None:
         """Begins a search, or continues one.
@@ -81,7 +81,7 @@ class Protein:
             observations: those of an engine that this one continues.
             warm_start: finished trials of an earlier search of this or an overlapping space, to begin from; scores and
                 costs may be in other units. Parameters that this space lacks are dropped. Parameters that a trial
-                lacks take the value of `start`.
+                lacks take the value of `start`. Of several searches, a list for each, the most promising first.
             prior: the old name of `warm_start`.
 
         Raises:
@@ -102,8 +102,8 @@ class Protein:
         if prior is not None:
             warnings.warn("Protein(prior=...) is now Protein(warm_start=...)", FutureWarning, stacklevel=2)
             warm_start = prior
-        source_trials = [self._inward(one) for one in _listed_observations(warm_start, "warm_start")]
-        self._designer = make_designer(method, space, start, seed=self._seed, warm_start=source_trials)
+        sources = [[self._inward(one) for one in trials] for trials in _listed_sources(warm_start)]
+        self._designer = make_designer(method, space, start, seed=self._seed, warm_start=sources)
         if can_continue and space.cost_parameter is None:
             raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
         self._can_continue = can_continue
@@ -359,6 +359,13 @@ def _failure_of(failed: Any) -> TrialEnd:
     word = str(failed)
     end = TrialEnd(word) if word in {end.value for end in TrialEnd} else TrialEnd.FAILED
     return end if end.state is TrialState.FAILED else TrialEnd.FAILED
+
+
+def _listed_sources(warm_start: Iterable[Observation] | Iterable[Iterable[Observation]]) -> list[list[Observation]]:
+    """Returns the observations of each earlier search: of one, or of several."""
+    several = isinstance(warm_start, list | tuple) and any(isinstance(one, list | tuple) for one in warm_start)
+    found = [_listed_observations(one, "warm_start") for one in (warm_start if several else [warm_start])]  # type: ignore[arg-type]
+    return [trials for trials in found if trials]
 
 
 def _listed_observations(observations: Iterable[Observation], what: str) -> list[Observation]:

@@ -104,7 +104,7 @@ class Sweep:
         max_trial_cost: str | float | None = None,
         max_trials: int | None = None,
         stop_when: str | None = None,
-        warm_start: str | None = None,
+        warm_start: str | Sequence[str] | None = None,
         method: str = "protein",
         can_continue: bool = False,
         quiet: bool = False,
@@ -130,7 +130,7 @@ class Sweep:
                 per hour" (in score units; any duration may stand after "per"); None: spend the budget. It is asked
                 after each trial. The sweep can be resumed without it.
             warm_start: name of another sweep of the store to learn from, as far as this sweep's own trials agree with
-                it.
+                it; names of several, or "all": of them it uses the one that predicts its trials best so far.
             method: "protein"; "random" or one of Optuna's such as "optuna:tpe" for comparison.
             can_continue: the function keeps what a longer run needs in `report.directory`, and goes on from
                 `report.continues` where that is not None. Then a finished trial may go on to a larger value of the
@@ -165,7 +165,8 @@ class Sweep:
             )
         self._max_trials = validate.most_trials(max_trials)
         self._stop_when = None if stop_when is None else StopWhen.parse(stop_when, "stop_when", method=method)
-        self._warm_start, self._quiet, self._can_continue = warm_start, quiet, can_continue
+        self._warm_start = None if warm_start is None else warm_starts.asked(warm_start)
+        self._quiet, self._can_continue = quiet, can_continue
         if can_continue and space.cost_parameter is None:
             raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
         self._store = None if store is None else os.fspath(store)
@@ -254,7 +255,7 @@ class Sweep:
 
     def _spec(self, store: Store, train: Train) -> SweepSpec:
         config = {"own": {"start": None if self._start is None else dict(self._start)}}
-        return SweepSpec(
+        spec = SweepSpec(
             name=self._name,
             env=f"{getattr(train, '__name__', type(train).__name__)}()",
             method=self._method,
@@ -262,9 +263,10 @@ class Sweep:
             direction=self._direction,
             space=self._space.to_dict(),
             config=config,
-            warm_start=warm_starts.snapshot(store, self._name, self._warm_start, self._space),
             provenance=provenance.collect(config),
         )
+        taken = warm_starts.snapshot(store, spec, self._warm_start, self._start)
+        return dataclasses.replace(spec, warm_start=taken)
 
 
 class _Lines:
@@ -300,7 +302,7 @@ class _Lines:
             first = [] if budget is None else [f"budget {text.seconds(budget)}"]
             line = f"sweep '{sweep.spec.name}': {', '.join([*first, *limits])}"
             if taken := sweep.spec.warm_start:
-                line += f"; warm start from {len(taken['trials'])} trials of sweep '{taken['sweep']}'"
+                line += f"; warm start from {source_snapshot.described(taken)}"
         else:
             of = "" if budget is None else f" of {text.seconds(budget)}"
             spent = f"{text.seconds(data.spent_seconds(trials))}{of} spent"

@@ -55,8 +55,8 @@ class SweepArguments(StoreArguments):
     """Trials that run at the same time."""
     method: Annotated[str | None, _arg("TEXT", _OF_CONFIG)] = None
     """protein (cost-aware Bayesian search), random, or one of Optuna's samplers, as optuna:tpe."""
-    warm_start: Annotated[str | None, _arg("SWEEP", "(default: none)")] = None
-    """Learn from the trials of another sweep of the store, as far as this sweep's own trials agree with them."""
+    warm_start: Annotated[str | None, _arg("SWEEP[,SWEEP...]", "(default: none)")] = None
+    """Learn from other sweeps of the store, as far as this sweep's own trials agree with them; all: from every one."""
     seed: Annotated[int | None, value_spec(int, "--seed"), _arg("INT", _OF_CONFIG)] = None
     """Source of the sweep's randomness."""
     early_stopping: Annotated[bool | None, value_spec(bool, "--early-stopping"), _arg("True|False", _OF_CONFIG)] = None

@@ -19,11 +19,10 @@ from protein.cli import INTERRUPTED_CODE, sweep_messages
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import Command
 from protein.cli.signals import caught
-from protein.config.layers import Layers
+from protein.config.layers import Layers, flatten
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.space import Space
 from protein.sweep import continuing
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -51,7 +50,7 @@ def run(command: Command) -> int:
         caught(stop),
         stores.opened(arguments.store, create=arguments.warm_start is None) as store,
     ):
-        taken = warm_start.snapshot(store, spec.name, arguments.warm_start, Space.from_dict(spec.space))
+        taken = warm_start.snapshot(store, spec, arguments.warm_start, flatten(spec.config))
         if taken:
             spec = dataclasses.replace(spec, warm_start=taken)
             designer = trainer_sweep.designer(spec, settings)

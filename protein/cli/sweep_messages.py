@@ -15,6 +15,7 @@ from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import SweepStatus
 from protein.space import Space
+from protein.sweep import source_snapshot
 from protein.sweep.loop import LoopSettings
 from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration
@@ -52,7 +53,7 @@ def announce(
         number = len(Space.from_dict(sweep.spec.space).names)
         line = f"sweep '{name}': {number} value{' is' if number == 1 else 's are'} searched, {limits}"
         if taken := sweep.spec.warm_start:
-            line += f"; warm start from {len(taken['trials'])} trials of sweep '{taken['sweep']}'"
+            line += f"; warm start from {source_snapshot.described(taken)}"
     else:
         number, spent = len(trials), text.seconds(data.spent_seconds(trials))
         line = f"sweep '{name}' is resumed: {number} trial{'' if number == 1 else 's'} so far, {spent} {limits}"

@@ -92,11 +92,11 @@ class AffordableCost:
     slot_seconds: float = 0.0
 
     @classmethod
-    def of(cls, space: Space, data: History, budget: Budget, source: SourceTrials | None = None) -> "AffordableCost":
-        """Fits the cost model, where a cost is known, with a source sweep's costs, if any."""
+    def of(cls, space: Space, data: History, budget: Budget, sources: Sequence[SourceTrials] = ()) -> "AffordableCost":
+        """Fits the cost model, where a cost is known, with source sweeps' costs, if any."""
         model = None
         if len(data.costs):
-            model = CostModel.fit(space, data.x_scored, data.costs, source=source)
+            model = CostModel.fit(space, data.x_scored, data.costs, sources=sources)
             model = model.at_least(data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
             return cls(budget, model, _OPEN_BUDGET * data.spent_seconds)

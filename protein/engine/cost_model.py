@@ -8,6 +8,7 @@ expensive.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -32,11 +33,11 @@ class CostModel:
 
     @classmethod
     def fit(
-        cls, space: Space, x_unit: Array, cost_seconds: Array, *, source: SourceTrials | None = None
+        cls, space: Space, x_unit: Array, cost_seconds: Array, *, sources: Sequence[SourceTrials] = ()
     ) -> "CostModel":
         """Fits to `n >= 1` points, `n x d`, and their costs, `n`; costs below `MIN_COST_SECONDS` count as that.
 
-        A source sweep's costs are used up to a constant factor, because its machine may be a different one.
+        Source sweeps' costs are used up to a constant factor, because their machine may be a different one.
         """
         log_cost = np.log(np.maximum(cost_seconds, MIN_COST_SECONDS)) - _log_cost_parameter(space, x_unit)
         center = float(np.median(log_cost))
@@ -50,12 +51,12 @@ class CostModel:
         )
         features, groups = space.features(x_unit), space.feature_groups()
         process = fit(features, log_cost - center, groups, prior, max_points=_MAX_POINTS)
-        if source is not None:
-            source = source.some(len(x_unit))
+        points = []
+        for source in (source.some(len(x_unit)) for source in sources):
             factor = np.median(log_cost + _log_cost_parameter(space, x_unit) - source.expects(x_unit))
             log_source = source.target - _log_cost_parameter(space, source.x_unit)
-            y_source = log_source + factor - center
-            process, _ = fit_jointly(process, space, features, groups, prior, source.x_unit, y_source)
+            points.append((source.x_unit, log_source + factor - center))
+        process, _ = fit_jointly(process, space, features, groups, prior, points)
         return cls(space, center, process)
 
     def at_least(self, x_unit: Array, least_seconds: Array) -> "CostModel":

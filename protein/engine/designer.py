@@ -27,7 +27,7 @@ from protein.engine.reevaluation import reevaluation
 from protein.engine.search import Search, format_seconds
 from protein.engine.settings import EngineSettings
 from protein.engine.stopping import reason_to_stop
-from protein.engine.warm_start import SourceSweep
+from protein.engine.warm_start import SourceSweep, beginnings
 from protein.errors import UsageError
 from protein.space import Space
 from protein.types import Budget, Measurement, Observation, Params, Suggestion, SuggestionKind
@@ -84,7 +84,7 @@ class ProteinDesigner:
         *,
         seed: int,
         settings: EngineSettings,
-        warm_start: Sequence[Observation] = (),
+        warm_start: Sequence[Sequence[Observation]] = (),
     ) -> None:
         """See `protein.sweep.methods.make_designer`."""
         self._space, self._settings = space, settings
@@ -105,18 +105,22 @@ class ProteinDesigner:
             pull=settings.initial_pull,
         )
         with single_thread(), np.errstate(all="ignore"):
-            self._source = SourceSweep.of(space, start, warm_start, settings) if warm_start else None
+            found = [SourceSweep.of(space, start, trials, settings) for trials in warm_start]
+        self._sources = [source for source in found if source is not None]
+        self._from_source: dict[bytes, SourceSweep] = {}
         self._num_initial = settings.num_initial
-        if warm_start and self._source is None:
+        if warm_start and not self._sources:
             raise UsageError(
-                f"none of the {len(warm_start)} trials of the warm start has a score and lies in this space; begin from"
-                " other trials or none, or give an initial config with values for the parameters that the trials lack"
+                f"none of the {sum(map(len, warm_start))} trials of the warm start has a score and lies in this space;"
+                " begin from other trials or none, or give an initial config with values for the parameters that the"
+                " trials lack"
             )
-        if self._source is not None:
-            beginnings = self._source.beginnings(settings.source_front_levels)
-            self._initial = interleaved(beginnings, self._initial, settings.num_beside_source)
-            self._num_initial = len(beginnings) + settings.num_beside_source
-            self._from_source = frozenset(keys(beginnings))
+        if self._sources:
+            points = list(beginnings(self._sources, settings.source_front_levels))
+            self._from_source = {keys(x[None, :])[0]: source for x, source in points}
+            chosen = np.array([x for x, _ in points]).reshape(-1, space.num_dims)
+            self._initial = interleaved(chosen, self._initial, settings.num_beside_source)
+            self._num_initial = len(self._from_source) + settings.num_beside_source
 
     def suggest(
         self,
@@ -134,8 +138,7 @@ class ProteinDesigner:
             if data.num_trials == 0:
                 return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
             rng = np.random.default_rng(seed)
-            source_costs = None if self._source is None else self._source.costs
-            affordable = AffordableCost.of(self._space, data, budget, source_costs)
+            affordable = AffordableCost.of(self._space, data, budget, [source.costs for source in self._sources])
             position = data.num_trials - 1
             # With many workers the design is longer: a model needs trials that have ended, not trials that run.
             few = min(position, data.num_trials - len(data.x_running)) < self._num_initial
@@ -171,10 +174,11 @@ class ProteinDesigner:
         kind, origin = SuggestionKind.INITIAL_DESIGN, f"initial design {position + 1} of {self._num_initial}"
         if position >= self._num_initial:
             origin = f"initial design {position + 1}, until {self._num_initial} trials have ended"
-        find_cheap = self._space.cost_index is None and self._source is None
+        find_cheap = self._space.cost_index is None and not self._sources
         x = next_initial_point(self._initial, data, affordable, find_cheap=find_cheap)
-        if self._source is not None and x is not None and keys(x[None, :])[0] in self._from_source:
-            log_cost = self._source.costs.expects(x[None, :])
+        source = None if x is None else self._from_source.get(keys(x[None, :])[0])
+        if source is not None and x is not None:
+            log_cost = source.costs.expects(x[None, :])
             if affordable.model is not None:
                 log_cost, _ = affordable.model.predict(x[None, :])
             kind = SuggestionKind.WARM_START
@@ -225,7 +229,7 @@ class ProteinDesigner:
                 self._x_start,
                 self._listed,
                 rng,
-                self._source,
+                self._sources,
                 Continuable.of(self._space, history),
             )
             again = reevaluation(self._space, history, data, affordable, self._settings, budget)

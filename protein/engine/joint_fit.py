@@ -1,9 +1,13 @@
-"""Trials of a source sweep beside a sweep's own, in one Gaussian process.
+"""Trials of a source sweep beside a sweep's own, in one Gaussian process, where they have shown to predict them.
 
 One extra input separates the two sweeps: 0 for our trials, a constant for the source's. Its lengthscale is fitted with
 the others. So the data decide how strongly the two sweeps' functions correlate, and where the source sweep has no
 trials the posterior stays uncertain. The source points are left out where they do not make the sweep's own results
 twenty times likelier.
+
+Of several source sweeps, at most one is used: that whose points make the sweep's own results likeliest so far. The best
+of K looks good by luck alone. A priori each is as likely to be the one that helps, so it has to make the results 20 K
+times likelier. The belief is never stored: with every own trial it is found anew.
 
 Notation
     target    `n`, what a model is fitted to: z of a score, ln of a cost, or +1 and -1 for a trial that gave a score or
@@ -15,18 +19,18 @@ Source: Swersky, Snoek and Adams, Multi-Task Bayesian Optimization (2013), here 
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from protein.engine.gp import Array, GaussianProcess, Prior, Runs, fit, subset
+from protein.engine.gp import Array, GaussianProcess, Prior, Runs, conditioned, fit, subset
 from protein.engine.mixture import Mixture
 from protein.space import Space
 
 _FULL_POINTS = 120  # own and source points together, within these limits on the number of source points:
 _MIN_SOURCE_POINTS = 20
 _MAX_SOURCE_POINTS = 60
-_MIN_LOG_EVIDENCE = math.log(20.0)  # this sweep's own results must become so much likelier by the source points
+_MIN_LOG_EVIDENCE = math.log(20.0)  # this sweep's own results must become so much likelier by a source's points
 _SOURCE_DISTANCE = 1 / 2.3  # of the extra input between the sweeps, in prior lengthscales: 0.87 correlation at first
 
 
@@ -69,32 +73,39 @@ def fit_jointly(
     features: Array,
     groups: list[int],
     prior: Prior,
-    x_source: Array,
-    y_source: Array,
+    sources: Sequence[tuple[Array, Array]],
     runs: Runs | None = None,
-) -> tuple[GaussianProcess, bool]:
-    """Returns the process fitted to source and own points together, and True; or `own` and False.
+) -> tuple[GaussianProcess, int | None]:
+    """Returns the process fitted to own points and those of the best source, and which it is; or `own` and None.
 
     Args:
-        own: the process fitted to this sweep's points alone, `n x p`. It is returned where the source points do not
-            raise the log density of this sweep's own results by `_MIN_LOG_EVIDENCE`.
+        own: the process fitted to this sweep's points alone, `n x p`. It is returned where no source's points raise the
+            log density of this sweep's own results by `_MIN_LOG_EVIDENCE` and ln of the number of sources.
         space: the space.
         features: model inputs of the own points, `n x p`.
         groups: the lengthscale of each of the p columns.
         prior: of the hyperparameters.
-        x_source: `k x d`.
-        y_source: `k`, the source points' targets as the process sees them.
+        sources: of each source its points, `k x d`, and their targets as the process sees them, `k`.
         runs: `n`, which run each own point is of; None: each is of a run of its own.
     """
-    if len(own.y) < len(features):  # the process saw only some of many own points: no help is needed
-        return own, False
-    x, groups = stacked(space, features, groups, prior, x_source)
-    if runs is not None:
-        runs = np.concatenate([np.arange(len(y_source)), len(y_source) + runs])
+    if not sources or len(own.y) < len(features):  # of many own points the process saw some only: no help is needed
+        return own, None
+    runs = np.arange(len(features)) if runs is None else runs
+    lengthscale = np.append(own.kernel.lengthscale, math.exp(prior.log_lengthscale[0]))
+    kernel = dataclasses.replace(own.kernel, lengthscale=lengthscale)
+    together, densities = [], []
+    for x_source, y_source in sources:
+        x, all_groups = stacked(space, features, groups, prior, x_source)
+        k = len(y_source)
+        together.append((x, np.concatenate([y_source, own.y]), np.concatenate([np.arange(k), k + runs])))
+        if len(sources) > 1:  # compared at the hyperparameters of the own points: a fit for each would take long
+            densities.append(conditioned(*together[-1], kernel, own.noise, own.run_variance).log_density(k))
+    best = int(np.argmax(densities)) if densities else 0
+    x, y, all_runs = together[best]
     # No point may be dropped here: the source points are told from the own ones by their position.
-    joint = fit(x, np.concatenate([y_source, own.y]), groups, prior, runs=runs, max_points=len(x))
-    likelier = joint.log_density(len(x_source)) >= own.log_density() + _MIN_LOG_EVIDENCE
-    return (joint, True) if likelier else (own, False)
+    joint = fit(x, y, all_groups, prior, runs=all_runs, max_points=len(x))
+    gain = joint.log_density(len(x) - len(features)) - own.log_density()
+    return (joint, best) if gain >= _MIN_LOG_EVIDENCE + math.log(len(sources)) else (own, None)
 
 
 def stacked(space: Space, features: Array, groups: list[int], prior: Prior, x_source: Array) -> tuple[Array, list[int]]:

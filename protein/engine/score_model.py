@@ -16,6 +16,7 @@ Search and recommendation both build the model with `fit_score_model`. The recom
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -107,7 +108,7 @@ class ScoreModel:
         trend: slope of the line over the cost parameter's range.
         center: mean of the trials on the cost parameter's coordinate, where the line crosses z = 0.
         measured_range: the lowest and the highest score.
-        uses_source: whether trials of a source sweep are in the process.
+        source: which of the source sweeps has trials in the process; None: none.
     """
 
     space: Space
@@ -116,7 +117,7 @@ class ScoreModel:
     trend: float
     center: float
     measured_range: tuple[float, float]
-    uses_source: bool = False
+    source: int | None = None
 
     @classmethod
     def fit(
@@ -132,7 +133,7 @@ class ScoreModel:
         unfinished: Array | None = None,
         runs: Runs | None = None,
         scale: ScoreScale | None = None,
-        source: SourceTrials | None = None,
+        sources: Sequence[SourceTrials] = (),
         averaged: bool = False,
     ) -> "ScoreModel":
         """Fits to `n >= 1` points and finite scores.
@@ -149,8 +150,8 @@ class ScoreModel:
             unfinished: `n`, the share of each run that was still to come when it was scored; None: all were finished.
             runs: `n`, which run each score is of; None: each is of its own.
             scale: between scores and z; None: that of these scores.
-            source: a source sweep's z.
-            averaged: over the noise and the other hyperparameters, instead of at their mode; without a source sweep.
+            sources: z of each source sweep.
+            averaged: over the noise and the other hyperparameters, instead of at their mode; without source sweeps.
         """
         scale = scale or ScoreScale.of(scores)
         prior = Prior(
@@ -167,18 +168,20 @@ class ScoreModel:
         coordinate = _cost_coordinate(space, x_unit)
         center = float(np.mean(coordinate))
         z = scale.to_z(scores)
-        y, uses_source = z - trend * (coordinate - center), False
+        y, chosen = z - trend * (coordinate - center), None
         process: GaussianProcess | Mixture
         if averaged:
             process = fit_mixture(features, y, groups, prior, runs=runs)
         else:
             process = fit(features, y, groups, prior, runs=runs)
-        if source is not None and isinstance(process, GaussianProcess):
-            source = source.some(len(x_unit))
-            z_source = aligned(source, x_unit, z) - trend * (_cost_coordinate(space, source.x_unit) - center)
-            process, uses_source = fit_jointly(process, space, features, groups, prior, source.x_unit, z_source, runs)
+        if isinstance(process, GaussianProcess):
+            some = [source.some(len(x_unit)) for source in sources]
+            points = [
+                (s.x_unit, aligned(s, x_unit, z) - trend * (_cost_coordinate(space, s.x_unit) - center)) for s in some
+            ]
+            process, chosen = fit_jointly(process, space, features, groups, prior, points, runs)
         measured_range = max(float(np.min(scores)), -MAX_SCORE), min(float(np.max(scores)), MAX_SCORE)
-        return cls(space, scale, process, trend, center, measured_range, uses_source)
+        return cls(space, scale, process, trend, center, measured_range, chosen)
 
     def predict(self, x_unit: Array) -> tuple[Array, Array]:
         """Returns mu and sd of z without noise, `m` each, of runs to their end."""
@@ -245,13 +248,13 @@ def fit_score_model(
     space: Space,
     data: History,
     settings: EngineSettings,
-    source: SourceTrials | None = None,
+    sources: Sequence[SourceTrials] = (),
     *,
     averaged: bool = False,
 ) -> ScoreModel:
     """Fits the score model to final scores and points of curves; `data` has at least one score.
 
-    The search may use a source sweep's scores. The recommendation uses this sweep alone, and is averaged over what is
+    The search may use source sweeps' scores. The recommendation uses this sweep alone, and is averaged over what is
     not known of the noise (see `protein.engine.mixture`).
     """
     return ScoreModel.fit(
@@ -265,7 +268,7 @@ def fit_score_model(
         log_run_variance=settings.log_run_variance,
         amplitude_slope=settings.amplitude_slope,
         runs=np.concatenate([data.runs, data.runs[data.curve_runs]]),
-        source=source,
+        sources=sources,
         averaged=averaged,
     )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Search:
         start: Array | None,
         listed: Array | None,
         rng: np.random.Generator,
-        source: SourceSweep | None = None,
+        sources: Sequence[SourceSweep] = (),
         continuable: Continuable | None = None,
     ) -> None:
         """Fits the models.
@@ -64,7 +65,7 @@ class Search:
             start: the initial config, `d`, or None.
             listed: every point of a space that has few, `n x d`, or None.
             rng: source of randomness.
-            source: a source sweep.
+            sources: the source sweeps.
             continuable: the finished trials that can be continued, if any.
         """
         assert affordable.model is not None
@@ -75,9 +76,9 @@ class Search:
         price = settings.price_floor * affordable.total_seconds + settings.slot_price * affordable.slot_seconds
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = affordable.model
-        self._score = fit_score_model(space, data, settings, None if source is None else source.scores)
-        # Where a source sweep does not make the new scores much likelier, only its costs are used.
-        self._source = source = source if source is None or self._score.uses_source else None
+        self._score = fit_score_model(space, data, settings, [source.scores for source in sources])
+        # Where no source sweep makes the new scores much likelier, only costs of them are used.
+        self._source = source = None if self._score.source is None else sources[self._score.source]
         # A misleading source sweep must be recognised cheaply. So no trial may be expensive before this sweep has
         # trials of its own.
         self._log_cautious_seconds = math.inf

@@ -1,4 +1,4 @@
-"""What a source sweep gives to a new one: trials that the models use, and points to begin from.
+"""What source sweeps give to a new one: trials that the models use, and points to begin from.
 
 A source trial is carried over into this space. Parameters that this space lacks are dropped. A parameter that the
 source trial lacks takes the value of this sweep's initial config. A value a little outside its range (at most `_SLACK`
@@ -11,7 +11,8 @@ new trials (see `protein.engine.joint_fit`). Source failures count in the same w
 """
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class SourceSweep:
             x_best=x_valid[np.argsort(-mean, kind="stable")[: settings.num_source_best]],
         )
 
-    def beginnings(self, levels: Sequence[float]) -> Array:
+    def front_near(self, levels: Sequence[float]) -> Array:
         """Returns a point of the front near each level, `k x d`; a level is a share of the front's log-cost range."""
         if not len(self.x_front):
             return self.x_front
@@ -85,6 +86,14 @@ class SourceSweep:
             order = [int(i) for i in np.argsort(distance, kind="stable") if int(i) not in chosen]
             chosen += order[:1]
         return np.asarray(self.x_front[chosen])
+
+
+def beginnings(sources: Sequence[SourceSweep], levels: Sequence[float]) -> Iterator[tuple[Array, SourceSweep]]:
+    """Yields points to begin from, `d` each, and their source sweeps: one near each level, of the fronts in turn."""
+    with_front = [source for source in sources if len(source.x_front)]
+    fronts = [source.front_near(levels[i :: len(with_front)]) for i, source in enumerate(with_front)]
+    for turn in itertools.zip_longest(*fronts):
+        yield from ((x, source) for x, source in zip(turn, with_front, strict=True) if x is not None)
 
 
 def carried_over(space: Space, start: Params | None, trials: Sequence[Observation]) -> list[Observation]:

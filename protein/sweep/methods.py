@@ -30,7 +30,7 @@ def make_designer(
     *,
     seed: int = 0,
     settings: EngineSettings | None = None,
-    warm_start: Sequence[Observation] = (),
+    warm_start: Sequence[Sequence[Observation]] = (),
 ) -> "ProteinDesigner | RandomDesigner | OptunaDesigner":
     """Returns a designer (see `protein.ports.Designer`).
 
@@ -43,8 +43,8 @@ def make_designer(
         seed: of the space-filling initial design. The design has to stay the same from trial to trial, so this is the
             sweep's seed.
         settings: of the engine, for benchmarks of single settings; None: the defaults.
-        warm_start: finished trials of a source sweep to begin from (see `protein.engine.warm_start`); scores are to be
-            maximised.
+        warm_start: finished trials of each source sweep to begin from (see `protein.engine.warm_start`), the most
+            promising first; scores are to be maximised.
 
     Raises:
         UsageError: an unknown method; a package that the method needs is not installed; no source trial has a score and
