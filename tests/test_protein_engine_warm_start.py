@@ -106,13 +106,15 @@ def test_several_sources_begin_in_turn_and_each_once() -> None:
 
 def test_a_list_of_one_source_is_that_source() -> None:
     source, history = searched(12), searched(9)
+    ways: tuple[Any, ...] = (source, [source], ([], source))
     found = [
         Protein(SPACE, budget_seconds=2000.0, start=START, observations=history, warm_start=given).suggest()
-        for given in (source, [source], ([], source))
+        for given in ways
     ]
     assert found[0] == found[1] == found[2]
     with pytest.raises(UsageError, match="warm_start must be a list of observations"):
-        Protein(SPACE, warm_start=[source, "mine"])  # type: ignore[list-item]
+        mixed: Any = [source, "mine"]
+        Protein(SPACE, warm_start=mixed)
 
 
 def test_scores_in_other_units_and_a_slower_machine_say_the_same() -> None:

@@ -1,0 +1,140 @@
+"""Warm starts from one, several and all sweeps of a real store: which are taken, and what is refused."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein.api import stores, warm_start
+from protein.errors import UsageError
+from protein.sweep import source_snapshot
+from protein.types import SuggestionKind, SweepRecord
+
+SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
+OTHER = Space([Float("width", 0.0, 1.0)])
+START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
+
+
+def train(params: dict[str, Any], report: Report) -> float:
+    report(1, 0.5, cost_seconds=float(params.get("epochs", 1)))
+    return float(-((params.get("lr", params.get("width", 0.0)) - 0.1) ** 2))
+
+
+def elsewhere(params: dict[str, Any], report: Report) -> float:
+    return train(params, report)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Holds the sweeps few (3 trials), many (6), strange (another function), single (1) and other (another space)."""
+    path = str(tmp_path_factory.mktemp("filled") / "own.db")
+    for name, trials in (("few", 3), ("many", 6), ("single", 1)):
+        swept(path, name, max_trials=trials)
+    Sweep(SPACE, store=path, name="strange", max_trials=7, start=START, quiet=True).run(elsewhere)
+    Sweep(OTHER, store=path, name="other", max_trials=4, quiet=True).run(train)
+    return path
+
+
+@pytest.fixture
+def store(filled: str, tmp_path: Path) -> str:
+    return str(shutil.copy(filled, tmp_path / "own.db"))
+
+
+def swept(store: str, name: str, **changes: Any) -> SweepResult:
+    return Sweep(SPACE, store=store, name=name, start=START, **{"max_trials": 1, "quiet": True, **changes}).run(train)
+
+
+def stored(store: str, name: str) -> SweepRecord:
+    with stores.opened(store) as opened:
+        return stores.find(opened, name)
+
+
+def taken(store: str, name: str) -> list[tuple[str, int]]:
+    snapshot = stored(store, name).spec.warm_start
+    counts = [len(trials) for trials in source_snapshot.observations(snapshot)]
+    return list(zip(source_snapshot.names(snapshot), counts, strict=True))
+
+
+def test_several_sources_however_they_are_named(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    results = [
+        swept(store, f"warm{i}", warm_start=wanted, quiet=False, max_trials=4)
+        for i, wanted in enumerate(("few,many", "many, few", ("many", "few", "many")))
+    ]
+    assert taken(store, "warm0") == [("many", 6), ("few", 3)]
+    assert "; warm start from 9 trials of sweeps 'many' and 'few'" in capsys.readouterr().out
+    kinds = [trial.kind for trial in results[0].trials]
+    assert kinds[0] is SuggestionKind.INITIAL_CONFIG and SuggestionKind.WARM_START in kinds
+    for i, result in enumerate(results):
+        assert taken(store, f"warm{i}") == taken(store, "warm0")
+        assert [t.params for t in result.trials] == [t.params for t in results[0].trials]
+
+
+def test_all_takes_what_fits_those_of_the_same_function_first(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept(store, "warm", warm_start="all", max_trials=4)
+    assert taken(store, "warm") == [("many", 6), ("few", 3), ("strange", 7)]  # not itself, `single` and `other`
+    monkeypatch.setattr(warm_start, "MAX_SOURCES", 2)
+    monkeypatch.setattr(source_snapshot, "MAX_TRIALS", 10)
+    swept(store, "fewer", warm_start="all")
+    assert taken(store, "fewer") == [("many", 5), ("warm", 4)]
+
+
+def test_a_sweep_called_all_is_named_in_a_list(store: str) -> None:
+    swept(store, "all", max_trials=4)
+    swept(store, "every", warm_start="all")
+    assert [name for name, _ in taken(store, "every")] == ["many", "all", "few", "strange"]
+    for name, wanted in (("listed", ["all"]), ("comma", "all,")):
+        swept(store, name, warm_start=wanted)
+        assert taken(store, name) == [("all", 4)]
+
+
+def test_a_resumed_sweep_keeps_its_sources(store: str) -> None:
+    swept(store, "warm", warm_start="all")
+    swept(store, "new", max_trials=2)
+    for wanted in ("all", None, "many,few,strange"):
+        swept(store, "warm", warm_start=wanted, max_trials=2)
+    assert [name for name, _ in taken(store, "warm")] == ["many", "few", "strange"]
+    with pytest.raises(UsageError, match=r"^sweep 'warm' exists with a warm start from 'all' .now 'few', 'many'.; cho"):
+        swept(store, "warm", warm_start="few,many")
+    with pytest.raises(
+        UsageError, match=r"^sweep 'few' was started without a warm start; now --warm-start all is given"
+    ):
+        swept(store, "few", warm_start="all")
+
+
+def test_a_snapshot_of_one_source_as_earlier_versions_stored_it(store: str) -> None:
+    swept(store, "model", warm_start="many")
+    spec = stored(store, "model").spec
+    (source,) = spec.warm_start["sources"]
+    with stores.opened(store) as opened:
+        opened.create_sweep(dataclasses.replace(spec, name="old", warm_start=source), None)
+    old, new = (swept(store, name, warm_start="many", max_trials=4) for name in ("old", "model"))
+    assert [t.params for t in old.trials] == [t.params for t in new.trials]
+    assert source_snapshot.described(source) == "6 trials of sweep 'many'"
+    with pytest.raises(UsageError, match=r"exists with a warm start from 'many' .now 'few'."):
+        swept(store, "old", warm_start="few")
+
+
+def test_what_cannot_be_taken_is_one_line(store: str, tmp_path: Path) -> None:
+    for wanted, said in (
+        ("many,mani", r"^there is no sweep 'mani'; did you mean"),
+        ("few,warm", r"^sweep 'warm' cannot start warm from itself; choose another name$"),
+        (",", r"^a warm start takes 1 to 10 sweeps, got 0; name others, or 'all'$"),
+        ([f"s{i}" for i in range(11)], r"^a warm start takes 1 to 10 sweeps, got 11"),
+        (7, r"^warm_start must be a sweep's name, a list of names or 'all', got 7$"),
+        ([3], r"^warm_start must be a sweep's name, a list of names or 'all', got \[3\]$"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            swept(store, "warm", warm_start=wanted)
+    with pytest.raises(UsageError, match=r"^no trial of the source sweep 'few' has a score and lies in this space; "):
+        Sweep(OTHER, store=store, name="warm", warm_start="other,few", quiet=True).run(train)
+    empty = str(tmp_path / "empty.db")
+    said = r"^no other sweep of the store has 2 scores in this space; drop the warm start, or name a sweep$"
+    for path in (empty, empty):  # no sweep at all, and then none that fits
+        with pytest.raises(UsageError, match=said):
+            swept(path, "warm", warm_start="all")
+        Sweep(OTHER, store=path, name="other", max_trials=2, quiet=True).run(train)
+    with stores.opened(store) as opened:
+        assert opened.find_sweep("warm") is None, "a mistake leaves nothing behind"
