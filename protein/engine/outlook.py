@@ -136,7 +136,7 @@ def outlook(space: Space, history: Sequence[Observation], highest: float = math.
         data = History.of(space, history, [])
         score = fit_score_model(space, data, settings)
         known, _ = score.predict(x_known)
-        cost = np.array([math.fsum(history[i].cost_seconds for i in group) / len(group) for group in groups])
+        cost = np.array([math.fsum(history[i].run_seconds for i in group) / len(group) for group in groups])
         best = float(np.max(known))
         centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]

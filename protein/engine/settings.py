@@ -86,4 +86,4 @@ class EngineSettings:
     num_refined: int = 6
     num_refinements: int = 32
     refine_widths: tuple[float, ...] = (0.1, 0.03)
-    num_continued: int = 12
+    num_continued: int = 4

@@ -157,7 +157,7 @@ def _panel(
 ) -> None:
     low, middle, high = ([getattr(value.estimate, name) for value in values] for name in ("low", "value", "high"))
     tried = [
-        (max(t.cost_seconds, MIN_COST_SECONDS), t.params[parameter.name]) for t in complete if law.name in t.params
+        (max(t.run_seconds, MIN_COST_SECONDS), t.params[parameter.name]) for t in complete if law.name in t.params
     ]
     left, right = min([cost for cost, _ in tried] + [costs[0]]), costs[-1]
     axes.set_xscale("log")
