@@ -9,7 +9,7 @@ import pytest
 from protein import Protein
 from protein.engine import front_model
 from protein.engine.front_model import FrontModel
-from protein.engine.gp import Array, _posterior
+from protein.engine.gp import Array, conditioned
 from protein.engine.history import History
 from protein.engine.laws import Laws, Plan, fit_laws
 from protein.engine.recommend import best, contenders
@@ -214,11 +214,11 @@ def test_the_slopes_are_at_the_mode_of_their_posterior() -> None:
     mode, covariance = front_model._slope_posterior(model.score, model.places, model.slopes, free, 4, sd)
 
     def log_density(slopes: Array) -> float:
-        process, all_slopes = model.score.process, np.zeros(5)
+        process, all_slopes = front_model._mode(model.score), np.zeros(5)
         all_slopes[free] = slopes
         x = process.x.copy()
         x[:, :3] = front_model._moved(model.places, all_slopes, 4)[:, :3]
-        again = _posterior(x, process.y, process.runs, process.kernel, process.noise, process.run_variance, "")
+        again = conditioned(x, process.y, process.runs, process.kernel, process.noise, process.run_variance)
         return again.log_density() - 0.5 * float(slopes @ slopes) / sd**2
 
     at_mode = log_density(mode)

@@ -44,7 +44,7 @@ def middle(space: Space) -> Array:
     """Returns where a sweep without an initial config begins, `d`: in the middle of every range.
 
     People place ranges around what they believe in. The cost parameter is at the end of the lower third of its range,
-    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid points.
+    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid ones.
     """
     x = np.full(space.num_dims, 0.5)
     for i, parameter in enumerate(space.parameters):
