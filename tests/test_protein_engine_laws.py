@@ -227,3 +227,13 @@ def test_the_slopes_are_at_the_mode_of_their_posterior() -> None:
             length = math.sqrt(covariance[0, 0])
             assert log_density(mode + sign * 0.3 * length * step) < at_mode
     assert np.all(np.linalg.eigvalsh(covariance) > 0.0)
+
+
+def test_legs_count_with_the_cost_of_their_whole_runs(laws: Laws) -> None:
+    """Each of these trials has gone on with a run, for .05 s of its own; what it shows is that of the whole run."""
+    legs = [dataclasses.replace(o, cost_seconds=0.05, continued_seconds=o.cost_seconds - 0.05) for o in trials()]
+    found = fit_laws(SPACE, legs)
+    assert [law.name for law in found.laws] == [law.name for law in laws.laws]
+    assert found.largest_seconds == pytest.approx(laws.largest_seconds)
+    exponents = [law.exponent.value for law in found.laws if law.exponent is not None]
+    assert exponents == pytest.approx([law.exponent.value for law in laws.laws if law.exponent is not None], abs=1e-3)

@@ -25,9 +25,9 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
         space: at most 21201 parameters (the Sobol generator's limit).
         seed: of the scrambling; the same seed gives the same sequence.
         cost_share: the cost parameter stays in this lowest share of its unit range, in (0, 1].
-        start: the initial config, `d`, or None.
+        start: the sweep's first trial, `d`, or None.
         pull: every second point is moved this share of the way to `start`, in [0, 1]. So half of the design covers the
-            space, and half covers the surroundings of a config that the user already found worth running.
+            space, and half covers the surroundings of a config that the user believes in.
     """
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
