@@ -1,7 +1,7 @@
 """What more budget buys: by how much the best score and the front are expected to rise when the sweep goes on.
 
 Notation
-    f, mu      true score of a config under the recommendation's model (final scores alone), and its posterior mean
+    f, mu      true score of a config under the score model of final scores alone, and its posterior mean
     n, T       contenders (distinct configs that were trained to their end), and seconds of training spent so far
     best       the highest mu of a contender: what is recommended
     s          best less the median mu of the contenders: how far the sweep has come
