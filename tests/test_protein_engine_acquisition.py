@@ -79,9 +79,9 @@ def test_the_value_is_the_expected_growth_of_the_hypervolume() -> None:
 
 
 def test_the_best_score_at_any_cost_has_its_share() -> None:
-    gain = math.exp(log_expected_improvement(np.array(0.5), np.array(0.3), np.array(0.4)))
-    free = {"exponent": 0.0, "cost": 3.9}
-    whole, front = math.exp(value(best_share=0.25, **free)), math.exp(value(**free))
+    gain = math.exp(log_expected_improvement(np.array([0.5]), np.array([0.3]), np.array([0.4]))[0])
+    whole = math.exp(value(cost=3.9, exponent=0.0, best_share=0.25))
+    front = math.exp(value(cost=3.9, exponent=0.0))
     assert whole == pytest.approx(0.75 * front + 0.25 * gain, rel=1e-9)
     # So an expensive trial, which reaches the last levels only, loses less by its cost.
     kept = [value(cost=3.9, best_share=b) - value(cost=1.0, best_share=b) for b in (0.0, 0.15)]
