@@ -13,6 +13,7 @@ from protein import storage
 from protein.api import stores
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.cli import doctor, main, sweep
+from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
 from protein.engine import recommend
@@ -118,13 +119,40 @@ def test_intervals_keep_to_the_scores_that_an_environment_allows(filled: Path, r
 def test_best_shows_its_answers_as_a_table_and_says_what_looks_like_luck(filled: Path, run: Run) -> None:
     text = run("best --under 40s")
     assert text.startswith("trial 3 of sweep 'pong', best under 40s: expected score 1")
-    assert re.search(r"^best expected +1\d\.\d\d +1\d\.\d\d to 2\d\.\d\d +1m00s +1 +4 +18.00$", text, re.MULTILINE)
+    assert re.search(r"^best expected +1\d\.\d\d +1\d\.\d\d to 1\d\.\d\d +1m00s +1 +4 +18.00$", text, re.MULTILINE)
     assert re.search(r"^best under 40s .* 25.0s +1 +3 +15.00$", text, re.MULTILINE)
     assert re.search(r"^knee ", text, re.MULTILINE)
     assert re.search(
         r"^trial 1 measured higher \(18.00\), which is probably luck: its expected score is 1\d.\d\d$", text, re.M
     )
     assert text.endswith("best under 40s, train it with\n  protein train --env pong --from pong --under 40s\n")
+
+
+def test_a_sweep_that_is_asked_to_continue_trials_says_why_it_cannot(filled: Path, run: Run) -> None:
+    reason = (
+        "trials are never continued: with train.lr_schedule = cosine the step size has fallen when a run ends; constant"
+        " or wsd allow it"
+    )
+    assert f"\n{reason}\n" in run(sweep_command(filled, "--max-cost 3m --continue-trials True"))
+    for flag in ("", "--continue-trials False"):
+        assert "never continued" not in run(sweep_command(filled, f"--max-cost 3m {flag}"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "asks"),
+    [
+        ("", False),
+        ("--train.lr-schedule constant", False),
+        ("--train.lr-schedule wsd", True),
+        ("--train.lr-schedule wsd --continue-trials False", False),
+        ("--continue-trials True", True),
+    ],
+)
+def test_continued_trials_are_asked_for_by_their_flag_or_by_the_schedule_made_for_them(flags: str, asks: bool) -> None:
+    command = parse(shlex.split(f"sweep --env pong {flags}"))
+    assert isinstance(command.arguments, SweepArguments)
+    spec, _ = sweep.define(command)
+    assert sweep._expects_continuing(command.arguments, spec) is asks
 
 
 def test_the_command_of_the_knee_trains_the_knee(filled: Path, run: Run) -> None:

@@ -22,10 +22,11 @@ def value(
     cost_sd: float = 0.1,
     p_ok: float = 1.0,
     exponent: float = 0.4,
+    best_share: float = 0.0,
 ) -> float:
     front = front_at(LEVELS, np.array([-1.0, 0.0, 0.4]), np.array([0.5, 1.5, 3.0]))
     arrays = [np.array([v]) for v in (mean, sd, cost, cost_sd, p_ok)]
-    return float(log_value(*arrays, levels=LEVELS, front=front, cost_exponent=exponent)[0])
+    return float(log_value(*arrays, levels=LEVELS, front=front, cost_exponent=exponent, best_share=best_share)[0])
 
 
 @pytest.mark.parametrize("u", [-1e4, -150.0, -101.0, -99.0, -30.0, -5.0, -1.0001, -1.0, 0.0, 2.0, 40.0, 1e6])
@@ -75,6 +76,16 @@ def test_the_value_is_the_expected_growth_of_the_hypervolume() -> None:
     arguments = [np.array([v]) for v in (0.3, 0.4, 1.8, 0.5, 1.0)]
     result = float(np.exp(log_value(*arguments, levels=levels, front=front, cost_exponent=0.0)[0])) * 4.0
     assert result == pytest.approx(float(np.mean(after)) - before, rel=0.05)
+
+
+def test_the_best_score_at_any_cost_has_its_share() -> None:
+    gain = math.exp(log_expected_improvement(np.array([0.5]), np.array([0.3]), np.array([0.4]))[0])
+    whole = math.exp(value(cost=3.9, exponent=0.0, best_share=0.25))
+    front = math.exp(value(cost=3.9, exponent=0.0))
+    assert whole == pytest.approx(0.75 * front + 0.25 * gain, rel=1e-9)
+    # So an expensive trial, which reaches the last levels only, loses less by its cost.
+    kept = [value(cost=3.9, best_share=b) - value(cost=1.0, best_share=b) for b in (0.0, 0.15)]
+    assert kept[1] > kept[0]
 
 
 @given(mean=st.floats(-3.0, 3.0), sd=st.floats(1e-3, 3.0), cost=st.floats(0.0, 3.5), more=st.floats(0.01, 3.0))

@@ -8,6 +8,7 @@ import pytest
 
 from protein.engine.candidates import ladders, neighbours
 from protein.engine.history import History
+from protein.engine.initial_design import middle
 from protein.engine.score_model import ScoreModel
 from protein.engine.search import format_seconds
 from protein.engine.settings import EngineSettings
@@ -100,10 +101,19 @@ def test_with_many_workers_the_design_goes_on_until_its_trials_have_ended() -> N
             history.append(observe(running.pop(0)))
 
 
-def test_without_an_initial_config_the_design_comes_first() -> None:
-    first = make_designer("protein", SPACE, None).suggest([], [], Budget(remaining_seconds=9.0), seed=0)
-    assert first is not None
-    assert first.origin == "initial design 1 of 8"
+def test_without_an_initial_config_the_middle_of_every_range_comes_first_and_then_the_design() -> None:
+    designer = make_designer("protein", SPACE, None)
+    history: list[Observation] = []
+    origins = []
+    for number in range(10):
+        suggestion = designer.suggest(history, [], Budget(remaining_seconds=9e4), seed=number)
+        assert suggestion is not None
+        expected = SuggestionKind.INITIAL_DESIGN if number < 9 else SuggestionKind.SEARCH
+        assert suggestion.kind is expected
+        origins.append(suggestion.origin)
+        history.append(observe(suggestion.params))
+    assert origins[:9] == ["the middle of every range", *(f"initial design {i} of 8" for i in range(1, 9))]
+    assert history[0].params == SPACE.from_unit(middle(SPACE))
 
 
 def test_the_initial_design_is_cheap_and_fills_the_rest() -> None:

@@ -9,7 +9,7 @@ import pytest
 from protein import Protein
 from protein.engine import front_model
 from protein.engine.front_model import FrontModel
-from protein.engine.gp import Array, _posterior
+from protein.engine.gp import Array, conditioned
 from protein.engine.history import History
 from protein.engine.laws import Laws, Plan, fit_laws
 from protein.engine.recommend import best, contenders
@@ -214,11 +214,11 @@ def test_the_slopes_are_at_the_mode_of_their_posterior() -> None:
     mode, covariance = front_model._slope_posterior(model.score, model.places, model.slopes, free, 4, sd)
 
     def log_density(slopes: Array) -> float:
-        process, all_slopes = model.score.process, np.zeros(5)
+        process, all_slopes = front_model._mode(model.score), np.zeros(5)
         all_slopes[free] = slopes
         x = process.x.copy()
         x[:, :3] = front_model._moved(model.places, all_slopes, 4)[:, :3]
-        again = _posterior(x, process.y, process.runs, process.kernel, process.noise, process.run_variance, "")
+        again = conditioned(x, process.y, process.runs, process.kernel, process.noise, process.run_variance)
         return again.log_density() - 0.5 * float(slopes @ slopes) / sd**2
 
     at_mode = log_density(mode)
@@ -227,3 +227,13 @@ def test_the_slopes_are_at_the_mode_of_their_posterior() -> None:
             length = math.sqrt(covariance[0, 0])
             assert log_density(mode + sign * 0.3 * length * step) < at_mode
     assert np.all(np.linalg.eigvalsh(covariance) > 0.0)
+
+
+def test_legs_count_with_the_cost_of_their_whole_runs(laws: Laws) -> None:
+    """Each of these trials has gone on with a run, for .05 s of its own; what it shows is that of the whole run."""
+    legs = [dataclasses.replace(o, cost_seconds=0.05, continued_seconds=o.cost_seconds - 0.05) for o in trials()]
+    found = fit_laws(SPACE, legs)
+    assert [law.name for law in found.laws] == [law.name for law in laws.laws]
+    assert found.largest_seconds == pytest.approx(laws.largest_seconds)
+    exponents = [law.exponent.value for law in found.laws if law.exponent is not None]
+    assert exponents == pytest.approx([law.exponent.value for law in laws.laws if law.exponent is not None], abs=1e-3)

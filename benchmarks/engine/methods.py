@@ -4,7 +4,7 @@ All get the same: the space, the initial config as their first trial (in a blind
 likes), each run's curve while it grows, and at its end its score or failure and its cost.
 
     protein           the engine as shipped, without continuing trials, which no peer can;
-                      `protein:name=value;...` with some of its settings changed: the ablations, and `num_continued=12`
+                      `protein:name=value;...` with some of its settings changed: the ablations, and `num_continued=4`
     random, sobol     uniform and scrambled Sobol points over the whole box
     tpe, tpe-multi, gp, nsga2, asha, hyperband          Optuna's, see `engine.optuna_peers`
     logei, qlognehvi  BoTorch's, see `engine.botorch_peers`

@@ -73,7 +73,7 @@ class Protein:
             max_trial_seconds: what one trial may cost; None: no limit.
             max_trials: how many trials there may be, failed ones included; None: no limit. Where few trials share a
                 large budget, each may be more expensive.
-            start: the initial config, tried first; None: none.
+            start: the initial config, tried first; None: the middle of every range (method "protein").
             direction: whether a higher score is better, or a lower one.
             method: "protein"; for comparison "random", or one of Optuna's samplers, as in "optuna:tpe".
             can_continue: your training keeps what a longer run needs. Then a suggestion whose `continues` is not None

@@ -121,7 +121,7 @@ class Sweep:
             store: a path or URL; None: $PROTEIN_STORE or runs/protein.db, as for the command line.
             seed: the source of randomness.
             direction: whether a higher score is better, or a lower one.
-            start: the initial config, tried first; None: none.
+            start: the initial config, tried first; None: the middle of every range (method "protein").
             max_trial_cost: the cap: what one trial may cost, as `budget` and at most as much; None: a quarter of the
                 budget. A trial that reaches it is stopped when it next calls `report`, and is not recommended.
             max_trials: how many trials there may be, failed ones included; None: no limit. Give it for a function that

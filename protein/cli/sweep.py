@@ -56,6 +56,7 @@ def run(command: Command) -> int:
             designer = trainer_sweep.designer(spec, settings)
         sweep, created = create_or_resume(store, spec, budget)
         budget = sweep.max_cost_seconds if budget is None else budget
+        never_continues = continuing.why_never(spec)
         loop_settings = LoopSettings(
             directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
             workers=settings.workers,
@@ -63,14 +64,14 @@ def run(command: Command) -> int:
             max_trial_seconds=settings.max_trial_cost_seconds,
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
-            can_continue=settings.continue_trials and continuing.why_never(spec) is None,
+            can_continue=settings.continue_trials and never_continues is None,
             stop_when=stop_when,
         )
         trials = store.trials(sweep.id)
         cap_given = settings.max_trial_cost_seconds is not None
         sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
-        if settings.continue_trials and (reason := continuing.why_never(spec)) is not None:
-            console.print(Text(reason), soft_wrap=True)
+        if never_continues is not None and _expects_continuing(arguments, spec):
+            console.print(Text(never_continues), soft_wrap=True)
         with make_watcher(console, score_range(spec.env)) as watcher:
             status = run_sweep(
                 sweep,
@@ -117,6 +118,13 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
     except ConfigError as error:
         raise UsageError(f"--{error}") from error
+
+
+def _expects_continuing(arguments: SweepArguments, spec: SweepSpec) -> bool:
+    """Whether the user asked for continued trials: by the flag, or by the schedule that is made for them."""
+    if arguments.continue_trials is not None:
+        return arguments.continue_trials
+    return bool(spec.config["train"]["lr_schedule"] == "wsd")
 
 
 def _check_limits(arguments: SweepArguments, budget: float | None, cap: float | None) -> None:

@@ -1,4 +1,4 @@
-"""The value of a candidate: the expected improvement of the whole Pareto front, divided by a power of its cost.
+"""The value of a candidate: the expected improvement of the whole Pareto front, and of its top, for its price.
 
 Notation
     x         a candidate, one of m
@@ -8,21 +8,26 @@ Notation
     t_j       J levels of log cost, evenly spaced
     f(t)      the best posterior mean among the trials that cost at most e^t: the model's estimate of the front
     EI(x; f)  E max(0, z(x) - f) = sd h((mu - f) / sd),  h(u) = phi(u) + u Phi(u)
+    b         share of the best score at whatever cost, in a candidate's value
     a         cost exponent: 0 ignores cost, 1 is improvement per second
     c0        price floor in seconds: a small share of the whole budget; where the number of trials is limited, also
               what is left of the budget for each of them
 
 The value of a candidate is
 
-    log mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
+    log { (1 - b) mean_j [ P(ln c(x) <= t_j) EI(x; f(t_j)) ] + b EI(x; max_j f(t_j)) }
+        - a ln(exp(mu_c(x)) + c0) + log p_ok(x)
 
 A trial that continues an earlier one has the cost of its whole run in the first term, and pays only the rest.
 
 A trial that costs e^t can raise the front at every level from t upwards, by the amount by which it beats the front
 there. The mean over levels is the expected growth of the hypervolume under (score, log cost), with an uncertain cost. A
-cheap trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. Dividing
-by (c + c0)^a prices the trial. Without c0 the budget can be wasted on trials that cost almost nothing and teach little,
-above all while scores are flat or noisy.
+cheap trial is credited for all more expensive levels, an expensive trial only for the levels that it reaches. By that
+alone, the most expensive trials would hardly count: they reach the last levels only. But users also want the best score
+there is, at whatever cost. So this has a share of its own, b.
+
+Dividing by (c + c0)^a prices the trial. Without c0 the budget can be wasted on trials that cost almost nothing and
+teach little, above all while scores are flat or noisy.
 
 Everything is computed in logarithms. Far from the data, EI is below the smallest float64 long before it stops ranking
 candidates.
@@ -95,6 +100,7 @@ def log_value(
     cost_exponent: float = COST_EXPONENT,
     log_price_floor: float = -math.inf,
     log_price: Array | None = None,
+    best_share: float = 0.0,
 ) -> Array:
     """Returns the value of m candidates, `m`, in logarithms: the formula at the head of this file.
 
@@ -106,9 +112,13 @@ def log_value(
         cost_exponent: a, 0 or more.
         log_price_floor: ln c0; minus infinity for none.
         log_price: `m`, ln of what is to be paid, where that is less than the cost; None: the expected cost.
+        best_share: b, in [0, 1).
     """
     log_reaches = log_ndtr((levels[None, :] - cost_mean[:, None]) / cost_sd[:, None])
     log_gain = log_expected_improvement(mean[:, None], sd[:, None], front[None, :])
     log_gains = logsumexp(log_reaches + log_gain, axis=1) - math.log(len(levels))
+    if best_share > 0:
+        log_best = log_expected_improvement(mean, sd, np.asarray(np.max(front)))
+        log_gains = np.logaddexp(math.log(1.0 - best_share) + log_gains, math.log(best_share) + log_best)
     log_price = cost_mean if log_price is None else log_price
     return np.asarray(log_gains - cost_exponent * np.logaddexp(log_price, log_price_floor) + np.log(p_ok))

@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 
 from protein.engine.candidates import neighbours
 from protein.engine.cost_model import CostModel
-from protein.engine.gp import Array, subset
+from protein.engine.gp import Array, GaussianProcess, subset
 from protein.engine.history import History
 from protein.engine.joint_fit import model_inputs
 from protein.engine.score_model import ScoreModel, ScoreScale
@@ -133,7 +133,7 @@ class FrontModel:
 
     def draws(self, num_draws: int, rng: np.random.Generator) -> Callable[[Array], Array]:
         """Returns functions drawn from the posterior as one: of `m x d` places, `m x num_draws`."""
-        process = self.score.process
+        process = _mode(self.score)
         kernel, width = process.kernel, process.x.shape[1]
         # The spectral density of Matern-5/2 is Student's t with 5 degrees of freedom.
         spread = np.sqrt(rng.chisquare(5.0, (_NUM_FEATURES, 1)) / 5.0)
@@ -224,6 +224,12 @@ def _cost_index(space: Space) -> int:
     return space.cost_index
 
 
+def _mode(score: ScoreModel) -> GaussianProcess:
+    """Returns the process of a score model at the mode of its hyperparameters."""
+    assert isinstance(score.process, GaussianProcess), "the front's model is not averaged"
+    return score.process
+
+
 def _with_cost_for_steps(space: Space, log_low: float, log_high: float) -> Space:
     """Returns the space with what a trial costs, in seconds, in the cost parameter's place."""
     low, high = math.exp(log_low), math.exp(log_high)
@@ -251,7 +257,7 @@ def _slope_posterior(
         index: position of the cost parameter.
         sd: standard deviation of a slope's prior.
     """
-    process, v, num = score.process, places[:, index], len(free)
+    process, v, num = _mode(score), places[:, index], len(free)
     kernel, n = process.kernel, len(process.x)
     columns = np.array([list(score.space.feature_groups()).index(i) for i in free])
     weight = kernel.lengthscale[columns] ** -2.0

@@ -25,9 +25,9 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
         space: at most 21201 parameters (the Sobol generator's limit).
         seed: of the scrambling; the same seed gives the same sequence.
         cost_share: the cost parameter stays in this lowest share of its unit range, in (0, 1].
-        start: the initial config, `d`, or None.
+        start: the sweep's first trial, `d`, or None.
         pull: every second point is moved this share of the way to `start`, in [0, 1]. So half of the design covers the
-            space, and half covers the surroundings of a config that the user already found worth running.
+            space, and half covers the surroundings of a config that the user believes in.
     """
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
@@ -44,7 +44,7 @@ def middle(space: Space) -> Array:
     """Returns where a sweep without an initial config begins, `d`: in the middle of every range.
 
     People place ranges around what they believe in. The cost parameter is at the end of the lower third of its range,
-    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid points.
+    and a choice is the one that is named first. Where a constraint forbids that, it is the nearest of some valid ones.
     """
     x = np.full(space.num_dims, 0.5)
     for i, parameter in enumerate(space.parameters):

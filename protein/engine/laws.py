@@ -230,7 +230,7 @@ def fit_laws(space: Space, observations: Sequence[Observation]) -> Laws:
             f"laws need {MIN_CONFIGS} configs that were trained to their end, and there are {len(groups)}; run more"
             " trials"
         )
-    costs = [observations[i].cost_seconds for group in groups for i in group]
+    costs = [observations[i].run_seconds for group in groups for i in group]
     _check_costs(max(min(costs), MIN_COST_SECONDS), max(costs), "took", space.names[index])
     recommended = best(contenders(space, observations))
     assert recommended is not None

@@ -1,7 +1,7 @@
 """What more budget buys: by how much the best score and the front are expected to rise when the sweep goes on.
 
 Notation
-    f, mu      true score of a config under the recommendation's model (final scores alone), and its posterior mean
+    f, mu      true score of a config under the score model of final scores alone, and its posterior mean
     n, T       contenders (distinct configs that were trained to their end), and seconds of training spent so far
     best       the highest mu of a contender: what is recommended
     s          best less the median mu of the contenders: how far the sweep has come
@@ -136,7 +136,7 @@ def outlook(space: Space, history: Sequence[Observation], highest: float = math.
         data = History.of(space, history, [])
         score = fit_score_model(space, data, settings)
         known, _ = score.predict(x_known)
-        cost = np.array([math.fsum(history[i].cost_seconds for i in group) / len(group) for group in groups])
+        cost = np.array([math.fsum(history[i].run_seconds for i in group) / len(group) for group in groups])
         best = float(np.max(known))
         centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]

@@ -49,7 +49,7 @@ class Search:
         data: History,
         affordable: AffordableCost,
         settings: EngineSettings,
-        start: Array | None,
+        start: Array,
         listed: Array | None,
         rng: np.random.Generator,
         sources: Sequence[SourceSweep] = (),
@@ -62,7 +62,7 @@ class Search:
             data: the sweep so far, with at least one score.
             affordable: what the next trial may cost.
             settings: the engine's settings.
-            start: the initial config, `d`, or None.
+            start: the initial config, or where the sweep began without one, `d`.
             listed: every point of a space that has few, `n x d`, or None.
             rng: source of randomness.
             sources: the source sweeps.
@@ -200,9 +200,7 @@ class Search:
         front = front_indices(self._front_mean, np.exp(self._front_log_cost))[::-1]
         top = np.argsort(-self._front_mean, kind="stable")[:5]
         chosen = list(dict.fromkeys([*front.tolist(), *top.tolist()]))[: self._settings.num_centers]
-        centers = self._x_front[chosen]
-        if self._start is not None:
-            centers = np.concatenate([centers, self._start[None, :]])
+        centers = np.concatenate([self._x_front[chosen], self._start[None, :]])
         return centers if self._source is None else np.concatenate([centers, self._source.x_best])
 
     def _levels(self, x: Array) -> tuple[Array, Array]:
@@ -227,6 +225,7 @@ class Search:
             front=front,
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
+            best_share=self._settings.best_share,
             log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
         )
         return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)

@@ -24,6 +24,7 @@ class EngineSettings:
         source_front_margin: the source sweep's front is lowered by this many standard deviations before the search has
             to beat it.
         cost_exponent: a of `protein.engine.acquisition`.
+        best_share: b of `protein.engine.acquisition`.
         num_levels: J of `protein.engine.acquisition`.
         price_floor: this share of the whole budget is added to the price of every trial, and ...
         slot_price: ... where the number of trials is limited, this share of what is left of the budget for each.
@@ -64,6 +65,7 @@ class EngineSettings:
     source_front_margin: float = 1.0
     cost_exponent: float = COST_EXPONENT
     num_levels: int = NUM_LEVELS
+    best_share: float = 0.15
     price_floor: float = 0.03
     slot_price: float = 1.0
     front_floor: float = 0.35
@@ -86,4 +88,4 @@ class EngineSettings:
     num_refined: int = 6
     num_refinements: int = 32
     refine_widths: tuple[float, ...] = (0.1, 0.03)
-    num_continued: int = 12
+    num_continued: int = 4

@@ -39,7 +39,7 @@ def make_designer(
             samplers, as in "optuna:tpe".
         space: what to search.
         start: the initial config, which is the first trial; moved into the space where it lies outside. None: no such
-            trial.
+            trial; "protein" then begins in the middle of every range.
         seed: of the space-filling initial design. The design has to stay the same from trial to trial, so this is the
             sweep's seed.
         settings: of the engine, for benchmarks of single settings; None: the defaults.

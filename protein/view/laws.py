@@ -156,9 +156,7 @@ def _panel(
     values: "Sequence[BestValue]",
 ) -> None:
     low, middle, high = ([getattr(value.estimate, name) for value in values] for name in ("low", "value", "high"))
-    tried = [
-        (max(t.cost_seconds, MIN_COST_SECONDS), t.params[parameter.name]) for t in complete if law.name in t.params
-    ]
+    tried = [(max(t.run_seconds, MIN_COST_SECONDS), t.params[parameter.name]) for t in complete if law.name in t.params]
     left, right = min([cost for cost, _ in tried] + [costs[0]]), costs[-1]
     axes.set_xscale("log")
     axes.set_yscale({"linear": "linear", "logit": "logit"}.get(parameter.scale, "log"))
