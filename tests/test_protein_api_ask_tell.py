@@ -467,8 +467,14 @@ def test_laws_are_told_which_trials_are_of_one_run(monkeypatch: pytest.MonkeyPat
     params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
     for steps, continues in ((20_000, None), (30_000, None), (60_000, 0)):
         engine.observe({**params, "steps": steps}, score=1.0, cost_seconds=1.0, continues=continues)
-    monkeypatch.setattr("protein.api.ask_tell.fit_laws", lambda space, seen: [(o.number, o.continues) for o in seen])
-    assert engine.laws() == [(0, None), (1, None), (2, 0)]
+    seen: list[tuple[int | None, int | None]] = []
+
+    def record(space: Space, observations: list[Observation]) -> None:
+        seen.extend((one.number, one.continues) for one in observations)
+
+    monkeypatch.setattr("protein.api.ask_tell.fit_laws", record)
+    engine.laws()
+    assert seen == [(0, None), (1, None), (2, 0)]
 
 
 def test_a_trial_that_goes_on_with_another_is_not_stopped_early(monkeypatch: pytest.MonkeyPatch) -> None:
