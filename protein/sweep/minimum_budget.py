@@ -32,7 +32,8 @@ def require_a_complete_trial(
     needed = needed_seconds(cheapest)
     limit, remedy = f"budget of {max_cost_seconds:.3g} s", f"--max-cost {math.ceil(needed / CAP_FRACTION)}s"
     # A larger budget raises the cap only where the cap is the budget's share.
-    if cheapest.end is TrialEnd.CAPPED and max_trial_seconds not in (None, CAP_FRACTION * max_cost_seconds):
+    own_cap = max_trial_seconds is not None and max_trial_seconds != CAP_FRACTION * max_cost_seconds
+    if cheapest.end is TrialEnd.CAPPED and own_cap:
         limit, remedy = f"cap of {max_trial_seconds:.3g} s on one trial", f"--max-trial-cost {math.ceil(needed)}s"
         if needed > max_cost_seconds:
             remedy += f" and --max-cost {math.ceil(needed / CAP_FRACTION)}s"
