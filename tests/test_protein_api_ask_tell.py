@@ -12,7 +12,7 @@ import pytest
 import protein
 from protein import Categorical, Float, Integer, Observation, Protein, Space, Suggestion
 from protein.errors import SpaceError, UsageError
-from protein.types import Params, TrialEnd, TrialState
+from protein.types import Params, SuggestionKind, TrialEnd, TrialState
 
 
 def make_space() -> Space:
@@ -460,3 +460,29 @@ def test_only_a_complete_trial_can_be_continued_and_only_with_a_cost_parameter()
             engine.observe(params, score=1.0, cost_seconds=1.0, continues=number)
     with pytest.raises(UsageError, match="can_continue needs a cost_parameter"):
         Protein(Space([Float("x", 0.0, 1.0)]), can_continue=True)
+
+
+def test_laws_are_told_which_trials_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Protein(make_space(), can_continue=True)
+    params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
+    for steps, continues in ((20_000, None), (30_000, None), (60_000, 0)):
+        engine.observe({**params, "steps": steps}, score=1.0, cost_seconds=1.0, continues=continues)
+    seen: list[tuple[int | None, int | None]] = []
+
+    def record(space: Space, observations: list[Observation]) -> None:
+        seen.extend((one.number, one.continues) for one in observations)
+
+    monkeypatch.setattr("protein.api.ask_tell.fit_laws", record)
+    engine.laws()
+    assert seen == [(0, None), (1, None), (2, 0)]
+
+
+def test_a_trial_that_goes_on_with_another_is_not_stopped_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Protein(make_space(), can_continue=True)
+    monkeypatch.setattr(engine._designer, "should_stop", lambda *_: "worse than the others")
+    params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
+    curve = [(10_000, 1.0, 0.1)]
+    assert engine.should_stop(params, curve) == "worse than the others"
+    leg = Suggestion(params=params, kind=SuggestionKind.CONTINUATION, origin="", continues=0)
+    monkeypatch.setattr(engine, "_pending", [leg])
+    assert engine.should_stop(params, curve) is None

@@ -92,6 +92,12 @@ def test_scores_of_one_run_share_its_label_whatever_the_order() -> None:
         assert data.runs[alone].tolist() == np.flatnonzero(alone).tolist()
 
 
+def test_trials_without_numbers_are_runs_of_their_own() -> None:
+    first, other = trial(0, 0.01, 4_000), trial(1, 0.05, 4_000)
+    nameless = [dataclasses.replace(o, number=None) for o in (first, other, trial(2, 0.01, 8_000, parent=first))]
+    assert len(set(History.of(SPACE, nameless, []).runs.tolist())) == 3
+
+
 def test_a_leg_that_failed_leaves_its_parent_as_it_was() -> None:
     first = trial(0, 0.01, 4_000)
     failed = trial(1, 0.01, 16_000, parent=first, end=TrialEnd.DIVERGED, kept_at=None)

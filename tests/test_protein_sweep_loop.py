@@ -219,6 +219,14 @@ def test_a_budget_smaller_than_one_trial_is_one_clear_line(tmp_path: Path) -> No
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
 
 
+def test_a_cap_smaller_than_one_trial_is_what_has_to_be_raised(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    with pytest.raises(
+        UsageError, match=r"cap of 0\.3 s on one trial is smaller.*use --max-trial-cost \d+s and --max-c"
+    ):
+        sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.3)
+
+
 def test_the_same_is_said_when_it_is_run_again(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
     with pytest.raises(UsageError, match="smaller than one trial"):

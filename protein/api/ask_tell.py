@@ -159,7 +159,7 @@ class Protein:
             UsageError: the space has no cost parameter, fewer than 10 configs were trained to their end, or their costs
                 are too much alike.
         """
-        return fit_laws(self._space, [self._inward(o) for o in self._observations])
+        return fit_laws(self._space, self._history())
 
     def suggest(self) -> Suggestion | None:
         """Returns the next config to try, or None; `ended` is then the reason.
@@ -196,7 +196,8 @@ class Protein:
     def should_stop(self, params: Params, curve: Sequence[tuple[int, float, float | None]]) -> str | None:
         """Returns why a running trial is not worth finishing, or None. Ask at each new point of its learning curve.
 
-        Where there is a reason, end the trial and call `observe(params, stopped=reason, score=..., ...)`.
+        Where there is a reason, end the trial and call `observe(params, stopped=reason, score=..., ...)`. For a trial
+        that goes on with an earlier one there is none: the rule compares runs from their first step on.
 
         Args:
             params: the trial's config.
@@ -209,6 +210,8 @@ class Protein:
         """
         self._space.validate(params := plain_params(params))
         points = _curve(curve, self._direction)
+        if self._suggested_continuation(params) is not None:
+            return None
         return self._designer.should_stop(self._history(), params, points, self._seed)
 
     def observe(
@@ -255,7 +258,7 @@ class Protein:
                 " tell a trial that gave no number with failed='...'"
             )
         if continues is None:
-            continues = next((one.continues for one in self._pending if dict(one.params) == dict(params)), None)
+            continues = self._suggested_continuation(params)
         end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
         try:
             observation = Observation(
@@ -272,6 +275,10 @@ class Protein:
         except ValueError as error:
             raise UsageError(str(error)) from error
         self._add(observation)
+
+    def _suggested_continuation(self, params: Params) -> int | None:
+        """Returns the number of the trial that a pending suggestion of these params goes on with, if any."""
+        return next((one.continues for one in self._pending if dict(one.params) == dict(params)), None)
 
     def _continued(self, number: int) -> Observation:
         """Returns the complete trial of a number."""

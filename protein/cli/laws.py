@@ -166,7 +166,9 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
 def _distance(plan: "Plan") -> str:
     if plan.times_largest <= 1.0:
         return "within the trials' range of cost"
-    return f"{plan.times_largest:.3g} times the cost of the largest trial"
+    times = float(f"{plan.times_largest:.3g}")
+    shown = f"{times:,.0f}" if times >= 100.0 else f"{times:g}"  # 1,690 and not 1.69e+03
+    return f"{shown} times the cost of the largest trial"
 
 
 def _two_digits(seconds: float) -> float:

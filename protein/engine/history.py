@@ -225,7 +225,7 @@ def _curve_points(
 
 def _runs(trials: Sequence[Observation], history: Sequence[Observation]) -> Runs:
     """Returns which run each of n trials is of, `n`."""
-    parents = {o.number: o.continues for o in history if o.continues is not None}
+    parents = {o.number: o.continues for o in history if o.number is not None and o.continues is not None}
     first: dict[int, int] = {}  # position of the first trial of a run, by the number of the trial that began it
     labels = []
     for i, trial in enumerate(trials):

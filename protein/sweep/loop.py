@@ -161,8 +161,12 @@ class _Loop:
             raise self._no_more_trials
         self._ended = self._why_ended(exhausted=exhausted)
         if exhausted:
-            records = list(self._trials.records.values())
-            require_a_complete_trial(self._trials.sweep, records, self._settings.max_cost_seconds)
+            require_a_complete_trial(
+                self._trials.sweep,
+                list(self._trials.records.values()),
+                self._settings.max_cost_seconds,
+                self._settings.max_trial_seconds,
+            )
 
     def _may_start(self) -> bool:
         if self._no_more_trials is not None or self._stop.is_set() or self._remaining_trials() == 0:

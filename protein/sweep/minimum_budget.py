@@ -1,4 +1,4 @@
-"""A budget that is too small for a single complete trial: what one would cost, and how large the budget should be."""
+"""A budget or cap that is too small for a single complete trial: what one would cost, and how large it should be."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,13 @@ from protein.sweep.job import CAP_FRACTION, runs_trainer, total_steps, trial_con
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 
 
-def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], max_cost_seconds: float | None) -> None:
-    """Raises `UsageError` when the whole budget was spent and no trial could be trained to its end."""
+def require_a_complete_trial(
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    max_cost_seconds: float | None,
+    max_trial_seconds: float | None,
+) -> None:
+    """Raises `UsageError` when no further trial fits the budget or the cap, and none could be trained to its end."""
     limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
     cut = [trial for trial in trials if trial.end in limits and trial.steps]
     if max_cost_seconds is None or not cut or any(trial.state is TrialState.COMPLETE for trial in trials):
@@ -25,8 +30,14 @@ def require_a_complete_trial(sweep: SweepRecord, trials: Sequence[TrialRecord], 
 
     cheapest = min(cut, key=needed_seconds)
     needed = needed_seconds(cheapest)
+    limit, remedy = f"budget of {max_cost_seconds:.3g} s", f"--max-cost {math.ceil(needed / CAP_FRACTION)}s"
+    # A larger budget raises the cap only where the cap is the budget's share.
+    own_cap = max_trial_seconds is not None and max_trial_seconds != CAP_FRACTION * max_cost_seconds
+    if cheapest.end is TrialEnd.CAPPED and own_cap:
+        limit, remedy = f"cap of {max_trial_seconds:.3g} s on one trial", f"--max-trial-cost {math.ceil(needed)}s"
+        if needed > max_cost_seconds:
+            remedy += f" and --max-cost {math.ceil(needed / CAP_FRACTION)}s"
     raise UsageError(
-        f"the budget of {max_cost_seconds:.3g} s is smaller than one trial: trial {cheapest.number} was stopped at"
-        f" {cheapest.cost_seconds:.3g} s and needs about {needed:.2g} s;"
-        f" use --max-cost {math.ceil(needed / CAP_FRACTION)}s or more"
+        f"the {limit} is smaller than one trial: trial {cheapest.number} was stopped at {cheapest.cost_seconds:.3g} s"
+        f" and needs about {needed:.2g} s; use {remedy} or more"
     )
