@@ -20,4 +20,4 @@ def objective(trial):
 sampler = ProteinSampler(seed=0, cost_parameter="trees", budget_seconds=6.0)
 study = optuna.create_study(direction="maximize", sampler=sampler, storage="sqlite:///forest.db")
 study.optimize(objective)
-print(study.best_params, study.best_value, study.best_trial.user_attrs["protein:origin"])
+print(study.best_params, study.best_value, study.best_trial.user_attrs.get("protein:origin"))
