@@ -6,7 +6,7 @@ The release is a source distribution alone. Its build downloads further archives
 a source distribution before it builds anything. So pip is told to keep what it unpacked; its failure does not matter.
 Nothing is installed. The file's checksum is compared with that of the release.
 
-Source: https://pypi.org/project/pufferlib/3.0.0, MIT license, copyright PufferAI.
+Source: the source distribution of pufferlib 3.0.0, MIT license, copyright PufferAI.
 """
 
 import hashlib
