@@ -102,7 +102,7 @@ class ProteinDesigner:
             seed=seed,
             cost_share=settings.initial_cost_share,
             start=self._x_start,
-            pull=settings.initial_pull,
+            pull=0.0 if start is None else settings.initial_pull,
         )
         with single_thread(), np.errstate(all="ignore"):
             found = [SourceSweep.of(space, start, trials, settings) for trials in warm_start]
