@@ -22,7 +22,7 @@ from protein.engine.continuation import Continuable
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
-from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point
+from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point, other_choices
 from protein.engine.reevaluation import reevaluation
 from protein.engine.search import Search, format_seconds
 from protein.engine.settings import EngineSettings
@@ -104,6 +104,9 @@ class ProteinDesigner:
             start=self._x_start,
             pull=0.0 if start is None else settings.initial_pull,
         )
+        if start is None:
+            others = other_choices(space, self._x_start)
+            self._initial = interleaved(others, self._initial, settings.num_initial - len(others))
         with single_thread(), np.errstate(all="ignore"):
             found = [SourceSweep.of(space, start, trials, settings) for trials in warm_start]
         self._sources = [source for source in found if source is not None]
