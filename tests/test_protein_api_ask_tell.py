@@ -464,11 +464,29 @@ def test_only_a_complete_trial_can_be_continued_and_only_with_a_cost_parameter()
     engine = Protein(make_space(), can_continue=True)
     params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
     engine.observe({**params, "steps": 10_000}, failed="diverged", cost_seconds=1.0)
-    for number in (0, 1, -1):
+    for number in (0, 1, -1, False, "0"):
         with pytest.raises(UsageError, match="continues must be the number of a complete trial of 1, got"):
-            engine.observe(params, score=1.0, cost_seconds=1.0, continues=number)
+            engine.observe(params, score=1.0, cost_seconds=1.0, continues=number)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="can_continue needs a cost_parameter"):
         Protein(Space([Float("x", 0.0, 1.0)]), can_continue=True)
+
+
+def test_a_suggested_continuation_may_have_been_trained_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    params: Params = {"lr": 1e-3, "gamma": 0.99, "steps": 20_000, "opt": "adam"}
+    leg = Suggestion(params={**params, "steps": 60_000}, kind=SuggestionKind.CONTINUATION, origin="", continues=0)
+
+    def told(**how: Any) -> Observation:
+        engine = Protein(make_space(), can_continue=True)
+        engine.observe(params, score=0.5, cost_seconds=2.0)
+        monkeypatch.setattr(engine, "_pending", [leg])
+        engine.observe(leg.params, score=1.0, cost_seconds=6.0, **how)
+        assert engine.pending == ()
+        return engine.observations[1]
+
+    anew = told(continues=None)
+    assert (anew.continues, anew.run_seconds) == (None, 6.0), "its cost is that of the whole run"
+    went_on = told()
+    assert went_on == told(continues=leg.continues) and (went_on.continues, went_on.run_seconds) == (0, 8.0)
 
 
 def test_laws_are_told_which_trials_are_of_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
