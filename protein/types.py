@@ -338,11 +338,15 @@ class Outcome(Result):
         return self.end.state
 
 
+CONTINUABLE = "continuable"  # the kind of artifact that a longer run goes on from
+CONTINUABLE_SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A file that a trial left behind; `path` is absolute.
 
-    `kind` is "checkpoint", "log", "config", or "continuable": what a longer run goes on from, perhaps a folder.
+    `kind` is "checkpoint", "log", "config", or `CONTINUABLE`: what a longer run goes on from, perhaps a folder.
     """
 
     kind: str

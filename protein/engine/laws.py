@@ -17,9 +17,9 @@ each choice is best.
 Where an interval is nearly as wide as that of a uniform distribution over the range, the data do not tell.
 
 A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved to that cost along
-the most likely slopes. A parameter stays where it is if it cannot change the score, or if its slope is smaller than half
-the slope's standard deviation. A slope can be worth following where the best value is not known: docs/log.md has the
-figures. This gave better configs than the medians of the best values, and than the maximum of the front model.
+the most likely slopes. A parameter stays where it is if it cannot change the score, or if its slope is smaller than
+half the slope's standard deviation. A slope can be worth following where the best value is not known: docs/log.md has
+the figures. This gave better configs than the medians of the best values, and than the maximum of the front model.
 
 Only final scores count. Points of learning curves would teach which config is best half-way through a long run. Under a
 learning-rate schedule that is another config than the best one of a run half as long.

@@ -155,7 +155,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def logit_ticks(low: float, high: float) -> list[float]:
-    """Returns numbers to write beside a logit axis, both ends in (0, 1): round ones, or round at their distance to 1."""
+    """Returns numbers to write beside a logit axis, both ends in (0, 1): they or their distances to 1 are round."""
     decades = [10.0**-decade for decade in range(9, 0, -1)]
     fine = [digit * decade for decade in decades for digit in (1, 2, 5)]
     mirrored = [*fine, *(1.0 - tick for tick in reversed(fine[:-1]))]
@@ -163,7 +163,7 @@ def logit_ticks(low: float, high: float) -> list[float]:
 
 
 def _few(fine: Sequence[float], coarse: Sequence[float], low: float, high: float) -> list[float]:
-    """Returns 3 to 8 numbers from `low` to `high`: of the fine or the coarse ones, or evenly spaced on a narrow axis."""
+    """Returns 3 to 8 numbers from `low` to `high`: fine ones, coarse ones, or on a narrow axis evenly spaced ones."""
     small = 1e-9 * min(low, high - low)  # for rounding
 
     def inside(ticks: Sequence[float]) -> list[float]:

@@ -25,9 +25,7 @@ def lines(found: Outlook, direction: Direction) -> list[str]:
         if found.room <= 0:
             score = f"the best score is the {end} possible"
         over = f"front by {_gain(front)} on average over its costs"
-        shown.append(
-            f"next {text.seconds(seconds)}: {score}, {over if front.high > 0 else 'no better front expected'}"
-        )
+        shown.append(f"next {text.seconds(seconds)}: {score}, {over if front.high > 0 else 'no better front expected'}")
     return shown
 
 
