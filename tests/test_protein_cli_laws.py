@@ -13,7 +13,7 @@ import pytest
 from commands import Run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from viewing import PROVENANCE, stored_layers
+from viewing import PROVENANCE, stored_layers, stored_spec
 
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space
@@ -21,7 +21,7 @@ from protein.engine.laws import BestValue, Law
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
-from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, SweepSpec, TrialEnd
+from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.view import laws as views
 
 URL = "sqlite:///runs/protein.db"
@@ -30,21 +30,11 @@ SECONDS_A_STEP = 1e-5
 
 def fill(num_trials: int, *, name: str = "pong", cost_parameter: bool = True) -> Space:
     """Stores a sweep of pong whose best learning rate falls with the square root of the cost."""
-    layers = stored_layers()
-    space = make_space(layers)
+    space = make_space(stored_layers())
     if not cost_parameter:
         space = Space.from_dict({**space.to_dict(), "cost_parameter": None})
-    spec = SweepSpec(
-        name=name,
-        env="pong",
-        method="protein",
-        seed=0,
-        space=space.to_dict(),
-        config=layers.run_config().to_dict(),
-        provenance=PROVENANCE,
-    )
     store = open_store(URL)
-    sweep = store.create_sweep(spec, 3600.0)
+    sweep = store.create_sweep(stored_spec(name, space), 3600.0)
     for number, params in enumerate(space.from_unit_many(space.sample(num_trials, np.random.default_rng(0)))):
         seconds = float(params["train.total_timesteps"]) * SECONDS_A_STEP
         miss = math.log(float(params["train.learning_rate"]) * math.sqrt(seconds) / 0.05)

@@ -19,22 +19,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.cells import Run, figures  # noqa: E402
-from engine.paired import METRICS, differences, measure, show  # noqa: E402
-from engine.protocol import Task  # noqa: E402
-from engine.reference import search  # noqa: E402
-from engine.synthetic import FAMILIES, make_synthetic  # noqa: E402
+import machine
+import numpy as np
+from engine.cells import Run, figures
+from engine.paired import METRICS, differences, measure, show
+from engine.protocol import Task
+from engine.reference import search
+from engine.synthetic import FAMILIES, make_synthetic
 
-from protein.engine.budget import RunningCost, remaining_seconds  # noqa: E402
-from protein.ports import Designer  # noqa: E402
-from protein.sweep.methods import make_designer  # noqa: E402
-from protein.types import Budget, Observation, Suggestion, TrialEnd  # noqa: E402
+from protein.engine.budget import RunningCost, remaining_seconds
+from protein.ports import Designer
+from protein.sweep.methods import make_designer
+from protein.types import Budget, Observation, Suggestion, TrialEnd
 
 WORKERS = (1, 4, 16, 64)
 BUDGET = 25.0  # mean random-trial costs
