@@ -311,3 +311,45 @@ def test_known_sorts_and_counts() -> None:
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def played_on(num_trials: int) -> list[Observation]:
+    """A history of the engine's own, with a budget that lets it try expensive trials."""
+    history: list[Observation] = []
+    for number in range(num_trials):
+        left = 6000.0 - sum(o.cost_seconds for o in history)
+        history.append(observe(suggest(history, seed=number, remaining=left).params))
+    return history
+
+
+def test_running_trials_hold_at_most_a_quarter_of_what_is_not_spent_where_the_caller_can_wait() -> None:
+    history = played_on(14)
+    designer, unspent = make_designer("protein", SPACE, START), 600.0
+    holds: dict[bool, list[float]] = {}
+    for can_wait in (False, True):
+        running: list[Suggestion] = []
+        holds[can_wait] = seconds = []
+        while len(running) < 16:
+            budget = Budget(remaining_seconds=unspent - sum(seconds), can_wait=can_wait)
+            found = designer.suggest(history, [one.params for one in running], budget, seed=len(running))
+            if found is None:
+                break
+            assert found.predicted_cost_seconds is not None
+            running.append(found)
+            seconds.append(found.predicted_cost_seconds.value)
+    assert 0 < sum(holds[True]) <= 0.25 * unspent * 1.000001
+    assert 1 <= len(holds[True]) < 16, "a later trial waits"
+    assert sum(holds[False]) > 0.25 * unspent
+    assert holds[True] == holds[False][: len(holds[True])], "nothing else is suggested in its place"
+
+
+def test_a_trial_waits_for_others_and_never_for_nothing() -> None:
+    history = played_on(14)
+    designer = make_designer("protein", SPACE, START)
+    large = {**START, "steps": 200_000}  # 200 s of the 300 s that are not spent
+    waiting = Budget(remaining_seconds=100.0, can_wait=True)
+    assert designer.suggest(history, [large], waiting, seed=0) is None
+    assert designer.suggest(history, [large], Budget(remaining_seconds=100.0), seed=0) is not None
+    assert designer.suggest(history, [], waiting, seed=0) is not None
+    everything = make_designer("protein", SPACE, START, settings=EngineSettings(running_share=1.0))
+    assert everything.suggest(history, [large], waiting, seed=0) is not None
