@@ -16,9 +16,10 @@ known. Before any cost is known, no cost can be predicted. Then every trial may 
 trial that continues another one pays only the rest of its run, but its whole run has to be within the cap.
 
 **What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
-anything. So where the caller can wait (`Budget.can_wait`), running trials hold at most a quarter of what is not spent
-(`EngineSettings.running_share`). A trial that would make it more is not started, and no cheaper one in its place: it is
-suggested again, or a better one, when others have ended. Beside nothing, any trial may run.
+anything. Four workers find about as much as one. So where the caller can wait (`Budget.can_wait`), four trials may run
+whatever they cost, and more only as long as all together hold at most a quarter of what is not spent
+(`EngineSettings.always_running`, `running_share`). A trial that would make it more is not started, and no cheaper one
+in its place: it is suggested again, or a better one, when others have ended.
 """
 
 import dataclasses
@@ -106,6 +107,7 @@ class AffordableCost:
         budget: Budget,
         sources: Sequence[SourceTrials] = (),
         *,
+        always_running: int = 0,
         running_share: float = 1.0,
     ) -> "AffordableCost":
         """Fits the cost model, where a cost is known, with source sweeps' costs, if any.
@@ -115,7 +117,7 @@ class AffordableCost:
             data: the sweep so far.
             budget: what is left.
             sources: source sweeps' costs.
-            running_share: of what is not spent, may be in running trials where the caller can wait.
+            always_running, running_share: see `EngineSettings`.
         """
         model = None
         if len(data.costs):
@@ -128,7 +130,7 @@ class AffordableCost:
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
         beside = math.inf
-        if budget.can_wait and model is not None and len(data.x_running):
+        if budget.can_wait and model is not None and len(data.x_running) >= always_running:
             running = float(np.sum(np.exp(model.predict(data.x_running)[0])))
             beside = running_share * (budget.remaining_seconds + running) - running
         return cls(budget, model, total, slot, beside)

@@ -141,6 +141,7 @@ class ProteinDesigner:
                 data,
                 budget,
                 [source.costs for source in self._sources],
+                always_running=self._settings.always_running,
                 running_share=self._settings.running_share,
             )
             position = data.num_trials - 1
