@@ -54,7 +54,7 @@ FAMILIES = ("ppo", "takeoff", "deceptive", "saturating", "supervised", "wide", "
 NAMES = (*DRAWN, *FAMILIES)
 RESULT = machine.RESULTS / "engine_noise.json"
 _NUM_NEW = 40
-_QUICK = EngineSettings(num_uniform=200, num_local=200, num_rungs=8, num_refinements=16, reevaluation_share=0.0)
+_QUICK = EngineSettings(num_uniform=200, num_local=200, num_rungs=8, num_refinements=16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def at_random(function: Function, noise: float, size: int) -> list[Observation]:
 
 
 def by_sweep(function: Function, noise: float, size: int) -> list[Observation]:
-    """Returns the trials of a sweep by the engine, without repeats."""
+    """Returns the trials of a sweep by the engine."""
     rng = np.random.default_rng([8, *function.key])
     share = 60.0 if function.space.cost_parameter else 2.0 * size  # mean random-trial costs
     total = share * float(np.mean(function.cost(function.space.sample(1000, np.random.default_rng(2)))))
