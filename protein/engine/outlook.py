@@ -171,19 +171,18 @@ def hindsight(space: Space, history: Sequence[Observation], highest: float = mat
     end = np.cumsum([observation.cost_seconds for observation in history])
     if not len(end) or not end[-1] > 0 or len(complete_runs(space, history)[0]) < MIN_CONTENDERS:
         return []
+    found, span = [], _MOMENTS[0] * float(end[-1])
     with single_thread(), np.errstate(all="ignore"):
         today = fit_score_model(space, History.of(space, history, []), EngineSettings())
-    found, span = [], _MOMENTS[0] * float(end[-1])
-    for share in _MOMENTS:
-        moment = share * float(end[-1])
-        before, after = (history[: int(np.searchsorted(end, t, side="right"))] for t in (moment, moment + span))
-        forecast = outlook(space, before, highest)
-        if forecast is not None:
+        for share in _MOMENTS:
+            moment = share * float(end[-1])
+            before, after = (history[: int(np.searchsorted(end, t, side="right"))] for t in (moment, moment + span))
+            forecast = outlook(space, before, highest)
+            if forecast is None:
+                continue
             now, then = (min(_expected_today(space, today, trials), highest) for trials in (after, before))
-            rise = now - then
-            found.append(
-                Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=max(rise, 0.0))
-            )
+            rise = max(now - then, 0.0)
+            found.append(Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=rise))
     return found
 
 
