@@ -52,6 +52,10 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "note": (arguments.NoteArguments, "note"),
+    "pause": (arguments.PauseArguments, "request"),
+    "resume": (arguments.ResumeArguments, "request"),
+    "stop": (arguments.StopArguments, "request"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }
