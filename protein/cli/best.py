@@ -6,6 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from protein.api import stores
+from protein.api.reading import readable
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -31,7 +32,8 @@ def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        found = recommendation(sweep, store.trials(sweep.id), arguments.under)
+        known = readable(store, sweep)
+        found = recommendation(sweep, known.trials, arguments.under, known.sample)
     if arguments.toml is not None:
         if not found.trains:
             raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
