@@ -197,3 +197,29 @@ class DoctorArguments(StoreArguments):
 
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotArguments(StoreArguments):
+    """Draw a picture of one or several sweeps.
+
+    KIND is front (score against cost), curves (learning curves) or parallel (the parameters, a line a trial)."""
+
+    what: Positional[
+        Annotated[tuple[str, ...], _arg("KIND [SWEEP ...]", "(default: the only sweep of the store)")]
+    ] = ()
+    """What to plot, and the sweeps."""
+    output: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: KIND.png)", aliases=["-o"])] = None
+    """The picture. Its ending says which kind of file: .png, .svg or .pdf."""
+    x: Annotated[str | None, _arg("seconds|steps|fraction", "(default: seconds)")] = None
+    """Curves: what they run over."""
+    trials: Annotated[str | None, _arg("INT[,INT...]", "(default: those of the front)")] = None
+    """Curves: the trials to draw in color."""
+    by: Annotated[str | None, _arg("PARAMETER", "(default: none)")] = None
+    """Curves: the parameter whose value gives the color of a curve."""
+    log_x: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Curves: draw them over a logarithmic axis."""
+    smooth: Annotated[float | None, value_spec(float, "--smooth"), _arg("FLOAT", "(default: 0)")] = None
+    """Curves: weight of the past in an exponential mean, from 0 to below 1."""
+    params: Annotated[str | None, _arg("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
+    """Parallel: the parameters to draw, in this order."""

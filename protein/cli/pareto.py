@@ -8,7 +8,8 @@ from protein.cli.parse import Command
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.view import data, tables, text
-from protein.view.plots import write_pareto
+from protein.view.figures.front import front
+from protein.view.figures.style import save
 from protein.view.scatter import LEGEND, scatter
 
 PLOT_HEIGHT = 18
@@ -24,10 +25,9 @@ def run(command: Command) -> int:
     found = recommendation(sweep, trials)  # the knee is the one that `protein best` names
     knee = None if found.knee is None else found.knee.trial.number
     if arguments.png is not None:
-        spent = text.seconds(data.spent_seconds(trials))
-        title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
+        figure = front([(sweep, trials)], knees={} if knee is None else {sweep.spec.name: knee})
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png, knee=knee, direction=direction)
+            save(figure, arguments.png, "png")
     shown = [shown_trial(record, direction) for record in pareto.front(trials)]
     if arguments.json:
         points = [data.point(record) for record in shown]

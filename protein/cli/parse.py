@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "plot": (arguments.PlotArguments, "plot"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }
@@ -158,6 +159,7 @@ def _flags(kind: Any, prefix: str = "") -> list[str]:
         else:
             name = {"environment": "env", "from_": "from"}.get(field.name, field.name)
             found.append(f"--{prefix}{name}".replace("_", "-"))
+            found += ["-o"] * (name == "output")
     return found
 
 

@@ -1,0 +1,110 @@
+"""Pictures of stored sweeps, as figures of matplotlib. Each names one or several sweeps of a store.
+
+    import protein
+
+    figure = protein.plots.front("pong", "pong2")
+    figure.savefig("front.svg")
+
+A sweep is named as on the command line, or is the result of `protein.Sweep(...).run(...)`. The figures are made without
+pyplot: nothing opens a window, and nothing has to be closed. `protein plot` draws the same.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from protein.api import stores
+from protein.api.function_sweep import SweepResult
+from protein.api.recommended import recommendation
+from protein.errors import UsageError
+from protein.types import SweepRecord, TrialRecord
+from protein.view.figures import curves as curve_figures
+from protein.view.figures import front as front_figures
+from protein.view.figures import parallel as parallel_figures
+from protein.view.figures.style import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["curves", "front", "parallel"]
+
+
+def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
+    """Draws score against cost: all trials, and the Pareto front as a staircase.
+
+    One sweep is drawn in detail, with its knee. Several are drawn over each other, with a panel for each environment.
+
+    Args:
+        sweeps: names or results; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+
+    Raises:
+        UsageError: there is no such sweep, none of its trials has a score, or the sweeps have different directions.
+        StoreError: the store cannot be read.
+    """
+    found = _read(sweeps, store)
+    knees = {record.spec.name: knee for record, trials in found if (knee := _knee(record, trials)) is not None}
+    return front_figures.front(found, knees=knees if len(found) == 1 else None)
+
+
+def curves(
+    *sweeps: str | SweepResult,
+    store: str | None = None,
+    x: curve_figures.Axis = "seconds",
+    trials: Sequence[int] | None = None,
+    by: str | None = None,
+    log_x: bool = False,
+    smooth: float = 0.0,
+) -> "Figure":
+    """Draws learning curves: those of the front in color, all others in gray behind them.
+
+    Args:
+        sweeps: names or results, of one environment; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        x: what the curves run over: "seconds" of training, "steps", or the "fraction" of the trial's run.
+        trials: numbers of the trials to draw in color; None: those of the front, at most 12.
+        by: a parameter; the curves of all trials are drawn in the color of its value.
+        log_x: whether x is logarithmic.
+        smooth: weight of the past in an exponential mean, from 0 (none) to below 1.
+
+    Raises:
+        UsageError: there is no such sweep, trial or parameter, no curve has a score, or the sweeps share no axis.
+        StoreError: the store cannot be read.
+    """
+    found = _read(sweeps, store)
+    return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
+
+
+def parallel(*sweeps: str | SweepResult, store: str | None = None, params: Sequence[str] | None = None) -> "Figure":
+    """Draws parallel coordinates: an axis for each parameter, then cost and score, and a line for each trial.
+
+    Args:
+        sweeps: names or results, of one environment; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        params: the parameters to draw, in this order; None: those in which trials differ, at most 10.
+
+    Raises:
+        UsageError: there is no such sweep or parameter, no trial has a score, or the sweeps share no axis.
+        StoreError: the store cannot be read.
+    """
+    return parallel_figures.parallel(_read(sweeps, store), params=params)
+
+
+def _read(sweeps: Sequence[str | SweepResult], store: str | None) -> list[Subject]:
+    """Returns the sweeps with their trials, as they are stored, each once."""
+    found: dict[tuple[str | None, str | None], Subject] = {}
+    for sweep in sweeps or (None,):
+        name, kept = (sweep.name, sweep.store) if isinstance(sweep, SweepResult) else (sweep, None)
+        where = kept if store is None else store
+        with stores.opened(where) as opened:
+            record = stores.find(opened, name)
+            found.setdefault((where, record.spec.name), (record, opened.trials(record.id)))
+    return list(found.values())
+
+
+def _knee(record: SweepRecord, trials: Sequence[TrialRecord]) -> int | None:
+    """Returns the number of the trial that `protein best` names as the knee; None where it names none."""
+    try:
+        knee = recommendation(record, trials).knee
+    except UsageError:  # no trial was trained to its end, so nothing is recommended
+        return None
+    return None if knee is None else knee.trial.number
