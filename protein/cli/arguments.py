@@ -184,22 +184,6 @@ class ShowArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EnvsArguments:
-    """List the environments."""
-
-    json: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Print JSON."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DoctorArguments(StoreArguments):
-    """Check that this machine has what is needed."""
-
-    json: Annotated[bool, arg(help_behavior_hint="")] = False
-    """Print JSON."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotArguments(StoreArguments):
     """Draw a picture of one or several sweeps.
 
@@ -223,3 +207,35 @@ class PlotArguments(StoreArguments):
     """Curves: weight of the past in an exponential mean, from 0 to below 1."""
     params: Annotated[str | None, _arg("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
     """Parallel: the parameters to draw, in this order."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvsArguments:
+    """List the environments."""
+
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorArguments(StoreArguments):
+    """Check that this machine has what is needed."""
+
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewArguments(StoreArguments):
+    """Look at sweeps in the browser: a page of this machine, live while they run."""
+
+    of: Positional[Annotated[str | None, _arg("[STORE]", "(default: $PROTEIN_STORE, or runs/protein.db)")]] = None
+    """The store to show: a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE."""
+    port: Annotated[int | None, value_spec(int, "--port"), _arg("INT", "(default: 8742, or a free one)")] = None
+    """Port to listen on."""
+    host: Annotated[str, _arg("ADDRESS", "(default: 127.0.0.1)")] = "127.0.0.1"
+    """Address to listen on. One that other machines can reach needs --token."""
+    token: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make a token, without which the server answers nobody. It is printed once, in the address."""
+    open: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Open the page in the browser."""

@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
     "plot": (arguments.PlotArguments, "plot"),
+    "view": (arguments.ViewArguments, "view"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }
