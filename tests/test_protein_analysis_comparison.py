@@ -14,6 +14,7 @@ from protein.analysis.comparison import (
     SweepResult,
     compare,
     seed_groups,
+    side_labels,
     without_seed,
 )
 from protein.errors import UsageError
@@ -29,6 +30,7 @@ class Run:
     state: TrialState = TrialState.COMPLETE
     finished_at: datetime | None = None
     continued_seconds: float = 0.0
+    excluded: bool = False
 
     @property
     def run_seconds(self) -> float:
@@ -182,6 +184,26 @@ def test_names_that_differ_in_a_seed_are_one_group() -> None:
         "new": ["new"],
         "lone-4": ["lone-4"],
     }
+
+
+def test_an_excluded_trial_costs_and_has_no_score() -> None:
+    result = sweep("a", Run(1.0, 10.0), Run(99.0, 10.0, excluded=True))
+    assert result.spent.tolist() == [10.0, 20.0] and result.best.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "labels"),
+    [
+        ([("old-pong-1", "pong"), ("old-maze-1", "maze"), ("new-pong-1", "pong")], ["old", "old", "new-pong-1"]),
+        ([("old-1", "pong"), ("old-2", "pong"), ("new-1", "pong"), ("new-2", "pong")], ["old", "old", "new", "new"]),
+        ([("pong", "pong"), ("pong-2", "pong")], ["pong", "pong-2"]),
+        ([("a", "pong"), ("b", "pong")], ["a", "b"]),
+        ([("pong_gru", "pong"), ("pong_mlp", "pong")], ["pong_gru", "pong_mlp"]),
+        ([("x+(1", "g(2"), ("y", "g(2")], ["x+(1", "y"]),
+    ],
+)
+def test_labels_of_sides(sweeps: list[tuple[str, str]], labels: list[str]) -> None:
+    assert side_labels(sweeps) == labels
 
 
 def test_what_cannot_be_compared_is_said() -> None:

@@ -38,6 +38,7 @@ from datetime import datetime
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from protein.engine.gp import Array
@@ -66,6 +67,8 @@ class Ended(Protocol):
     def run_seconds(self) -> float: ...
     @property
     def finished_at(self) -> datetime | None: ...
+    @property
+    def excluded(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,25 +102,56 @@ class SweepResult:
             UsageError: no trial was trained to its end.
         """
         finished = [trial for trial in trials if trial.state.finished]
-        if all(trial.finished_at is not None for trial in finished):
-            finished.sort(key=lambda trial: trial.finished_at or datetime.min)
-        complete = [t.state is TrialState.COMPLETE and t.score is not None for t in finished]
-        if not any(complete):
+        ended = [math.nan if trial.finished_at is None else trial.finished_at.timestamp() for trial in finished]
+        return cls.of_columns(
+            name,
+            env,
+            complete=np.array([t.state is TrialState.COMPLETE and not t.excluded for t in finished], dtype=bool),
+            score=np.array([math.nan if t.score is None else t.score for t in finished], dtype=np.float64),
+            cost_seconds=np.array([trial.cost_seconds for trial in finished], dtype=np.float64),
+            run_seconds=np.array([trial.run_seconds for trial in finished], dtype=np.float64),
+            finished_at=np.array(ended, dtype=np.float64),
+            direction=direction,
+        )
+
+    @classmethod
+    def of_columns(
+        cls,
+        name: str,
+        env: str,
+        *,
+        complete: NDArray[np.bool_],
+        score: Array,
+        cost_seconds: Array,
+        run_seconds: Array,
+        finished_at: Array,
+        direction: Direction = Direction.MAXIMIZE,
+    ) -> "SweepResult":
+        """Returns the same from columns of `n` finished trials, by number.
+
+        Args:
+            name, env, direction: see above.
+            complete: `n`, which were trained to their end and are not excluded.
+            score: `n`, as stored; NaN where there is none.
+            cost_seconds: `n`, what each has cost.
+            run_seconds: `n`, what its whole run has cost.
+            finished_at: `n`, when it ended, on any clock. NaN anywhere: in the order of the numbers.
+
+        Raises:
+            UsageError: no trial was trained to its end.
+        """
+        complete = complete & np.isfinite(score)
+        if not complete.any():
             raise UsageError(f"sweep '{name}' has no complete trial yet, so it cannot be compared; give it more time")
-        own = [
-            float(trial.score) if done and trial.score is not None else -math.inf
-            for trial, done in zip(finished, complete, strict=True)
-        ]
+        order = np.arange(len(score)) if np.isnan(finished_at).any() else np.argsort(finished_at, kind="stable")
         return cls(
             name=name,
             env=env,
             direction=direction,
-            spent=np.cumsum([trial.cost_seconds for trial in finished]),
-            best=np.maximum.accumulate(own),
-            scores=np.array([score for score, done in zip(own, complete, strict=True) if done]),
-            costs=np.array(
-                [max(t.run_seconds, MIN_COST_SECONDS) for t, d in zip(finished, complete, strict=True) if d]
-            ),
+            spent=np.cumsum(cost_seconds[order]),
+            best=np.maximum.accumulate(np.where(complete, score, -np.inf)[order]),
+            scores=score[order][complete[order]],
+            costs=np.maximum(run_seconds, MIN_COST_SECONDS)[order][complete[order]],
         )
 
     @property
@@ -259,6 +293,23 @@ def seed_groups(names: Sequence[str]) -> dict[str, list[str]]:
     for name in names:
         groups.setdefault(without_seed(name), []).append(name)
     return {(stem if len(members) > 1 else members[0]): members for stem, members in groups.items()}
+
+
+def side_labels(sweeps: Sequence[tuple[str, str]]) -> list[str]:
+    """Returns a label for each sweep, given as (name, environment): sweeps of one label make up a side.
+
+    A label is the name without its environment and without a seed at its end: "old" for "old-pong-1" of pong and for
+    "old-maze-2" of maze. A label that would stand for sweeps of one name only is that name. Where all sweeps would get
+    the same label, nothing is left to compare, and each has its own name.
+    """
+    labels = []
+    for name, env in sweeps:
+        bare = re.sub(rf"(?:^|[-_. /]+){re.escape(env)}(?=$|[-_. /])", "", without_seed(name), flags=re.IGNORECASE)
+        labels.append(bare.strip("-_. /") or without_seed(name))
+    if len(set(labels)) == 1:
+        return [name for name, _ in sweeps]
+    counts = {label: labels.count(label) for label in labels}
+    return [label if counts[label] > 1 else name for label, (name, _) in zip(labels, sweeps, strict=True)]
 
 
 def compare(sides: Sequence[Side], *, environments: Sequence[str] = ()) -> Comparison:
