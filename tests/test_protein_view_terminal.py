@@ -274,8 +274,8 @@ def test_the_picture_shows_the_expected_front_with_its_interval(
     plots.write_pareto(records, "pong", tmp_path / "front.png", expected=shown, direction=direction)
     [axes] = drawn[0].axes
     [line] = [line for line in axes.lines if str(line.get_label()).startswith("expected front")]
-    assert list(line.get_ydata()) == [10.0, 15.0, 15.0]
-    assert list(line.get_xdata())[:2] == [1.0, 10.0]
+    assert np.asarray(line.get_ydata()).tolist() == [10.0, 15.0, 15.0]
+    assert np.asarray(line.get_xdata()).tolist()[:2] == [1.0, 10.0]
     [band] = [one for one in axes.collections if isinstance(one, FillBetweenPolyCollection)]
     heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
     assert heights.min() == 9.0 and heights.max() == 17.0
