@@ -1,1 +1,1 @@
-"""What a sweep's trials tell: pure functions of spaces and trials. Nothing here prints, draws, or reads a file."""
+"""What can be said about sweeps from their trials: pure functions, without reading, printing or drawing."""

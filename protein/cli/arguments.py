@@ -199,3 +199,19 @@ class DoctorArguments(StoreArguments):
 
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewArguments(StoreArguments):
+    """Look at sweeps in the browser: a page of this machine, live while they run."""
+
+    of: Positional[Annotated[str | None, _arg("[STORE]", "(default: $PROTEIN_STORE, or runs/protein.db)")]] = None
+    """The store to show: a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE."""
+    port: Annotated[int | None, value_spec(int, "--port"), _arg("INT", "(default: 8742, or a free one)")] = None
+    """Port to listen on."""
+    host: Annotated[str, _arg("ADDRESS", "(default: 127.0.0.1)")] = "127.0.0.1"
+    """Address to listen on. One that other machines can reach needs --token."""
+    token: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make a token, without which the server answers nobody. It is printed once, in the address."""
+    open: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Open the page in the browser."""
