@@ -73,19 +73,33 @@ class Spending:
 
 def spending(trials: Sequence[Spent]) -> Spending:
     """Returns where a sweep's seconds went; scores are to be maximised."""
-    states = np.array([trial.state for trial in trials], dtype=object)
-    scores = np.array([np.nan if trial.score is None else trial.score for trial in trials], dtype=np.float64)
-    own = np.array([trial.cost_seconds for trial in trials], dtype=np.float64)
-    run = np.array([trial.run_seconds for trial in trials], dtype=np.float64)
-    complete = (states == TrialState.COMPLETE) & ~np.isnan(scores)
-    pruned = states == TrialState.PRUNED
-    on_front = np.zeros(len(trials), dtype=bool)
+    return spending_of(
+        [trial.state for trial in trials],
+        np.array([np.nan if trial.score is None else trial.score for trial in trials], dtype=np.float64),
+        np.array([trial.cost_seconds for trial in trials], dtype=np.float64),
+        np.array([trial.run_seconds for trial in trials], dtype=np.float64),
+    )
+
+
+def spending_of(states: Sequence[str], scores: Array, own: Array, run: Array) -> Spending:
+    """Returns where the seconds of n trials went.
+
+    Args:
+        states: `n`, values of `TrialState`.
+        scores: `n`, to be maximised; NaN where there is none.
+        own: `n`, each trial's own cost in seconds.
+        run: `n`, the cost of its whole run.
+    """
+    state = np.array([str(one) for one in states], dtype=np.str_)
+    complete = (state == TrialState.COMPLETE) & ~np.isnan(scores)
+    pruned = state == TrialState.PRUNED
+    on_front = np.zeros(len(state), dtype=bool)
     on_front[np.flatnonzero(complete)[front_indices(scores[complete], run[complete])]] = True
     beaten = complete & ~on_front
     stopped = np.flatnonzero(pruned & ~np.isnan(scores))
     beaten[stopped] = scores[stopped] <= best_within(scores[complete], run[complete], run[stopped])
     limit = float(np.median(run[complete])) if complete.any() else None
-    expensive = run > limit if limit is not None else np.zeros(len(trials), dtype=bool)
+    expensive = run > limit if limit is not None else np.zeros(len(state), dtype=bool)
 
     def seconds(which: np.ndarray) -> float:
         return float(own[which].sum())
@@ -95,8 +109,8 @@ def spending(trials: Sequence[Spent]) -> Spending:
         dominated_expensive=seconds(beaten & expensive),
         dominated_cheap=seconds(beaten & ~expensive),
         cut_short=seconds(pruned & ~beaten),
-        failed=seconds(states == TrialState.FAILED),
-        running=seconds(states == TrialState.RUNNING),
+        failed=seconds(state == TrialState.FAILED),
+        running=seconds(state == TrialState.RUNNING),
         expensive_above=limit,
         num_dominated_expensive=int((beaten & expensive).sum()),
     )
