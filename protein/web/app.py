@@ -1,7 +1,7 @@
 """The server: the page's own files at once, and the answers of `/api` as soon as the store is open.
 
-`serve` listens before the store is open, so that the page is there in well under a second. Requests to `/api` wait until
-then. What takes long to import (SQLAlchemy, numpy, the pages' own modules) is imported meanwhile.
+`serve` listens before the store is open, so that the page is there in well under a second. Requests to `/api` wait
+until then. What takes long to import (SQLAlchemy, numpy, the pages' own modules) is imported meanwhile.
 """
 
 import contextlib
@@ -147,7 +147,8 @@ def listen(host: str, port: int | None) -> socket.socket:
             if last:
                 reason = getattr(error, "strerror", None) or str(error)
                 raise UsageError(
-                    f"cannot listen on {host} port {one} ({reason}); give another --port, or leave it out for a free one"
+                    f"cannot listen on {host} port {one} ({reason})"
+                    "; give another --port, or leave it out for a free one"
                 ) from error
             continue
         return listening

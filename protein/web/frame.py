@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from protein.analysis.columns import Column, Indices, Kind, absent, column_of, joined_tables
+from protein.columns import TrialColumns
 from protein.types import Direction, SweepRecord
-from protein.web.reading import Rows
 
 # The fields of a trial in the order in which tables show them, and what each holds.
 FIELDS: Mapping[str, Kind] = {
@@ -105,14 +105,14 @@ class Frame(Table):
         found = places[inside]
         return found[self.numbers[found] == wanted[inside]].astype(np.int64)
 
-    def updated(self, sweep: SweepRecord, changes: Rows) -> "Frame":
+    def updated(self, sweep: SweepRecord, changes: TrialColumns) -> "Frame":
         """Returns the frame with changed and new trials taken over; itself where nothing changed."""
-        if not len(changes.numbers):
+        if not len(changes):
             if sweep == self.sweep and changes.cursor == self.cursor:
                 return self
             return dataclasses.replace(self, sweep=sweep, cursor=changes.cursor)
-        order = np.argsort(np.asarray(changes.numbers, np.int64), kind="stable")
-        numbers = np.asarray(changes.numbers, np.int64)[order]
+        order = np.argsort(changes.number, kind="stable")
+        numbers = changes.number[order]
         new = {key: column.taken(order) for key, column in _columns(sweep, changes).items()}
         version = self.version + 1
         if not len(self):
@@ -150,26 +150,30 @@ def together(frames: Sequence[Frame]) -> Table:
     return Table(columns=columns, revisions=np.concatenate([frame.revisions for frame in frames]))
 
 
-def _columns(sweep: SweepRecord, rows: Rows) -> dict[str, Column]:
-    """Returns the columns of some trials as they are shown."""
-    flipped = sweep.spec.direction is Direction.MINIMIZE
-    count = len(rows.numbers)
-    fields: dict[str, Any] = dict(rows.fields)
-    fields["sweep"] = [sweep.spec.name] * count
-    fields["number"] = rows.numbers
-    columns = {
-        key: column_of(fields[key], kind) if key in fields else absent(count, kind) for key, kind in FIELDS.items()
-    }
-    if flipped:
+def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:
+    """Returns the columns of some trials as they are shown. What the store says is NaN is missing: it keeps no NaN."""
+    count = len(changes)
+    columns = {}
+    for key, kind in FIELDS.items():
+        values = [sweep.spec.name] * count if key == "sweep" else getattr(changes, key)
+        columns[key] = _column(values, kind)
+    columns["continues"] = dataclasses.replace(columns["continues"], missing=changes.continues < 0)
+    columns["continued_seconds"] = dataclasses.replace(columns["continued_seconds"], missing=changes.continues < 0)
+    if sweep.spec.direction is Direction.MINIMIZE:
         low, high = columns["predicted_score_low"], columns["predicted_score_high"]
         columns["predicted_score_low"], columns["predicted_score_high"] = high, low
         for key in ("score", "predicted_score", "predicted_score_low", "predicted_score_high"):
             columns[key] = dataclasses.replace(columns[key], values=-columns[key].values + 0.0)
-    if columns["run_seconds"].missing.all():
-        cost, before = columns["cost_seconds"], columns["continued_seconds"]
-        whole = cost.values + np.where(before.missing, 0.0, before.values)
-        columns["run_seconds"] = Column(kind=Kind.NUMBER, values=whole, missing=cost.missing)
     for group in GROUPS:
-        for name, values in getattr(rows, group).items():
-            columns[f"{group}.{name}"] = column_of(values)
+        for name, values in getattr(changes, group).items():
+            columns[f"{group}.{name}"] = _column(values, None)
     return columns
+
+
+def _column(values: Any, kind: Kind | None) -> Column:
+    found = column_of(values, kind)
+    if found.values.dtype == np.float64:
+        return dataclasses.replace(found, missing=np.isnan(found.values))
+    if found.kind is Kind.TEXT and "" in found.words:  # no reason, no note
+        return dataclasses.replace(found, missing=found.missing | (found.values == found.words.index("")))
+    return found

@@ -1,10 +1,10 @@
 """Who may ask the server for what. Each rule stands against one attack that a local server invites.
 
 - It listens on this machine alone, unless a token was made for it.
-- **Host**: a page of another site can make its own name point to 127.0.0.1 and read our answers as its own. So a request
-  must name this machine.
-- **Origin**: a page of another site can send requests to 127.0.0.1. So a request that a browser sent for another site is
-  refused, and a write needs our own origin or the token.
+- **Host**: a page of another site can make its own name point to 127.0.0.1 and read our answers as its own. So a
+  request must name this machine.
+- **Origin**: a page of another site can send requests to 127.0.0.1. So a request that a browser sent for another site
+  is refused, and a write needs our own origin or the token.
 - **Content policy**: a text in the store (a sweep's name, a note, a trial's error) that slips into the page as HTML
   could load a script. So scripts, styles and connections of other origins and scripts within the page are forbidden.
 - **Files**: a stored path is not trusted. `inside` returns only files within a folder, links resolved.
@@ -34,10 +34,11 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = ("GET", "HEAD")
 _COOKIE = "protein_view"
 
-# Charts place their elements with style attributes, which cannot run anything; nothing else within the page is allowed.
+# Charts place their elements with style attributes, which cannot run anything. Nothing else in the page is allowed.
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data: blob:;"
-    " media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data: blob:"
+    "; media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
+    "; frame-ancestors 'none'"
 )
 HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", CONTENT_POLICY.encode()),

@@ -1,7 +1,7 @@
 """What all pages share on the server: the open store, the frames of its sweeps, and the news for open pages.
 
-A frame is read when a page first asks for its sweep. Later it is brought up to date by what changed since, at most every
-`REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
+A frame is read when a page first asks for its sweep. Later it is brought up to date by what changed since, at most
+every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
 """
 
 import dataclasses
@@ -18,7 +18,6 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
-from protein.web import reading
 from protein.web.answers import NotFound
 from protein.web.frame import Frame, Table, together
 
@@ -79,7 +78,7 @@ class Viewer:
         with kept.lock:
             if time.monotonic() - kept.read_at > REFRESH_SECONDS:
                 now = time.monotonic()
-                kept.frame = kept.frame.updated(sweep, reading.read(self.store, sweep.id, kept.frame.cursor))
+                kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
                 kept.read_at = now
             return kept.frame
 

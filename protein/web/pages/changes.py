@@ -1,8 +1,8 @@
 """`/api/changes`: news for an open page, as server-sent events. It says that something changed, never all of it.
 
 An event `changed` has the versions of the sweeps that are watched; an event `sweeps` says that the list of sweeps
-changed. A page then asks for what it shows. Between events there is one short comment every `BEAT_SECONDS`, so that both
-sides notice when the other one is gone.
+changed. A page then asks for what it shows. Between events there is one short comment every `BEAT_SECONDS`, so that
+both sides notice when the other one is gone.
 """
 
 import asyncio
