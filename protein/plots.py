@@ -10,7 +10,7 @@ pyplot: nothing opens a window, and nothing has to be closed. `protein plot` dra
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from protein.api import stores
 from protein.api.function_sweep import SweepResult
@@ -31,7 +31,8 @@ __all__ = ["curves", "front", "parallel"]
 def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
     """Draws score against cost: all trials, and the Pareto front as a staircase.
 
-    One sweep is drawn in detail, with its knee. Several are drawn over each other, with a panel for each environment.
+    One sweep is drawn in detail, with the front that is expected beside the measured one, the recommended config and
+    the knee. Several are drawn over each other, with a panel for each environment.
 
     Args:
         sweeps: names or results; none: the store's only sweep.
@@ -42,8 +43,7 @@ def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
         StoreError: the store cannot be read.
     """
     found = _read(sweeps, store)
-    knees = {record.spec.name: knee for record, trials in found if (knee := _knee(record, trials)) is not None}
-    return front_figures.front(found, knees=knees if len(found) == 1 else None)
+    return front_figures.front(found, **(_expected(*found[0]) if len(found) == 1 else {}))
 
 
 def curves(
@@ -101,10 +101,9 @@ def _read(sweeps: Sequence[str | SweepResult], store: str | None) -> list[Subjec
     return list(found.values())
 
 
-def _knee(record: SweepRecord, trials: Sequence[TrialRecord]) -> int | None:
-    """Returns the number of the trial that `protein best` names as the knee; None where it names none."""
+def _expected(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Returns what `protein best` says of a sweep, for a picture of its front; nothing where it says nothing."""
     try:
-        knee = recommendation(record, trials).knee
+        return recommendation(record, trials).drawn()
     except UsageError:  # no trial was trained to its end, so nothing is recommended
-        return None
-    return None if knee is None else knee.trial.number
+        return {}

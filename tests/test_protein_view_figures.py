@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 from matplotlib.figure import Figure
 from viewing import curve, failed, fill_store, many, running, store_url, sweep_record, trial
 
 from protein import plots
+from protein.direction import shown_contender
+from protein.engine.recommend import Contender
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
-from protein.types import Direction, Params, SweepRecord, TrialRecord, TrialState
+from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.figures import style
 from protein.view.figures.curves import MAX_CURVES, curves, extremes, thin
 from protein.view.figures.front import front
@@ -52,8 +54,7 @@ def test_the_front_shows_every_trial_and_the_staircase() -> None:
     axes = the_axes(front([(sweep(), records)]))
     assert points(axes, "complete (3)") == [(10, 5), (40, 18), (60, 7)]
     assert points(axes, "cut short (1)") == [(30, 15)]
-    assert points(axes, "Pareto front (2)") == [(10, 5), (40, 18)]
-    assert points(axes, "best measured: 18.00 in 40.0s (trial 1)") == [(40, 18)]
+    assert points(axes, "measured front (2)") == [(10, 5), (40, 18)]
     assert [x for x, _ in points(axes, "failed (1)")] == [20]
     [stairs] = axes.lines
     assert np.asarray(stairs.get_ydata()).tolist() == [5, 18, 18]
@@ -65,7 +66,7 @@ def test_the_front_shows_every_trial_and_the_staircase() -> None:
 def test_where_lower_is_better_the_best_is_at_the_top_with_its_own_sign() -> None:
     records = [trial(0, 10.0, -5.0), trial(1, 40.0, -1.0), trial(2, 60.0, -3.0)]  # as stored
     axes = the_axes(front([(sweep(direction=Direction.MINIMIZE), records)]))
-    assert points(axes, "Pareto front (2)") == [(10, 5), (40, 1)]
+    assert points(axes, "measured front (2)") == [(10, 5), (40, 1)]
     worst, best = axes.get_ylim()
     assert worst > 5 > 1 > best
     assert axes.get_ylabel() == "score (lower is better)"
@@ -108,20 +109,59 @@ def test_sweeps_of_two_directions_share_no_picture() -> None:
             draw(sweeps)
 
 
+def contender(one: TrialRecord) -> Contender:
+    assert one.score is not None
+    return Contender(
+        params=one.params,
+        score=Estimate(value=one.score, low=one.score - 1.0, high=one.score + 2.0),
+        expected_cost_seconds=one.cost_seconds,
+        trials=(one.number,),
+        measured=(one.score,),
+        basis="test",
+    )
+
+
+def marks(**trials: TrialRecord) -> dict[str, tuple[int, Contender]]:
+    return {name: (one.number, contender(one)) for name, one in trials.items()}
+
+
 def test_names_in_the_front_stand_within_its_axes() -> None:
     records = [trial(0, 1.0, 19.0), trial(1, 4.0, 19.2), trial(2, 20.0, 20.0)]
-    drawn = [front([(sweep(), records)]), front([(sweep(), records)], knees={"pong": 0})]
-    texts = [[name.get_text() for name in the_axes(figure).texts] for figure in drawn]
-    assert texts == [["best measured"], ["knee", "best measured"]]
+    without = front([(sweep(), records)])
+    assert not the_axes(without).texts
+    drawn = [front([(sweep(), records)], marks=marks(best=records[2], knee=records[0]))]
+    assert [name.get_text() for name in the_axes(drawn[0]).texts] == ["best", "knee"]
     for position in range(0, 11, 2):  # of the knee along the cost axis
         records = [trial(0, 1.0, 10.0), trial(1, 100 ** (position / 10) * 1.01, 15.0), trial(2, 100.0, 20.0)]
-        drawn += [front([(sweep(), records)], knees={"pong": 1}), front([(sweep(), records[:2])])]
+        drawn.append(front([(sweep(), records)], marks=marks(best=records[2], knee=records[1])))
+        drawn.append(front([(sweep(), records[:2])], marks=marks(best=records[1])))
     for figure in drawn:
         figure.draw_without_rendering()
         axes = the_axes(figure)
         for name in axes.texts:
             area, extent = axes.bbox, name.get_window_extent()
             assert area.x0 + 2 < extent.x0 < extent.x1 < area.x1 + 2 and area.y0 < extent.y0 < extent.y1 < area.y1
+
+
+@pytest.mark.parametrize("direction", list(Direction))
+def test_the_front_shows_the_expected_one_with_its_interval(direction: Direction) -> None:
+    records = [trial(0, 1.0, 10.0), trial(1, 10.0, 15.0)]  # as they are stored
+    expected = [shown_contender(contender(one), direction) for one in records]
+    axes = the_axes(front([(sweep(direction=direction), records)], expected=expected))
+    [line] = [line for line in axes.lines if str(line.get_label()).startswith("expected front")]
+    sign = 1 if direction is Direction.MAXIMIZE else -1
+    assert np.asarray(line.get_ydata()).tolist() == [sign * 10.0, sign * 15.0, sign * 15.0]
+    assert np.asarray(line.get_xdata()).tolist()[:2] == [1.0, 10.0]
+    [band] = [one for one in axes.collections if isinstance(one, FillBetweenPolyCollection)]
+    heights = sign * np.asarray(band.get_paths()[0].vertices)[:, 1]
+    assert heights.min() == 9.0 and heights.max() == 17.0
+
+
+def test_excluded_trials_are_shown_as_such_and_not_on_the_front() -> None:
+    records = [trial(0, 10.0, 5.0), dataclasses.replace(trial(1, 40.0, 18.0), excluded=True), trial(2, 60.0, 7.0)]
+    axes = the_axes(front([(sweep(), records)]))
+    assert points(axes, "excluded (1)") == [(40, 18)]
+    assert points(axes, "complete (2)") == points(axes, "measured front (2)") == [(10, 5), (60, 7)]
 
 
 def lines(axes: Axes, color: str | None = None) -> list[Any]:
@@ -278,7 +318,7 @@ def test_the_public_functions_read_a_store(tmp_path: Path) -> None:
     fill_store(url)
     fill_store(url, name="again")
     axes = the_axes(plots.front("pong", store=url))
-    assert points(axes, "Pareto front (3)") == [(10, 5), (25, 15), (40, 18)]
+    assert points(axes, "measured front (3)") == [(10, 5), (25, 15), (40, 18)]
     assert len(the_axes(plots.curves("pong", "again", "pong", store=url)).get_title(loc="left").split(",")) == 2
     assert the_axes(plots.parallel("pong", store=url)).texts
     with pytest.raises(UsageError, match="there are 2 sweeps; name one of them: pong, again"):

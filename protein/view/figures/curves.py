@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from protein.direction import shown_score
-from protein.engine import pareto
 from protein.errors import UsageError
 from protein.spelling import nearest
 from protein.types import Direction, TrialRecord, TrialState
@@ -200,7 +199,7 @@ def _draw(
 
 def _chosen(name: str, records: Sequence[TrialRecord], trials: Sequence[int] | None) -> set[int]:
     if trials is None:
-        return {trial.number for trial in thin(pareto.front(records), MAX_CURVES)}
+        return {trial.number for trial in thin(style.front_of(records), MAX_CURVES)}
     known = {trial.number for trial in records}
     if missing := [number for number in trials if number not in known]:
         raise UsageError(

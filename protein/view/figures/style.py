@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from protein.direction import shown_score
+from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.errors import UsageError
 from protein.types import Direction, SweepRecord, TrialRecord
@@ -31,7 +32,8 @@ Subject = tuple[SweepRecord, Sequence[TrialRecord]]  # a sweep with its trials, 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "p")
 LINES = ("-", "--", "-.", ":")
-FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
+FRONT_COLOR, EXPECTED_COLOR = "#1f5fa8", "#2d8a5f"
+OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#8d99a6", "#c98a1b", "#b3382c"
 INK, MUTED, GRID = "#24292f", "#57606a", "#d8dee4"
 DOTS_PER_INCH = 120
 FORMATS = ("png", "svg", "pdf")
@@ -168,6 +170,11 @@ def title(sweeps: Sequence[Subject]) -> str:
 def plain(words: str) -> str:
     """Returns text as matplotlib prints it unchanged: it reads text between dollar signs as a formula."""
     return words.replace("$", r"\$")
+
+
+def front_of(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Returns the measured front, cheapest first. An excluded trial has no place on it."""
+    return pareto.front([trial for trial in trials if not trial.excluded])
 
 
 def cost(trial: TrialRecord) -> float:
