@@ -12,20 +12,25 @@ pyplot: nothing opens a window, and nothing has to be closed. `protein plot` dra
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from protein.analysis.importance import Target, importances
 from protein.api import stores
+from protein.api.comparison import compared, sides_of
 from protein.api.function_sweep import SweepResult
-from protein.api.recommended import recommendation
+from protein.api.recommended import recommendation, stored_space
 from protein.errors import UsageError
 from protein.types import SweepRecord, TrialRecord
+from protein.view.figures import compare as compare_figures
 from protein.view.figures import curves as curve_figures
 from protein.view.figures import front as front_figures
+from protein.view.figures import importance as importance_figures
 from protein.view.figures import parallel as parallel_figures
+from protein.view.figures import style
 from protein.view.figures.style import Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["curves", "front", "parallel"]
+__all__ = ["compare", "curves", "front", "importance", "parallel"]
 
 
 def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
@@ -87,6 +92,61 @@ def parallel(*sweeps: str | SweepResult, store: str | None = None, params: Seque
         StoreError: the store cannot be read.
     """
     return parallel_figures.parallel(_read(sweeps, store), params=params)
+
+
+def importance(
+    sweep: str | SweepResult | None = None, *, store: str | None = None, target: Target = "score"
+) -> "Figure":
+    """Draws which parameters matter, by three methods that are named and that may disagree.
+
+    They are PED-ANOVA, permutation importance of a random forest, and the length scales of the engine's own model. The
+    first needs Optuna, the second scikit-learn; without them they say so.
+
+    Args:
+        sweep: name or result; None: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        target: "score", or "cost" for what makes a trial cheap or expensive.
+
+    Raises:
+        UsageError: there is no such sweep, or too few of its trials have a score.
+        StoreError: the store cannot be read.
+    """
+    [(record, trials)] = _read(() if sweep is None else (sweep,), store)
+    observations = [trial.observation() for trial in trials if trial.state.finished and not trial.excluded]
+    found = importances(stored_space(record.spec), observations, target=target)
+    name = style.plain(record.spec.name)
+    return importance_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")
+
+
+def compare(
+    *sweeps: str | SweepResult,
+    store: str | None = None,
+    environments: Sequence[str] = (),
+    reference: str | None = None,
+    each: bool = False,
+) -> "Figure":
+    """Draws two or more sweeps over each other: best score so far, fronts, and figures with intervals over seeds.
+
+    Sweeps whose names differ in a seed or an environment only are one side. Where one of the names is a pattern such as
+    "old-*" or a list such as "a,b", each argument is a side. All sweeps must be in one store.
+
+    Args:
+        sweeps: names or results, two sweeps at least.
+        store: a path or URL; None: that of the first result, else $PROTEIN_STORE or runs/protein.db.
+        environments: to compare in; none: all that the sides have in common.
+        reference: the side that is drawn first; None: the first.
+        each: whether every sweep is a side of its own.
+
+    Raises:
+        UsageError: there is no such sweep or environment, or a sweep has no complete trial.
+        StoreError: the store cannot be read.
+    """
+    kept = next((sweep.store for sweep in sweeps if isinstance(sweep, SweepResult)), None)
+    names = [sweep.name if isinstance(sweep, SweepResult) else sweep for sweep in sweeps]
+    with stores.opened(kept if store is None else store) as opened:
+        sides = sides_of(opened.list_sweeps(), names, each=each)
+        found = compared(opened, sides, reference=reference, environments=environments)
+    return compare_figures.compare(found)
 
 
 def _read(sweeps: Sequence[str | SweepResult], store: str | None) -> list[Subject]:

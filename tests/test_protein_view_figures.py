@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from viewing import curve, failed, fill_store, many, running, store_url, sweep_record, trial
 
 from protein import plots
+from protein.analysis.importance import Importance
 from protein.direction import shown_contender
 from protein.engine.recommend import Contender
 from protein.errors import UsageError
@@ -23,6 +25,7 @@ from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord,
 from protein.view.figures import style
 from protein.view.figures.curves import MAX_CURVES, curves, extremes, thin
 from protein.view.figures.front import front
+from protein.view.figures.importance import importance
 from protein.view.figures.parallel import MAX_PARAMS, parallel
 from protein.view.figures.values import coordinates
 
@@ -325,3 +328,20 @@ def test_the_public_functions_read_a_store(tmp_path: Path) -> None:
         plots.front(store=url)
     with pytest.raises(UsageError, match="there is no sweep 'pnog'; did you mean 'pong'"):
         plots.curves("pnog", store=url)
+
+
+def test_importance_has_a_panel_for_each_method() -> None:
+    about = {"meaning": "what it says", "caveat": "what not"}
+    found = [
+        Importance(method="a", title="method a", shares={"x": 0.75, "y": 0.25}, **about),
+        Importance(method="b", title="method b", shares={"x": 0.0, "y": 1.0}, warning="few trials", **about),
+        Importance(method="c", title="method c", problem="needs Optuna", **about),
+    ]
+    figure = importance(found, "title")
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Method a", "Method b", "Method c"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["y", "x"]
+    assert [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)] == [0.25, 0.75]
+    said = [axes.get_xlabel() for axes in figure.axes]
+    assert said == ["what it says", "what it says. few trials", "needs Optuna"]
+    with pytest.raises(UsageError, match="the importance of parameters is not known: needs Optuna"):
+        importance(found[2:], "title")

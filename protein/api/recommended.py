@@ -180,7 +180,7 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
     finished = [trial for trial in trials if trial.state.finished]
-    space = _space(sweep.spec)
+    space = stored_space(sweep.spec)
     contenders = recommend.contenders(space, [trial.observation() for trial in finished])
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
@@ -242,10 +242,10 @@ def initial_params(spec: SweepSpec) -> Params | None:
         start: Params | None = spec.config.get("own", {}).get("start")
         return start
     values = flatten(spec.config)
-    return {name: values[name] for name in _space(spec).names}
+    return {name: values[name] for name in stored_space(spec).names}
 
 
-def _space(spec: SweepSpec) -> Space:
+def stored_space(spec: SweepSpec) -> Space:
     """Returns a sweep's space. Raises `UsageError` where what the store holds is none."""
     try:
         return Space.from_dict(spec.space)

@@ -186,10 +186,29 @@ class ShowArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareArguments(StoreArguments):
+    """Compare two or more sweeps: best score, hypervolume, and how soon it was found, with intervals over seeds.
+
+    Sweeps whose names differ in a seed or an environment only, such as old-pong-1 and old-maze-2, are one side."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("SWEEP SWEEP ...", "(required)")]] = ()
+    """Names of sweeps. Where one is a pattern ('old-*') or a list (a,b,c), each argument is a side."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Environments to compare in."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """The side that the others are compared with."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make every sweep a side of its own."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotArguments(StoreArguments):
     """Draw a picture of one or several sweeps.
 
-    KIND is front (score against cost), curves (learning curves) or parallel (the parameters, a line a trial)."""
+    KIND is front (score against cost), curves (learning curves), parallel (the parameters, a line a trial), importance
+    (which parameters matter) or compare (sweeps over each other)."""
 
     what: Positional[
         Annotated[tuple[str, ...], _arg("KIND [SWEEP ...]", "(default: the only sweep of the store)")]
@@ -209,6 +228,14 @@ class PlotArguments(StoreArguments):
     """Curves: weight of the past in an exponential mean, from 0 to below 1."""
     params: Annotated[str | None, _arg("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
     """Parallel: the parameters to draw, in this order."""
+    target: Annotated[str | None, _arg("score|cost", "(default: score)")] = None
+    """Importance: for what the parameters matter."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Compare: the environments."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """Compare: the side that is drawn first."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compare: make every sweep a side of its own."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

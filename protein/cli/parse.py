@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "compare": (arguments.CompareArguments, "compare"),
     "plot": (arguments.PlotArguments, "plot"),
     "view": (arguments.ViewArguments, "view"),
     "envs": (arguments.EnvsArguments, "envs"),

@@ -18,7 +18,11 @@ KINDS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "front": (plots.front, ()),
     "curves": (plots.curves, ("x", "trials", "by", "log_x", "smooth")),
     "parallel": (plots.parallel, ("params",)),
+    "importance": (plots.importance, ("target",)),
+    "compare": (plots.compare, ("env", "reference", "each")),
 }
+
+_KEYWORDS = {"env": "environments"}  # of the functions, where they are not those of the flags
 
 
 def run(command: Command) -> int:
@@ -35,20 +39,30 @@ def run(command: Command) -> int:
         "by": arguments.by,
         "log_x": arguments.log_x or None,
         "smooth": arguments.smooth,
-        "params": None if arguments.params is None else [name.strip() for name in arguments.params.split(",")],
+        "params": _listed(arguments.params),
+        "target": arguments.target,
+        "env": _listed(arguments.env),
+        "reference": arguments.reference,
+        "each": arguments.each or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
     if wrong := [name for name in given if name not in takes]:
         others = f"; it takes {', '.join(flag(name) for name in takes)}" if takes else ""
         raise UsageError(f"a plot of kind '{kind}' takes no {flag(wrong[0])}{others}")
+    if kind == "importance" and len(names) > 1:
+        raise UsageError(f"a plot of kind 'importance' is of one sweep, and {len(names)} are named; plot them apart")
     path = Path(f"{kind}.png") if arguments.output is None else arguments.output
     file_format(path)
     require_file("--output", path)
-    figure = draw(*names, store=arguments.store, **given)
+    figure = draw(*names, store=arguments.store, **{_KEYWORDS.get(name, name): given[name] for name in given})
     with writing(path):
         save(figure, path)
     print(f"plot: {path}")
     return 0
+
+
+def _listed(given: str | None) -> list[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",")]
 
 
 def _numbers(given: str) -> list[int]:
