@@ -33,6 +33,7 @@ PAGES = (
     "sweeps",
     "table",
     "changes",
+    "writing",
 )
 DEFAULT_PORT = 8742
 GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
