@@ -208,7 +208,7 @@ function sentence(line) {
 
 const notices = new Map();
 
-/** Shows a line below the bar. A line with the key of an earlier one replaces it; an empty one takes it away. */
+/** Shows a line: below the bar, or at the bottom where it only informs. A line with the key of an earlier one replaces it; an empty one takes it away. */
 function notice(text, { kind = "info", key = text, seconds = 0, action = null } = {}) {
   notices.get(key)?.remove();
   notices.delete(key);
@@ -217,7 +217,7 @@ function notice(text, { kind = "info", key = text, seconds = 0, action = null } 
     action && h("button", { type: "button", class: "button", text: action.text, onclick: () => { notice("", { key }); action.run(); } }),
     h("button", { type: "button", class: "close", "aria-label": "Close this message", text: "×", onclick: () => notice("", { key }) }));
   notices.set(key, line);
-  document.getElementById("notices").append(line);
+  document.getElementById(kind === "info" ? "toasts" : "notices").append(line);
   if (seconds) setTimeout(() => { if (notices.get(key) === line) notice("", { key }); }, 1000 * seconds);
 }
 

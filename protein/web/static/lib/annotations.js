@@ -31,14 +31,14 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
     try {
       for (const [sweep, numbers] of bySweep(pairs)) await api.post("/annotate", { sweep, numbers, ...what }, { signal });
       const name = pairs.length === 1 ? `Trial ${pairs[0][1]}` : `${whole(pairs.length)} trials`;
-      notice(`${name} ${said}`, { key: "annotated", seconds: 10, action: undo && { text: "Undo", run: () => change(pairs, undo, "as before.", null) } });
+      notice(`${name} ${typeof said === "function" ? said(pairs.length === 1) : said}`, { key: "annotated", seconds: 10, action: undo && { text: "Undo", run: () => change(pairs, undo, "as before.", null) } });
       await refresh();
     } catch (error) {
       if (error.name !== "AbortError") notice(`Not changed: ${error.message}`, { kind: "error", key: "annotated" });
     }
   }
 
-  const exclude = (pairs) => change(pairs, { excluded: true }, "excluded: the engine does not learn from it, and it is not recommended.", { excluded: false });
+  const exclude = (pairs) => change(pairs, { excluded: true }, (one) => `excluded. The engine learns nothing from ${one ? "it" : "them"}, and no view recommends ${one ? "it" : "them"}.`, { excluded: false });
   const include = (pairs) => change(pairs, { excluded: false }, "included again.", { excluded: true });
 
   function tagMenu() {

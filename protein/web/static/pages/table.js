@@ -16,11 +16,13 @@ const BOX_WIDTH = 38;
 // What is shown unless columns are chosen; the parameters that differ stand between the two.
 const FIRST = ["sweep", "number", "state", "score", "cost_seconds", "predicted_score"];
 const LAST = ["tags", "note", "started_at"];
+const ALWAYS = ["state", "end", "reason", "excluded"]; // asked for even where they are not shown: rows look by them
 
 export async function render(root, context) {
   const { api, state, selection, signal, keys, notice } = context;
   let known = { version: "", schema: "", columns: [] }; // of the last answer
-  let shownKeys = []; // columns as they were asked for
+  let shownKeys = []; // columns that are shown
+  let askedKeys = []; // columns of the rows: those, and others behind them
   let rowsByKey = new Map(); // what the last answers held, for rows that have not changed
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
@@ -49,7 +51,7 @@ export async function render(root, context) {
 
   async function load(offset, limit, fresh) {
     const again = fresh && known.version && rowsByKey.size ? { known: known.version, schema: known.schema } : {};
-    const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit, column: shownKeys };
+    const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit, column: [...shownKeys, ...ALWAYS.filter((key) => !shownKeys.includes(key))] };
     let found = await api.get("/table", { ...asked, ...again }, { signal });
     let rows = taken(found);
     if (!rows) {
@@ -57,7 +59,7 @@ export async function render(root, context) {
       rows = taken(found);
     }
     known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
-    shownKeys = found.shown;
+    askedKeys = found.shown;
     fill(counted, counts(found));
     return { total: found.matching, rows };
   }
@@ -174,7 +176,7 @@ export async function render(root, context) {
       const texts = rows.map((row) => shownText(column, row.values[i], row));
       const longest = Math.max(0, ...texts.map((text) => canvas.measureText(text).width));
       canvas.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
-      const head = canvas.measureText(title(column)).width + 16;
+      const head = canvas.measureText(headText(column).name).width + 16;
       canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
       const most = ["origin", "reason", "note"].includes(key) ? 320 : 230;
       widths.set(key, Math.round(Math.min(most, Math.max(longest + (key === "state" ? 18 : 0), head) + 22)));
@@ -228,7 +230,7 @@ export async function render(root, context) {
       const sign = at < 0 ? "" : sorted[at].down ? "↓" : "↑";
       const head = h("th", { class: toTheRight(column) ? "number" : "", scope: "col", "aria-sort": at < 0 ? null : sorted[at].down ? "descending" : "ascending" },
         h("button", { type: "button", title: `${column.key}: sort; with Shift, sort by it next`, onclick: (event) => sortBy(key, event.shiftKey) },
-          h("span", { class: "head-text", text: title(column) }),
+          h("span", { class: "head-text" }, headText(column).section ? h("span", { class: "section", text: headText(column).section }) : null, headText(column).name),
           sign ? h("span", { class: "sign", text: sign + (sorted.length > 1 ? at + 1 : "") }) : null));
       return place(head, key);
     }));
@@ -255,8 +257,7 @@ export async function render(root, context) {
       return h("td", { class: "number" }, h("a", { href: state.link("trial", {}, [row.sweep, row.number]), text: given }));
     }
     if (column.key === "state") {
-      const end = value(row, "end") || given;
-      return h("td", { title: value(row, "reason") || null }, h("span", { class: `dot-state ${given}`, "aria-hidden": "true" }), text, end === given ? null : null);
+      return h("td", { title: value(row, "reason") || null }, h("span", { class: `dot-state ${given}`, "aria-hidden": "true" }), text);
     }
     if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
     if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text });
@@ -266,13 +267,13 @@ export async function render(root, context) {
 
   function shownText(column, given, row) {
     if (column.key === "state") return ends(value(row, "end") || given);
-    if (column.key === "score" && given === null) return given === null && value(row, "state") === "failed" ? "failed" : MISSING;
+    if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
     return cell(column, given);
   }
 
-  /** A value of a row, if its column is shown; state, end, reason and excluded are always asked for. */
+  /** A value of a row, if its column was asked for. */
   function value(row, key) {
-    const at = shownKeys.indexOf(key);
+    const at = askedKeys.indexOf(key);
     return at < 0 ? undefined : row.values[at];
   }
 
@@ -383,6 +384,13 @@ export async function render(root, context) {
       }
     },
   };
+}
+
+/** A title in two lines: `train.learning_rate` is "learning_rate" below "train". */
+function headText(column) {
+  const name = title(column);
+  const at = column.group === "trial" ? -1 : name.lastIndexOf(".");
+  return at > 0 ? { section: name.slice(0, at), name: name.slice(at + 1) } : { section: column.group === "params" ? "" : column.group === "trial" ? "" : column.group, name };
 }
 
 function ends(end) {
