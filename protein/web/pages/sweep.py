@@ -1,4 +1,4 @@
-"""`/api/sweep`: how a sweep went, behind it what takes the engine's models; `/api/request`: pause and stop."""
+"""`/api/sweep`: how a sweep went, as a whole; behind it what takes the engine's models."""
 
 import dataclasses
 import time
@@ -15,10 +15,10 @@ from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
-from protein.types import Request, SweepRecord, TrialEnd, TrialState
+from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.view import commands
 from protein.web import findings
-from protein.web.answers import Query, get, post
+from protein.web.answers import Query, get
 from protein.web.frame import Frame
 from protein.web.pages.sweeps import summary
 from protein.web.viewer import Viewer
@@ -51,20 +51,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def outlook(query: Query) -> dict[str, Any]:
         return findings.asked(findings.outlook_of(viewer, _name(query)))
 
-    def request(given: Mapping[str, Any]) -> dict[str, Any]:
-        name, wanted = given.get("sweep"), given.get("request")
-        if not isinstance(name, str) or wanted not in list(Request):
-            raise UsageError(f"give sweep as a text and request as one of {', '.join(Request)}")
-        record = viewer.sweep(name)
-        viewer.store.request(record.id, Request(wanted))
-        viewer.forget(name)
-        return {"requested": str(viewer.store.wishes(record.id).requested)}
-
     return [
         get("/sweep", sweep),
         get("/sweep/calibration", calibration),
         get("/sweep/outlook", outlook),
-        post("/request", request),
     ]
 
 
