@@ -32,6 +32,9 @@ STATIC = Path(__file__).parent / "static"
 PAGES = (
     "sweeps",
     "table",
+    "front",
+    "trial",
+    "sweep",
     "changes",
     "writing",
 )

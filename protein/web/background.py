@@ -1,6 +1,6 @@
 """Slow work for pages: fits of the engine's models, which take seconds. A page never waits for them.
 
-A piece of work has a name, such as a sweep and "front", and a version, such as its number of finished trials. One thread
+A piece of work has a name, such as a sweep and "front", and a version, such as its number of trials. One thread
 does one piece after the other, so that pages and a running sweep keep the processor. A page that asks gets the newest
 result that there is, is told whether it is of this version, and asks again while it is not.
 """
@@ -76,6 +76,14 @@ class Background:
         piece.done.wait(PATIENCE_SECONDS if patience is None else patience)
         with self._lock:
             return self._progress(piece, version)
+
+    def known(self, name: Hashable) -> Progress | None:
+        """Returns how far a piece of work is, without beginning it; None where nobody has asked for it."""
+        with self._lock:
+            piece = self._pieces.get(name)
+            if piece is None:
+                return None
+            return self._progress(piece, piece.version if piece.wanted is None else piece.wanted)
 
     def _progress(self, piece: _Piece, version: Hashable) -> Progress:
         if piece.version != version:
