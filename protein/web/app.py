@@ -32,6 +32,9 @@ STATIC = Path(__file__).parent / "static"
 PAGES = (
     "sweeps",
     "table",
+    "curves",
+    "compare",
+    "parameters",
     "changes",
 )
 DEFAULT_PORT = 8742
