@@ -36,7 +36,8 @@ _COOKIE = "protein_view"
 
 # Charts place their elements with style attributes, which cannot run anything. Nothing else in the page is allowed.
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data: blob:"
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'"
+    "; img-src 'self' data: blob:"
     "; media-src 'self'; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
     "; frame-ancestors 'none'"
 )
