@@ -1,7 +1,7 @@
 """`/api/compare`: chosen trials side by side. `/api/compare-sweeps`: sweeps over each other.
 
-The second is `protein.analysis.comparison`. Side by side, a row has one value for each trial, and says whether they differ. Where numbers differ, the page shows by
-how much, against a reference.
+Side by side, a row has one value for each trial, and says whether they differ. Where numbers differ, the page shows by
+how much, against a reference. Sweeps are compared by `protein.analysis.comparison`.
 """
 
 import dataclasses
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from starlette.routing import BaseRoute
 
-from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, Side, SweepResult, compare, side_labels
 from protein.analysis.columns import Indices
+from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, Side, SweepResult, compare, side_labels
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.types import Direction, Estimate, TrialRecord, TrialState

@@ -142,17 +142,17 @@ def _read(viewer: Viewer, table: Table, rows: Indices, metric: str | None, point
         own = [int(str(n)) for n, of in zip(numbers, sweeps, strict=True) if of == name]
         by_sweep[name] = viewer.store.curves(viewer.sweep(name).id, own, points, metric=metric)
     found = []
-    for i, (name, number) in enumerate(zip(sweeps, numbers, strict=True)):
-        curve = by_sweep[str(name)].get(int(str(number)))
+    for i, (of, number) in enumerate(zip(sweeps, numbers, strict=True)):
+        curve = by_sweep[str(of)].get(int(str(number)))
         if curve is None:
             continue
-        flips = metric is None and viewer.sweep(str(name)).spec.direction is Direction.MINIMIZE
+        flips = metric is None and viewer.sweep(str(of)).spec.direction is Direction.MINIMIZE
         value = -curve.value + 0.0 if flips else curve.value
         usable = np.isfinite(value)
         seconds = curve.elapsed_seconds + (behind[i] if behind[i] == behind[i] else 0.0)
         found.append(
             {
-                "sweep": name,
+                "sweep": of,
                 "number": number,
                 "state": state[i],
                 "score": plain(score[i]),

@@ -263,7 +263,7 @@ class _Dots:
         scores = frame.columns["score"].floats()
         usable = np.flatnonzero(np.isfinite(scores) & ~frame.columns["excluded"].values.astype(bool))
         rows = some(usable, quality([frame]), MAX_MODEL_DOTS)
-        columns = {name: column.listed(rows) for name, column in frame.group("params").items()}
+        columns: dict[str, list[Any]] = {name: column.listed(rows) for name, column in frame.group("params").items()}
         names = list(columns)
         params = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         kept, x_unit = readable(model.space, list(range(len(rows))), [_without_none(one) for one in params])
@@ -290,13 +290,13 @@ def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float
     number = query.optional_integer("at", least=0, most=10**9)
     if number is None:
         anchor = model.anchor(math.inf if seconds is None else seconds)
-        params = model.space.from_unit(anchor)
-        chosen = next((c for c in model.contenders if dict(c.params) == params), None)
-        return anchor, seconds, {"number": None, "params": params, "runs": 0 if chosen is None else chosen.runs}
+        best = model.space.from_unit(anchor)
+        runs = next((c.runs for c in model.contenders if dict(c.params) == best), 0)
+        return anchor, seconds, {"number": None, "params": best, "runs": runs}
     rows = frame.rows([number])
     if not len(rows):
         raise NotFound(f"sweep '{frame.sweep.spec.name}' has no trial {number}")
-    params = {name: column.value(int(rows[0])) for name, column in frame.group("params").items()}
+    params: dict[str, Any] = {name: column.value(int(rows[0])) for name, column in frame.group("params").items()}
     return model.at(_without_none(params)), seconds, {"number": number, "params": params, "runs": 1}
 
 
