@@ -45,9 +45,11 @@ from protein.engine.gp import Array
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices, hypervolume
 from protein.errors import UsageError
 from protein.types import Z80, Direction, Estimate, TrialState
+from protein.units import format_duration
 
 FIGURES = ("best", "hypervolume", "area")
 NUM_GRID = 101  # points of a curve over spent budget or cost
+_ALIKE = 1.02  # budgets that differ by less are the same
 _NUM_DRAWS = 2000  # of a figure
 _NUM_BAND_DRAWS = 400  # of a curve
 _SEED = 3
@@ -333,11 +335,11 @@ def compare(sides: Sequence[Side], *, environments: Sequence[str] = ()) -> Compa
         if len(side.sweeps) and max(own.shape[1] for own in of_side) == 1:
             notes.append(f"{side.label} has one sweep in each environment, so there is no interval over seeds")
     for env in known:
-        spent = {f"{own.spent_seconds:.3g} s" for side in sides for own in side.sweeps if own.env == env.name}
-        if len(spent) > 1:
+        spent = [own.spent_seconds for side in sides for own in side.sweeps if own.env == env.name]
+        if max(spent) > _ALIKE * min(spent):
             notes.append(
-                f"{env.name}: budgets differ ({_listed(sorted(spent, key=_number))}), so figures are taken at"
-                f" {env.common_seconds:.3g} s, which all have spent"
+                f"budgets differ in {env.name} ({_duration(min(spent))} to {_duration(max(spent))}), so the figures are"
+                f" taken at {_duration(env.common_seconds)}, which all sweeps have spent"
             )
     return Comparison(
         environments=tuple(known),
@@ -528,5 +530,5 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names)
 
 
-def _number(text: str) -> float:
-    return float(text.split()[0])
+def _duration(seconds: float) -> str:
+    return format_duration(round(seconds)) if seconds >= 10 else f"{seconds:.2g}s"
