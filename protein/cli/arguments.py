@@ -204,6 +204,18 @@ class CompareArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportArguments(StoreArguments):
+    """Write one or several sweeps as one HTML file: the pages of protein view, to send or to keep."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("[SWEEP ...]", "(default: the only sweep of the store)")]] = ()
+    """Names of sweeps."""
+    output: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: the sweep's name with .html)", aliases=["-o"])
+    ] = None
+    """The file. It needs no server and no network, and holds no path of this machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotArguments(StoreArguments):
     """Draw a picture of one or several sweeps.
 

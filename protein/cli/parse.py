@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "show": (arguments.ShowArguments, "show"),
     "compare": (arguments.CompareArguments, "compare"),
     "plot": (arguments.PlotArguments, "plot"),
+    "report": (arguments.ReportArguments, "report"),
     "view": (arguments.ViewArguments, "view"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,6 +111,14 @@ def save(figure: "Figure", path: Path, kind: str | None = None) -> None:
     dates = {"svg": "Date", "pdf": "CreationDate"}
     with matplotlib.rc_context(_LOOK):
         figure.savefig(path, format=kind, metadata={dates[kind]: None} if kind in dates else None)
+
+
+def save_to(figure: "Figure", file: IO[bytes], *, dots_per_inch: int = 90) -> None:
+    """Writes a figure as PNG into an open file."""
+    import matplotlib
+
+    with matplotlib.rc_context(_LOOK):
+        figure.savefig(file, format="png", dpi=dots_per_inch)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
