@@ -4,7 +4,7 @@ import { columnChoices, segments, select, slider, throttled, tick as box } from 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { cell, clock, count, numbers, param, percent, score, seconds, tick, title } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
-import { coloring, rampCss } from "../lib/scales.js";
+import { coloring, rampCss } from "../lib/coloring.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const FEW = 12; // curves that are shown until more are asked for

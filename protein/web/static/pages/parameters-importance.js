@@ -3,7 +3,7 @@
 import { segments } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { percent } from "../lib/format.js";
-import { shortNames } from "../lib/scales.js";
+import { shortNames } from "../lib/coloring.js";
 import { chart } from "../lib/echart.js";
 
 export async function importanceCard(context, tools, room) {

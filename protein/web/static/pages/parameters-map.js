@@ -4,7 +4,7 @@ import { select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds } from "../lib/format.js";
-import { ramp, rampCss, shortNames } from "../lib/scales.js";
+import { ramp, rampCss, shortNames } from "../lib/coloring.js";
 import { axisText, box, place, xAxis } from "./parameters-slices.js";
 
 export async function mapCard(context, tools, room) {

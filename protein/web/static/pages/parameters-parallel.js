@@ -3,7 +3,7 @@
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { clock, count, numbers, param, score, tick } from "../lib/format.js";
-import { coloring, rampCss, shortNames } from "../lib/scales.js";
+import { coloring, rampCss, shortNames } from "../lib/coloring.js";
 
 const TITLES = { cost_seconds: "cost", score: "score" };
 
@@ -17,7 +17,7 @@ export async function parallelCard(context, tools, room) {
   let brushing = false;
   let order = []; // which trial each drawn line is of
   const phone = window.innerWidth < 700;
-  const made = await chart(body, { name: `parallel coordinates of ${state.sweeps.join(", ")}`, option, signal, height: phone ? 90 + 54 * found.axes.length : 400,
+  const made = await chart(body, { name: `parallel coordinates of ${state.sweeps.join(", ")}`, option, signal, height: phone ? 90 + 54 * found.axes.length : 420,
     csv: () => ({ header: ["sweep", "trial", ...found.axes.map((one) => one.key)],
       rows: found.trials.number.map((number, i) => [nameOf(i), number, ...found.axes.map((one) => one.values[i])]) }) });
   fill(tools, note, h("span", { class: "space" }), made.menu);
@@ -56,20 +56,20 @@ export async function parallelCard(context, tools, room) {
     }));
     const end = (one, which) => (one.scale === "choices" ? undefined : one[which]);
     return {
-      parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: 54, bottom: 26 },
+      parallel: phone ? { layout: "vertical", left: 26, right: 30, top: 34, bottom: 30 } : { left: 44, right: 56, top: 62, bottom: 22 },
       parallelAxis: found.axes.map((one, dim) => ({
-        dim, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], nameLocation: phone ? "start" : "end", nameGap: phone ? 6 : 14,
+        dim, z: 5, name: TITLES[one.key] || short[one.key.replace(/^params\./, "")], nameLocation: phone ? "start" : "end", nameGap: phone ? 6 : 14,
         type: one.scale === "choices" ? "category" : one.scale === "log" ? "log" : "value",
         ...(one.scale === "choices" ? { data: one.choices.map((value) => String(param(value))) } : { min: end(one, "low"), max: end(one, "high"), scale: true }),
-        nameTextStyle: phone ? { color: theme.text, fontSize: 12, align: "left", verticalAlign: "bottom", padding: [0, 0, 10, 0] }
+        nameTextStyle: phone ? { color: theme.text, fontSize: 12, textBorderColor: theme.surface, textBorderWidth: 3, align: "left", verticalAlign: "bottom", padding: [0, 0, 10, 0] }
           : { color: theme.text, fontSize: 12, align: "left", padding: [0, 0, 0, 0] },
-        nameRotate: phone ? 0 : 18,
+        nameRotate: phone ? 0 : 18, nameTruncate: { maxWidth: 150 },
         axisLine: { lineStyle: { color: theme.muted } }, axisTick: { lineStyle: { color: theme.line } }, minorTick: { show: false },
-        axisLabel: { color: theme.muted, fontSize: 11, hideOverlap: true, showMinLabel: true, showMaxLabel: true, formatter: (value) => axisText(one, value) },
+        axisLabel: { color: theme.text, fontSize: 11, textBorderColor: theme.surface, textBorderWidth: 3, hideOverlap: true, showMinLabel: true, showMaxLabel: true, formatter: (value) => axisText(one, value) },
         splitLine: { show: false },
         areaSelectStyle: { width: 18, borderWidth: 1, borderColor: theme.accent, color: theme.accent, opacity: 0.2 },
       })),
-      series: [{ type: "parallel", smooth: 0.15, progressive: 0, data, inactiveOpacity: 0.04, activeOpacity: 0.95, lineStyle: { width: 1.2 },
+      series: [{ type: "parallel", progressive: 0, data, inactiveOpacity: 0.04, activeOpacity: 0.95, lineStyle: { width: 1.2 },
         emphasis: { lineStyle: { width: 2.4, opacity: 1 } } }],
     };
   }

@@ -4,7 +4,7 @@ import { columnChoices, select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { cell, clock, count, numbers, param, tick, title } from "../lib/format.js";
-import { coloring, rampCss } from "../lib/scales.js";
+import { coloring, rampCss } from "../lib/coloring.js";
 import { box } from "./parameters-slices.js";
 
 export async function scatterCard(context, tools, room) {
@@ -74,7 +74,7 @@ export async function scatterCard(context, tools, room) {
     const log = one.scale === "log";
     const room = log ? 1 : (one.high - one.low || 1) * 0.03;
     return { type: log ? "log" : "value", name, min: log ? one.low / 1.08 : one.low - room, max: log ? one.high * 1.08 : one.high + room,
-      axisLabel: { formatter: (value) => (/_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4)))) } };
+      axisLabel: { showMinLabel: log, showMaxLabel: log, formatter: (value) => (/_seconds$/.test(one.key) ? clock(value) : tick(Number(value.toPrecision(4)))) } };
   }
 
   function option(theme) {

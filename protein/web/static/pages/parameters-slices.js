@@ -3,7 +3,7 @@
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds, tick } from "../lib/format.js";
-import { shortNames } from "../lib/scales.js";
+import { shortNames } from "../lib/coloring.js";
 
 const HEIGHT = 176; // of one slice
 const LEAST_WIDTH = 250;
@@ -88,7 +88,7 @@ export async function slicesCard(context, tools, room) {
     return [
       { type: "scatter", name: `trials of ${one.name}`, ...at, z: 2, symbolSize: (_, event) => (isSelected(event.data) ? 8 : 4.5), clip: true,
         data: trials.map((dot) => ({ ...dot, itemStyle: isSelected(dot) ? { color: theme.accent, opacity: 1, borderColor: theme.surface, borderWidth: 1 }
-          : { color: theme.text, opacity: 0.06 + 0.6 * dot.close } })) },
+          : { color: theme.muted, opacity: 0.08 + 0.6 * dot.close ** 2 } })) },
       band,
       { type: "line", name: `model of ${one.name}`, ...at, z: 3, data: good(value), showSymbol: choices, symbolSize: 7, lineStyle: { width: choices ? 0 : 2, color: theme.series[0] },
         itemStyle: { color: theme.series[0] }, connectNulls: false, triggerLineEvent: true,
@@ -145,7 +145,8 @@ export function place(axis, value) {
 }
 
 export function axisText(axis, value) {
-  return axis.scale === "choices" ? String(value).slice(0, 12) : tick(Number(Number(value).toPrecision(2)));
+  if (axis.scale === "choices") return String(value).slice(0, 12);
+  return tick(axis.scale === "pow2" && value >= 1 ? Math.round(value) : Number(Number(value).toPrecision(3)));
 }
 
 export function box(title, rows) {

@@ -42,7 +42,7 @@ export async function render(root, context) {
       fill(body, h("p", { class: "chart-note", text: "This is about one sweep. Choose a single one at the top left." }));
       return;
     }
-    const slow = setTimeout(() => { if (!part.made) fill(body, stateOf("loading", about.model ? "Fitting the model to the trials" : "Loading")); }, 250);
+    const slow = setTimeout(() => { if (!part.made) fill(body, stateOf("loading", about.key === "importance" ? "Growing the forest" : about.model ? "Fitting the model to the trials" : "Loading")); }, 250);
     try {
       if (part.made) await part.made.refresh();
       else {
@@ -67,6 +67,7 @@ export async function render(root, context) {
     fill(ends, found.map((end) => h("p", { class: "range-end" }, h("span", { class: "flag", "aria-hidden": "true" }), sentence(end.text))));
   }
 
+  for (const part of parts) if (part.about.model && state.sweeps.length === 1) fill(part.body, stateOf("loading", "Waiting for the model"));
   // What is quick comes first; the models one after the other, so that the first of them is there soon.
   const [quick, models] = [parts.filter((part) => !part.about.model), parts.filter((part) => part.about.model)];
   Promise.all(quick.map((part) => part.load())).then(async () => {
