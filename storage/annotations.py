@@ -55,7 +55,7 @@ def annotate(session: Session, sweep_id: int, numbers: Collection[int], change: 
     rows: dict[int, AnnotationRow] = {}
     for first in range(0, len(wanted), _PART):
         mine = (TrialRow.sweep_id == sweep_id, TrialRow.number.in_(wanted[first : first + _PART]))
-        ids |= dict(session.execute(select(TrialRow.number, TrialRow.id).where(*mine)).tuples().all())
+        ids |= dict(session.execute(select(TrialRow.number, TrialRow.id).where(*mine)).all())
         joined = select(AnnotationRow).join(TrialRow, TrialRow.id == AnnotationRow.trial_id)
         rows |= {row.trial_id: row for row in session.scalars(joined.where(*mine))}
     for number in wanted:
