@@ -11,7 +11,7 @@ import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js
 const PARTS = [
   ["front", "on the measured front", "series-1"], ["dominated_cheap", "dominated, cheap: the price of searching", "series-6"],
   ["dominated_expensive", "dominated, expensive: a cheaper trial scored no worse", "series-2"],
-  ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["running", "running now", "series-3"],
+  ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "running now", "series-3"],
 ];
 
 const RECENT_SECONDS = 120;
