@@ -32,7 +32,7 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     flagged = select(a.sweep_id, func.count()).where(a.excluded).group_by(a.sweep_id)
     if sweep_ids is not None:
         flagged = flagged.where(a.sweep_id.in_(sorted(set(sweep_ids))))
-    excluded |= dict(session.execute(flagged).tuples().all())
+    excluded |= dict(session.execute(flagged).all())
     best = _best(session, [*mine, t.state == TrialState.COMPLETE.value])
     cut_short = _best(session, [*mine, t.end.in_(_CUT_SHORT), t.score.is_not(None)])
     running: dict[int, dict[int, str]] = {key: {} for key in ids}

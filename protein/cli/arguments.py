@@ -129,7 +129,7 @@ class StatusArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParetoArguments(StoreArguments):
-    """Show a sweep's Pareto front: the best measured score for every cost."""
+    """Show a sweep's Pareto fronts: the best score for every cost, as measured and as expected without luck."""
 
     sweep: _SweepName = None
     """Name of the sweep."""
@@ -147,8 +147,10 @@ class BestArguments(StoreArguments):
     """Name of the sweep."""
     under: _Under = None
     """Also show the best among configs that are expected to cost at most this much training time, as in 30s."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """Also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """Also write the config as a short TOML file for --config, with comments. With --ladder: FILE_10s, FILE_1m, ..."""
+    ladder: Annotated[str | None, _arg("DURATION[,DURATION...]", "(default: none)")] = None
+    """Write the best config under each of these limits, as in 10s,1m,10m. The files begin with the sweep's name."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
@@ -161,8 +163,8 @@ class LawsArguments(StoreArguments):
     """Name of the sweep."""
     at: Annotated[str | None, _arg("DURATION", "(default: none)")] = None
     """Also show the config to try at this cost, as in 8h. It may be far above that of the largest trial."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """With --at: also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --at: also write the config as a short TOML file for --config, with comments."""
     png: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Also draw the laws into this PNG file."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -213,3 +215,49 @@ class ViewArguments(StoreArguments):
     """Make a token, without which the server answers nobody. It is printed once, in the address."""
     open: Annotated[bool, arg(help_behavior_hint="")] = False
     """Open the page in the browser."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoteArguments(StoreArguments):
+    """Tag a trial, write a note on it, or exclude it, so that the engine ignores it and nothing recommends it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    trial: Annotated[str | None, _arg("INT[,INT...]", "(required)")] = None
+    """Number of the trial, or numbers of several."""
+    tag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to add."""
+    untag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to take away."""
+    note: Annotated[str | None, _arg("TEXT", "(default: as it is)")] = None
+    """The note, which replaces the one before; an empty one removes it."""
+    exclude: Annotated[bool, arg(help_behavior_hint="")] = False
+    """From the next suggestion on, the engine learns nothing from the trial. A running sweep follows, too."""
+    include: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Take an exclusion back."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PauseArguments(StoreArguments):
+    """Start no more trials of a sweep until it is resumed. Its process goes on waiting, and running trials go on."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResumeArguments(StoreArguments):
+    """Let a paused sweep start trials again. It does not start the sweep's process; protein sweep does."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StopArguments(StoreArguments):
+    """End the process that runs a sweep, from any terminal, as its Ctrl-C would. protein sweep resumes it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""

@@ -42,7 +42,7 @@ def run(command: Command) -> int:
 
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        app.serve(store_url, listening, host=arguments.host, token=token)
+        app.make_server(store_url, host=arguments.host, token=token).serve_on(listening)
     print("\nended; sweeps that run are not affected", file=sys.stderr)
     return 0
 

@@ -1,6 +1,6 @@
 """The server: the page's own files at once, and the answers of `/api` as soon as the store is open.
 
-`serve` listens before the store is open, so that the page is there in well under a second. Requests to `/api` wait
+The server listens before the store is open, so that the page is there in well under a second. Requests to `/api` wait
 until then. What takes long to import (SQLAlchemy, numpy, the pages' own modules) is imported meanwhile.
 """
 
@@ -32,10 +32,14 @@ STATIC = Path(__file__).parent / "static"
 PAGES = (
     "sweeps",
     "table",
+    "front",
+    "trial",
+    "sweep",
     "curves",
     "compare",
     "parameters",
     "changes",
+    "writing",
 )
 DEFAULT_PORT = 8742
 GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
@@ -44,17 +48,19 @@ GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
 class Opening:
     """The store's way from a URL to routes, in a thread, while the server is listening already."""
 
-    def __init__(self, store_url: str, *, failed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store_url: str) -> None:
         self.error: ProteinError | None = None
         self.stopping = threading.Event()
         self._url = store_url
-        self._failed = failed
+        self._failed: Callable[[], None] = lambda: None
         self._open = contextlib.ExitStack()
         self._router: Router | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="protein-view-opening", daemon=True)
 
-    def start(self) -> None:
+    def start(self, *, failed: Callable[[], None]) -> None:
+        """Begins to open the store; `failed` is called if that cannot be done."""
+        self._failed = failed
         self._thread.start()
 
     def close(self) -> None:
@@ -158,19 +164,9 @@ def listen(host: str, port: int | None) -> socket.socket:
     raise AssertionError("no port was tried")
 
 
-def serve(store_url: str, listening: socket.socket, *, host: str, token: str | None) -> None:
-    """Serves the page until Ctrl-C.
-
-    Raises:
-        StoreError: the store cannot be opened.
-    """
-    server: uvicorn.Server | None = None
-
-    def failed() -> None:
-        if server is not None:
-            server.should_exit = True
-
-    opening = Opening(store_url, failed=failed)
+def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer":
+    """Returns a server for a store's page, which does not listen yet."""
+    opening = Opening(store_url)
     config = uvicorn.Config(
         create_app(opening, host=host, token=token),
         access_log=False,  # its lines would hold what people search for, and the token
@@ -180,24 +176,36 @@ def serve(store_url: str, listening: socket.socket, *, host: str, token: str | N
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = _Server(config, opening.stopping)
-    opening.start()
-    try:
-        server.run(sockets=[listening])
-    finally:
-        opening.close()
-        listening.close()
-    if opening.error is not None:
-        raise opening.error
+    return PageServer(config, opening)
 
 
-class _Server(uvicorn.Server):
-    """Tells open streams when it is asked to end, so that Ctrl-C does not wait for them."""
+class PageServer(uvicorn.Server):
+    """Serves the page until Ctrl-C, or until the store turns out to be none that can be opened."""
 
-    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+    def __init__(self, config: uvicorn.Config, opening: Opening) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._opening = opening
+
+    def serve_on(self, listening: socket.socket) -> None:
+        """Serves on a socket that listens.
+
+        Raises:
+            StoreError: the store cannot be opened.
+        """
+        self._opening.start(failed=self.stop)
+        try:
+            self.run(sockets=[listening])
+        finally:
+            self._opening.close()
+            listening.close()
+        if self._opening.error is not None:
+            raise self._opening.error
+
+    def stop(self) -> None:
+        """Asks the server to end, from any thread. Open streams end, too."""
+        self._opening.stopping.set()
+        self.should_exit = True
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        self._stopping.set()
+        self._opening.stopping.set()
         super().handle_exit(sig, frame)

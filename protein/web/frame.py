@@ -90,7 +90,8 @@ class Frame(Table):
     @property
     def numbers(self) -> npt.NDArray[np.int64]:
         """`n`, increasing."""
-        return self.columns["number"].values
+        numbers: npt.NDArray[np.int64] = self.columns["number"].values
+        return numbers
 
     def stored_score(self) -> npt.NDArray[np.float64]:
         """Returns `n` scores as the store keeps them, to be maximised; NaN where there is none."""

@@ -19,6 +19,7 @@ from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
 from protein.web.answers import NotFound
+from protein.web.background import Background
 from protein.web.frame import Frame, Table, together
 
 REFRESH_SECONDS = 0.5  # how old what a page is shown may be
@@ -40,11 +41,12 @@ class Viewer:
         self.store = store
         self.url = store_url
         self.stopping = stopping  # set when the server is asked to end
+        self.background = Background(stopping)  # for what takes seconds
         self.epoch = secrets.token_hex(4)  # versions of frames mean nothing to another process
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
-        self._memory: OrderedDict[Any, Any] = OrderedDict()
+        self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
     def sweeps(self) -> dict[str, SweepRecord]:
         """Returns all sweeps by name, oldest first."""
@@ -97,27 +99,34 @@ class Viewer:
             raise UsageError(f"{len(names)} sweeps were asked for; give 1 to {MAX_SWEEPS} with sweep=NAME")
         return [self.frame(name) for name in dict.fromkeys(names)]
 
-    def table(self, names: Sequence[str]) -> tuple[Table, str]:
-        """Returns the trials of several sweeps, and a text that changes whenever they do."""
-        frames = self.frames(names)
+    def together(self, frames: Sequence[Frame]) -> tuple[Table, str]:
+        """Returns the trials of several sweeps as one table, and a text that changes whenever they do."""
         version = self.version(frames)
-        return self.remembered(("table", version), lambda: together(frames)), version
+        table: Table = self.remembered(("table", version), lambda: together(frames), most=1)
+        return table, version
 
     def version(self, frames: Sequence[Frame]) -> str:
         """Returns a text that changes whenever one of the frames does."""
         return self.epoch + "".join(f"-{frame.sweep.id}.{frame.version}" for frame in frames)
 
-    def remembered(self, key: Any, make: Callable[[], Any], *, most: int = 32) -> Any:
-        """Returns what was made for a key before, or makes it; the least recently used of `most` is dropped."""
+    def remembered(self, key: tuple[Any, ...], make: Callable[[], Any], *, most: int = 16) -> Any:
+        """Returns what was made for a key before, or makes it.
+
+        Args:
+            key: what it is, the kind first; a version belongs to it, unless the value holds for ever.
+            make: makes it.
+            most: how many of this kind are kept; the one that was used least recently is dropped.
+        """
         with self._lock:
-            if key in self._memory:
-                self._memory.move_to_end(key)
-                return self._memory[key]
+            memory = self._memory.setdefault(key[0], OrderedDict())
+            if key in memory:
+                memory.move_to_end(key)
+                return memory[key]
         value = make()
         with self._lock:
-            self._memory[key] = value
-            while len(self._memory) > most:
-                self._memory.popitem(last=False)
+            memory[key] = value
+            while len(memory) > most:
+                memory.popitem(last=False)
         return value
 
     def artifact_directory(self, sweep: str) -> Path:

@@ -9,7 +9,8 @@
 //   signal      aborted when the page is left: give it to requests, listeners and timers
 //   sweeps      what the store holds: [{name, env, direction, trials, states, ...}], the newest first
 //   keys        bind(keys, help, action, signal) (lib/keys.js)
-//   notice      notice(text, {kind, key}) shows a line below the bar; an empty text takes it away
+//   notice      notice(text, {kind, key, seconds, action: {text, run}}) shows a line below the bar; an empty text with the
+//               same key takes it away
 // Afterwards
 //   update({sweeps, numbers}) is called when trials changed: sweep name -> numbers, null where many
 //   stateChanged(keys) when keys of the address changed; a page without it is rendered anew
@@ -207,15 +208,16 @@ function sentence(line) {
 
 const notices = new Map();
 
-/** Shows a line below the bar. A line with the key of an earlier one replaces it; an empty one takes it away. */
-function notice(text, { kind = "info", key = text, seconds = 0 } = {}) {
+/** Shows a line: below the bar, or at the bottom where it only informs. A line with the key of an earlier one replaces it; an empty one takes it away. */
+function notice(text, { kind = "info", key = text, seconds = 0, action = null } = {}) {
   notices.get(key)?.remove();
   notices.delete(key);
   if (!text) return;
   const line = h("div", { class: `notice ${kind}` }, h("span", { text }),
+    action && h("button", { type: "button", class: "button", text: action.text, onclick: () => { notice("", { key }); action.run(); } }),
     h("button", { type: "button", class: "close", "aria-label": "Close this message", text: "×", onclick: () => notice("", { key }) }));
   notices.set(key, line);
-  document.getElementById("notices").append(line);
+  document.getElementById(kind === "info" ? "toasts" : "notices").append(line);
   if (seconds) setTimeout(() => { if (notices.get(key) === line) notice("", { key }); }, 1000 * seconds);
 }
 
