@@ -111,6 +111,12 @@ def test_a_leg_counts_with_its_own_cost_and_is_compared_by_the_cost_of_its_run()
     assert found.expensive_above == 12.5 and found.share == 5.0 / 15.0
 
 
+def test_excluded_trials_are_counted_apart_and_beat_nothing() -> None:
+    exploit = dataclasses.replace(trial(0, 1.0, 99.0), excluded=True)
+    found = spending([exploit, trial(1, 2.0, 1.0), trial(2, 3.0, 2.0)])
+    assert (found.front, found.excluded, found.dominated_expensive) == (5.0, 1.0, 0.0)
+
+
 def test_nothing_was_spent_before_the_first_trial() -> None:
     found = spending([])
     assert (found.total, found.share, found.expensive_above) == (0.0, 0.0, None)

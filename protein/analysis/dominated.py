@@ -8,7 +8,7 @@ Notation
     expensive   costs more than the median of the trials that were trained to their end
     seconds     each trial's own cost; trials are compared by the cost of their whole run
 
-Scores are the measured ones. The share is a description of a sweep, not a judgement of one trial: what is dominated is
+Excluded trials beat no other trial, and are counted apart. Scores are the measured ones. The share is a description of a sweep, not a judgement of one trial: what is dominated is
 known only afterwards.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from protein.engine.gp import Array
 from protein.engine.pareto import front_indices
@@ -34,6 +35,8 @@ class Spent(Protocol):
     def cost_seconds(self) -> float: ...
     @property
     def run_seconds(self) -> float: ...
+    @property
+    def excluded(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,7 @@ class Spending:
         dominated_cheap: the other dominated trials.
         cut_short: trials that were stopped, and that no trial dominates or that have no score.
         failed: failed trials, interrupted ones included.
+        excluded: trials that a person has excluded, and that have not failed.
         running: what running trials have cost so far.
         expensive_above: the limit in seconds; None where no trial was trained to its end.
         num_dominated_expensive: how many trials these are.
@@ -56,6 +60,7 @@ class Spending:
     dominated_cheap: float
     cut_short: float
     failed: float
+    excluded: float
     running: float
     expensive_above: float | None
     num_dominated_expensive: int
@@ -63,7 +68,7 @@ class Spending:
     @property
     def total(self) -> float:
         parts = (self.front, self.dominated_expensive, self.dominated_cheap)
-        return sum((*parts, self.cut_short, self.failed, self.running))
+        return sum((*parts, self.cut_short, self.failed, self.excluded, self.running))
 
     @property
     def share(self) -> float:
@@ -78,10 +83,13 @@ def spending(trials: Sequence[Spent]) -> Spending:
         np.array([np.nan if trial.score is None else trial.score for trial in trials], dtype=np.float64),
         np.array([trial.cost_seconds for trial in trials], dtype=np.float64),
         np.array([trial.run_seconds for trial in trials], dtype=np.float64),
+        np.array([trial.excluded for trial in trials], dtype=np.bool_),
     )
 
 
-def spending_of(states: Sequence[str], scores: Array, own: Array, run: Array) -> Spending:
+def spending_of(
+    states: Sequence[str], scores: Array, own: Array, run: Array, excluded: npt.NDArray[np.bool_]
+) -> Spending:
     """Returns where the seconds of n trials went.
 
     Args:
@@ -89,10 +97,12 @@ def spending_of(states: Sequence[str], scores: Array, own: Array, run: Array) ->
         scores: `n`, to be maximised; NaN where there is none.
         own: `n`, each trial's own cost in seconds.
         run: `n`, the cost of its whole run.
+        excluded: `n`, which of them a person has excluded.
     """
     state = np.array([str(one) for one in states], dtype=np.str_)
-    complete = (state == TrialState.COMPLETE) & ~np.isnan(scores)
-    pruned = state == TrialState.PRUNED
+    left_out = excluded & ((state == TrialState.COMPLETE) | (state == TrialState.PRUNED))
+    complete = (state == TrialState.COMPLETE) & ~np.isnan(scores) & ~left_out
+    pruned = (state == TrialState.PRUNED) & ~left_out
     on_front = np.zeros(len(state), dtype=bool)
     on_front[np.flatnonzero(complete)[front_indices(scores[complete], run[complete])]] = True
     beaten = complete & ~on_front
@@ -110,6 +120,7 @@ def spending_of(states: Sequence[str], scores: Array, own: Array, run: Array) ->
         dominated_cheap=seconds(beaten & ~expensive),
         cut_short=seconds(pruned & ~beaten),
         failed=seconds(state == TrialState.FAILED),
+        excluded=seconds(left_out),
         running=seconds(state == TrialState.RUNNING),
         expensive_above=limit,
         num_dominated_expensive=int((beaten & expensive).sum()),

@@ -56,6 +56,10 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "plot": (arguments.PlotArguments, "plot"),
     "report": (arguments.ReportArguments, "report"),
     "view": (arguments.ViewArguments, "view"),
+    "note": (arguments.NoteArguments, "note"),
+    "pause": (arguments.PauseArguments, "request"),
+    "resume": (arguments.ResumeArguments, "request"),
+    "stop": (arguments.StopArguments, "request"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }

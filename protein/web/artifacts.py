@@ -137,16 +137,22 @@ def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> by
 
 
 def _file(root: Path, path: Path, kind: str) -> File:
-    try:
-        # A store that was copied with its folder has the old paths; the same file then lies in the new folder.
-        moved = root / path.parent.name / path.name
-        real = inside(root, moved if not path.exists() and moved.exists() else path)
-        return File(name=path.name, kind=kind, path=real, size=real.stat().st_size, problem="")
-    except ProteinError:
-        problem = "it lies outside the folder of the sweep's artifacts" if path.exists() else "it is no longer there"
-    except OSError as error:
-        problem = error.strerror or str(error)
+    # A store that was copied with its folder has the old paths; the same file then lies in the new folder.
+    for candidate in (path, root / path.parent.name / path.name):
+        try:
+            real = inside(root, candidate)
+            return File(name=path.name, kind=kind, path=real, size=real.stat().st_size, problem="")
+        except (ProteinError, OSError):
+            continue
+    problem = "it lies outside the folder of the sweep's artifacts" if _exists(path) else "it is no longer there"
     return File(name=path.name or kind, kind=kind, path=None, size=None, problem=problem)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # ValueError: a NUL character
+        return False
 
 
 def _beside(root: Path, trial: TrialRecord) -> list[Path]:

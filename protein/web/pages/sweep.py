@@ -66,7 +66,8 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
     ended = np.where(np.isnan(ended), now, ended)
     ended = np.maximum(ended, started)
     own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
-    spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run))
+    excluded = frame.columns["excluded"].values == 1
+    spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run), excluded)
     spec = sweep.spec
     return {
         **summary(frame),

@@ -143,7 +143,7 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
         "files": listed,
         "playback": {"possible": checkpoint is not None, "problem": problem},
         "possible_scores": score_range(sweep.spec.env),
-        "commands": _commands(viewer, sweep, record),
+        "commands": _commands(viewer, sweep, record, root),
     }
 
 
@@ -288,12 +288,12 @@ def _leg(frame: Frame, number: int) -> dict[str, Any]:
     return {key: frame.columns[key].value(row) for key in keys}
 
 
-def _commands(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, str]:
+def _commands(viewer: Viewer, sweep: SweepRecord, record: TrialRecord, root: Path) -> dict[str, str]:
     store = findings.store_words(viewer)
     found = {"show": commands.command("show", sweep.spec.name, "--trial", str(record.number), *store)}
-    config, checkpoint = record.artifact("config"), record.artifact("checkpoint")
-    if runs_trainer(sweep.spec.config) and config is not None:
-        found["train"] = commands.command("train", "--config", config)
-    if checkpoint is not None:
-        found["play"] = commands.command("eval", "--checkpoint", checkpoint, "--render")
+    kept = {one.kind: one.path for one in artifacts.files(root, record) if one.path is not None}
+    if runs_trainer(sweep.spec.config) and "config" in kept:
+        found["train"] = commands.command("train", "--config", str(kept["config"]))
+    if "checkpoint" in kept:
+        found["play"] = commands.command("eval", "--checkpoint", str(kept["checkpoint"]), "--render")
     return found

@@ -37,6 +37,16 @@ export function durationAxis(low, high, more = {}) {
   };
 }
 
+/** An ECharts axis of durations from 0, linear, with marks at round ones. */
+export function evenAxis(length, more = {}) {
+  const steps = [0.1, 0.2, 0.5, ...ROUND.flatMap((one) => [one]), 900, 10800, 43200].sort((a, b) => a - b);
+  const step = steps.find((one) => length / one <= 8) || 864000 * Math.ceil(length / 8 / 864000);
+  const marks = [];
+  for (let one = 0; one <= length; one += step) marks.push(one);
+  return { type: "value", min: 0, max: length || 1, ...more, axisTick: { customValues: marks },
+    axisLabel: { customValues: marks, formatter: short, ...more.axisLabel } };
+}
+
 /** A round duration without needless parts: 1m, not 1m00s. */
 export function short(value) {
   return seconds(value).replace(/(\.\d*?)0+s$/, "$1s").replace(/\.s$/, "s").replace(/^(\d+[dhm])0+[hms]$/, "$1");

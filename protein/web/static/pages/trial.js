@@ -146,7 +146,7 @@ export async function render(root, context) {
     const same = rows.filter((row) => !row.changed).length;
     return section("Config", [h("span", { class: "muted", text: known ? (same === rows.length ? "the initial config" : `${rows.length - same} of ${rows.length} searched values differ from the initial config`) : `${rows.length} searched values` })],
       h("div", { class: "scroll-x" }, h("table", { class: "facts config wide" },
-        h("thead", {}, h("tr", {}, ["parameter", "value", known ? "initial" : null, "place in its range"].filter(Boolean).map((title, i) => h("th", { class: i && i < 3 && title !== "place in its range" ? "number" : "range-head", text: title })))),
+        h("thead", {}, h("tr", {}, [["parameter"], ["value", "number"], known ? ["initial", "number"] : null, ["place in its range", "range-head"]].filter(Boolean).map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.changed ? "changed" : null }, h("th", { scope: "row" }, nameOf(row.name)),
           h("td", { class: "number", text: param(row.value) }), known ? h("td", { class: "number muted", text: row.initial === null ? "" : row.changed ? param(row.initial) : "same" }) : null,
           h("td", {}, range(row))))))),
@@ -267,7 +267,7 @@ export async function render(root, context) {
     const origin = trial.provenance;
     const rows = [
       ...Object.entries(trial.timings).map(([key, value]) => [`${key} (not in the cost)`, seconds(value)]),
-      ...Object.entries(trial.metrics).map(([key, value]) => [key, score(value)]),
+      ...Object.entries(trial.metrics).map(([key, value]) => [key, param(value)]),
       ["seed", String(trial.seed)],
       ["started", `${time(trial.started_at)}, ${ago(trial.started_at)}`],
       ["finished", trial.finished_at === null ? "it runs" : time(trial.finished_at)],
