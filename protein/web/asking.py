@@ -66,11 +66,12 @@ async def ask(app: App, path: str, params: Mapping[str, Any] | None = None) -> A
 
 def query_of(params: Mapping[str, Any]) -> str:
     """Returns the query of an address, as `address` of lib/api.js writes it."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in params.items():
-        for one in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-            if one not in ("", None, False):
-                pairs.append((key, str(one)))
+    pairs = [
+        (key, str(one))
+        for key, value in params.items()
+        for one in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
+        if one is not None and one is not False and one != ""
+    ]
     return urlencode(pairs, safe="*")
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import html
 import importlib
 import io
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,8 @@ MAX_WHOLE = 400  # trials of a sweep with everything about them, and a curve
 CURVE_POINTS = 100  # of a curve: more than a narrow chart can show apart
 _POLL_SECONDS = 0.1
 _ROWS = 1_000  # of the table, in one answer
+_LINES = 1_000  # of parallel coordinates, as the page asks
+_MAPPED = 5  # parameters of which each pair has a map
 _PATHS = ("train", "play")  # commands that name files of this machine
 
 Told = Callable[[str], None]
@@ -101,7 +104,7 @@ class _Gathering:
         kept = [one for one in listed["sweeps"] if one["name"] in self._names]
         self._answers["/sweeps"] = {**listed, "sweeps": kept, "store": ", ".join(self._names)}
         fronts = {name: (await self._ask("/front", sweep=name))["sweeps"][0] for name in self._names}
-        trials, curves = {}, {}
+        trials, curves, maps = {}, {}, {}
         for name in self._names:
             numbers = self._told_of(table, name, fronts[name]["front"])
             self._told(f"reading {len(numbers)} trials of {name}")
@@ -111,9 +114,15 @@ class _Gathering:
             self._told(f"computing what is expected of {name}")
             await self._keep_ready("/expected", sweep=name)
             await self._models(name)
+            maps[name] = await self._maps(name)
+        groups = [[name] for name in self._names] + ([self._names] if len(self._names) > 1 else [])
+        for names in groups:
+            await self._keep("/parallel", sweep=names, limit=_LINES)
         if len(self._names) > 1:
             await self._comparisons()
         return {
+            "maps": maps,
+            "axes": await self._axes(table),
             "answers": self._answers,
             "table": table,
             "curves": curves,
@@ -191,13 +200,43 @@ class _Gathering:
 
     async def _models(self, name: str) -> None:
         self._told(f"asking which parameters of {name} matter")
-        for target in ("", "cost"):
+        for target in ("score", "cost"):
             await self._keep("/importance", sweep=name, target=target)
         await self._keep("/slices", sweep=name)
         self._told(f"looking at {name} as a whole")
-        for path in ("/sweep", "/sweep/calibration"):
-            await self._keep(path, sweep=name)
-        await self._keep_ready("/sweep/outlook", sweep=name)
+        await self._keep("/sweep", sweep=name)
+        for path in ("/sweep/calibration", "/sweep/outlook"):
+            await self._keep_ready(path, sweep=name)
+
+    async def _maps(self, name: str) -> list[dict[str, Any]]:
+        """Returns the maps of the parameters along which the model moves most."""
+        slices = self._answers.get(address("/slices", {"sweep": name}))
+        if slices is None:
+            return []
+        self._told(f"drawing maps of {name}")
+        ranked = sorted(slices["slices"], key=lambda one: -one["reach"])
+        found = []
+        for x, y in itertools.combinations([one["name"] for one in ranked[:_MAPPED]], 2):
+            try:
+                one = await self._ask("/map", sweep=name, x=x, y=y)
+            except Refused:
+                continue
+            closeness = one.pop("trials")["closeness"]  # the trials are those of the slices
+            found.append({**one, "closeness": closeness})
+        return found
+
+    async def _axes(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns how each column of numbers is drawn along an axis."""
+        found = {}
+        for column in table["columns"]:
+            if column["empty"] or column["kind"] in ("text", "tags"):
+                continue
+            try:
+                one = await self._ask("/scatter", sweep=self._names, x=column["key"], y="score", limit=1)
+            except Refused:
+                continue
+            found[column["key"]] = {key: value for key, value in one["x"].items() if key != "values"}
+        return found
 
     async def _comparisons(self) -> None:
         self._told("comparing the sweeps")

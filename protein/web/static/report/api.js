@@ -7,11 +7,13 @@
 //   curves   sweep -> the answer of /curves for all of its trials
 //   trials   sweep -> number -> the answer of /trial, without its curves
 //   fronts   sweep -> the answer of /front for it
+//   maps     sweep -> answers of /map for some pairs of parameters, without the trials, which those of /slices are
+//   axes     key of a column -> how /scatter draws it
 // What nothing here answers is an `ApiError` in one line, which pages show.
 
 import { ApiError, address } from "../lib/api.js";
 import { parse } from "../lib/selection.js";
-import { csvOf, sideBySide, window as rowsOf } from "./table.js";
+import { csvOf, scatterOf, sideBySide, window as rowsOf } from "./table.js";
 
 const NOT_HELD = "this report does not hold that; look at the sweep with protein view";
 
@@ -31,6 +33,8 @@ export class ReportApi {
       "/trial": (asked) => this.trial(asked.sweep, Number(asked.number)),
       "/trial/log": () => { throw new ApiError("a report does not carry the trials' logs", 404); },
       "/trial/played": () => ({ state: "none", error: "" }),
+      "/map": (asked) => this.map(asked),
+      "/scatter": (asked) => scatterOf(data.table, data.axes, asked),
       "/compare": (asked) => sideBySide(data.table, data.trials, parse(asked.sel)),
     };
   }
@@ -68,6 +72,25 @@ export class ReportApi {
     const legs = kept.legs.length ? kept.legs.map((one) => one.number).filter((one) => one <= number) : [number];
     const drawn = legs.map((one) => curves.get(one)).filter((one) => one?.value.length);
     return { ...kept, curves: drawn.map((one) => ({ number: one.number, num_points: one.points, steps: one.steps, seconds: one.own_seconds ?? one.seconds, value: one.value })) };
+  }
+
+  /** A map holds for both ways round: what lies across and what lies up can change places. */
+  map({ sweep, x, y, seconds, at }) {
+    const [name] = list(sweep);
+    const slices = this.data.answers[address("/slices", { sweep: name })];
+    const all = this.data.maps[name] || [];
+    const same = all.find((one) => one.x.name === x && one.y.name === y);
+    const turned = all.find((one) => one.x.name === y && one.y.name === x);
+    if (seconds || at || !slices || !(same || turned)) throw new ApiError(`this report holds the maps of ${this.mapped(all)}; the others are in protein view`, 404);
+    const found = same || turned;
+    const trials = { ...slices.trials, closeness: found.closeness };
+    if (same) return { ...same, trials };
+    const grids = Object.fromEntries(["value", "low", "high", "cost_seconds", "valid"].map((key) => [key, transposed(turned[key])]));
+    return { ...turned, ...grids, x: turned.y, y: turned.x, trials };
+  }
+
+  mapped(all) {
+    return [...new Set(all.flatMap((one) => [one.x.name, one.y.name]))].join(", ") || "no parameters";
   }
 
   params(sweep, number) {
@@ -138,6 +161,10 @@ function spread(items) {
     return value;
   });
   return [...new Set([0, items.length - 1, ...reversed.filter((i) => i < items.length)])].map((i) => items[i]);
+}
+
+function transposed(rows) {
+  return rows[0].map((_, i) => rows.map((row) => row[i]));
 }
 
 function list(value) {

@@ -45,6 +45,23 @@ export function sideBySide(table, trials, chosen) {
   return { version: "", trials: pairs.map(([sweep, number]) => ({ sweep, number })), rows: rowsShown };
 }
 
+/** The answer of /scatter: two or three columns of the trials that have the first two. `axes`: how each is drawn. */
+export function scatterOf(table, axes, { sweep, x = "cost_seconds", y = "score", color, limit = 5000 }) {
+  const names = [sweep].flat();
+  const places = Object.fromEntries(Object.entries({ x, y, color }).filter(([, key]) => key).map(([what, key]) => [what, placeOf(table, key, what)]));
+  const rows = ordered(table, names, "number").filter((i) => table.rows[i][places.x] !== null && table.rows[i][places.y] !== null).slice(0, Number(limit));
+  const drawn = Object.fromEntries(Object.entries(places).map(([what, place]) => {
+    const { key, kind } = table.columns[place];
+    const values = rows.map((i) => table.rows[i][place]);
+    return [what, { ...(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }), values }];
+  }));
+  const state = placeOf(table, "state", "column");
+  return {
+    version: "", total: rows.length, state: rows.map((i) => table.rows[i][state]), ...drawn,
+    trials: { sweep: { words: table.sweeps, codes: rows.map((i) => table.keys[i][0]) }, number: rows.map((i) => table.keys[i][1]) },
+  };
+}
+
 /** Places of the rows of these sweeps, sorted by keys between commas; "-" before one sorts downwards. Missing is last. */
 function ordered(table, sweep, sort) {
   const names = new Set([sweep].flat());
