@@ -49,7 +49,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         pairs = [(name, number) for name, numbers in chosen.items() for number in numbers]
         if not pairs:
             raise UsageError("no trial is selected; select two or more in the table")
-        table, version = viewer.table(list(chosen))
+        table, version = viewer.together(viewer.frames(list(chosen)))
         names, numbers = table.columns["sweep"].listed(), table.columns["number"].listed()
         place = {(name, number): row for row, (name, number) in enumerate(zip(names, numbers, strict=True))}
         for name, number in pairs:
@@ -88,7 +88,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 def _rows(table: Table, rows: Indices) -> list[dict[str, Any]]:
     """Returns what is known of some trials: a row for each column in which one of them has a value."""
     found = []
-    for about in described(table.columns):
+    for about in described(table.columns)[0]:
         values = table.columns[about["key"]].listed(rows)
         if about["key"] not in _NOT_COMPARED and any(value is not None for value in values):
             found.append({**about, "values": values, "differs": _differ(values)})

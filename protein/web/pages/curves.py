@@ -44,14 +44,15 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         group = query.text("group", most=300) or None
         pick = query.choice("pick", PICKS, "best")
         chosen = selected(query.text("sel", most=MAX_LENGTH), most=100_000)
-        table, version = viewer.table(names)
+        frames = viewer.frames(names)
+        table, version = viewer.together(frames)
         metrics = curve_metrics(viewer, names)
         if metric is not None and metric not in metrics:
             raise UsageError(f"no curve has a metric '{metric[:80]}'{nearest(metric, metrics)}")
         if group is not None and group not in table.columns:
             raise UsageError(f"group: there is no column '{group[:80]}'{nearest(group, table.columns)}")
         matching = ordered(table, query.text("filter"), "number")
-        rows = picked(table, quality(viewer.frames(names)), matching, pick, chosen)
+        rows = picked(table, quality(frames), matching, pick, chosen)
         shown = rows[:limit]
         found = _read(viewer, table, shown, metric, min(points, max(MAX_POINTS // max(len(shown), 1), 50)))
         return Response(
@@ -196,7 +197,7 @@ def curve_metrics(viewer: Viewer, names: Sequence[str]) -> list[str]:
         if len(with_curve):
             number = int(frame.numbers[with_curve[int(np.argmin(cost[with_curve]))]])
             key = ("curve-metrics", frame.sweep.id, number)
-            found |= viewer.remembered(key, functools.partial(_metrics_of, viewer, frame, number), most=32)
+            found |= viewer.remembered(key, functools.partial(_metrics_of, viewer, frame, number))
     return sorted(found)
 
 

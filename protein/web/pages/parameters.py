@@ -48,8 +48,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def parallel(query: Query) -> dict[str, Any]:
         names = query.texts("sweep", most=MAX_SWEEPS)
         limit = query.integer("limit", DEFAULT_LINES, least=1, most=MAX_LINES)
-        table, version = viewer.table(names)
         frames = viewer.frames(names)
+        table, version = viewer.together(frames)
         rows = ordered(table, query.text("filter"), "number")
         rows = rows[~np.isnan(table.columns["score"].floats()[rows])]
         shown = some(rows, quality(frames), limit)
@@ -68,8 +68,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def scatter(query: Query) -> dict[str, Any]:
         names = query.texts("sweep", most=MAX_SWEEPS)
         limit = query.integer("limit", 5_000, least=1, most=MAX_DOTS)
-        table, version = viewer.table(names)
         frames = viewer.frames(names)
+        table, version = viewer.together(frames)
         keys = {
             name: query.text(name, default) for name, default in (("x", "cost_seconds"), ("y", "score"), ("color", ""))
         }

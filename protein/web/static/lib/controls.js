@@ -53,7 +53,7 @@ export function tick(label, value, change) {
 export function columnChoices(columns, title, { numeric = false } = {}) {
   const groups = new Map();
   for (const one of columns) {
-    if (one.empty || ["tags", "note", "sweep"].includes(one.key) && numeric) continue;
+    if (one.empty || one.constant || ["tags", "note", "sweep"].includes(one.key) && numeric) continue;
     if (numeric && !["number", "integer", "time"].includes(one.kind) && one.group !== "params") continue;
     const name = { trial: "result", params: "parameters", metrics: "metrics", timings: "timings" }[one.group] || one.group;
     if (!groups.has(name)) groups.set(name, []);

@@ -132,7 +132,7 @@ export async function compareSweeps(root, tools, context) {
       h("div", { class: "chart-head" }, h("p", { class: "chart-note", text: scale
         ? `0 is score ${score(scale.low)}, the median of all trials; 1 is ${score(scale.high)}, the best. Budget: ${seconds(scale.common_seconds)}.`
         : "0 is the median of all trials of an environment, 1 the best. Higher is better." }), h("span", { class: "space" }), save),
-      h("div", { class: "scroll-x" }, h("table", { class: "figures" }, h("thead", {}, header), h("tbody", {}, rows))));
+      h("div", { class: "scroll-x" }, h("table", { class: "side-figures" }, h("thead", {}, header), h("tbody", {}, rows))));
   }
 
   function legend(color) {
@@ -156,7 +156,7 @@ export async function compareSweeps(root, tools, context) {
 }
 
 function mark(color, label) {
-  return h("span", { class: "swatch", style: { background: color.get(label) }, "aria-hidden": "true" });
+  return h("span", { class: "line-swatch", style: { background: color.get(label) }, "aria-hidden": "true" });
 }
 
 function card(name, room) {

@@ -130,7 +130,7 @@ export async function compareTrials(root, tools, context) {
     }
     chartRoom.querySelector(".legend-row")?.remove();
     chartRoom.append(h("div", { class: "legend-row" }, series.map((one) => h("span", { class: "swatch-name" },
-      h("span", { class: "swatch", style: { background: one.color } }), one.label))));
+      h("span", { class: "line-swatch", style: { background: one.color } }), one.label))));
   }
 
   function asCsv() {

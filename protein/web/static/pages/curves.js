@@ -215,7 +215,7 @@ function keyOf(one) {
 }
 
 function swatch(color) {
-  return h("span", { class: "swatch", style: { background: color }, "aria-hidden": "true" });
+  return h("span", { class: "line-swatch", style: { background: color }, "aria-hidden": "true" });
 }
 
 /** An exponential mean, without the pull towards its first value. */

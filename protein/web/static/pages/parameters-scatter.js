@@ -115,7 +115,7 @@ export async function scatterCard(context, tools, room) {
     const colors = colored({ series: made.instance.getOption().color, faint: "#888888" });
     const about = found.color && (column(found.color.key) || { key: found.color.key, title: found.color.key });
     fill(legend, !colors ? null : Array.isArray(colors.legend)
-      ? [title(about), colors.legend.map(([text, color]) => h("span", { class: "swatch-name" }, h("span", { class: "swatch", style: { background: color } }), text))]
+      ? [title(about), colors.legend.map(([text, color]) => h("span", { class: "swatch-name" }, h("span", { class: "line-swatch", style: { background: color } }), text))]
       : [h("span", { text: title(about) }), h("span", { text: cell(about, colors.legend.low) }), h("span", { class: "ramp", style: { background: rampCss() } }), h("span", { text: cell(about, colors.legend.high) })]);
     say();
     body.dataset.dots = String(found.trials.number.length);
