@@ -44,7 +44,8 @@ class Designer(Protocol):
         whose `resumable_seconds` are given.
 
         Args:
-            history: finished trials, oldest first. The models ignore those whose `end` does not teach.
+            history: finished trials, oldest first. The models ignore those whose `end` does not teach, and excluded
+                ones; the params of excluded ones count as tried.
             running: params of trials that have not finished; the suggestion differs from them.
             budget: what the next trial may cost. What running trials are expected to cost is subtracted already.
             seed: the only source of randomness.
@@ -61,7 +62,7 @@ class Designer(Protocol):
         """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
 
         Args:
-            history: finished trials, oldest first.
+            history: finished trials, oldest first; excluded ones are ignored.
             params: those of the running trial.
             curve: its points so far.
             seed: the only source of randomness; the same at every point of one trial.

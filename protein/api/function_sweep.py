@@ -376,7 +376,7 @@ def _trials(count: int) -> str:
 
 def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus) -> SweepResult:
     best, found = None, ""
-    if any(trial.state is TrialState.COMPLETE for trial in trials):
+    if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
         recommended = recommendation(sweep, trials)
         best = recommended.best.trial  # its score is as the function returned it
         found = "\n".join([summary(recommended), *recommended.notes()])

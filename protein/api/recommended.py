@@ -21,7 +21,7 @@ from protein.engine.recommend import Contender
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
-from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord
+from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
 from protein.view import text
 
@@ -128,7 +128,7 @@ def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
 
 def best_cut_short(trials: Sequence[TrialRecord]) -> TrialRecord | None:
     """Returns the trial with the highest score among those that a limit of cost has ended, as stored."""
-    cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)]
+    cut = [trial for trial in trials if trial.end in (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET) and not trial.excluded]
     scored = [trial for trial in cut if trial.score is not None]
     return max(scored, key=lambda trial: trial.score or 0.0, default=None)
 
@@ -168,6 +168,11 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     cut_short = best_cut_short(trials)
     if best is None:
         more = "" if cut_short is None else f" ({cut_short_note(shown_trial(cut_short, direction), trains=trains)})"
+        if any(trial.excluded and trial.state is TrialState.COMPLETE for trial in trials):
+            raise UsageError(
+                f"all complete trials of sweep '{sweep.spec.name}' are excluded, so none can be recommended; take that"
+                f" back with protein note {sweep.spec.name} --trial N --include"
+            )
         raise UsageError(
             f"sweep '{sweep.spec.name}' has no complete trial yet{more}; give it more time with protein sweep"
         )

@@ -43,7 +43,7 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
     """
     store_url = url(given)
     path = file(store_url)
-    if not create and path is not None and not path.exists():
+    if not create and path is not None and (not path.exists() or (path.is_file() and not path.stat().st_size)):
         raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
     store = storage.open_store(store_url)
     try:

@@ -213,3 +213,49 @@ class ViewArguments(StoreArguments):
     """Make a token, without which the server answers nobody. It is printed once, in the address."""
     open: Annotated[bool, arg(help_behavior_hint="")] = False
     """Open the page in the browser."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoteArguments(StoreArguments):
+    """Tag a trial, write a note on it, or exclude it, so that the engine ignores it and nothing recommends it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    trial: Annotated[str | None, _arg("INT[,INT...]", "(required)")] = None
+    """Number of the trial, or numbers of several."""
+    tag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to add."""
+    untag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to take away."""
+    note: Annotated[str | None, _arg("TEXT", "(default: as it is)")] = None
+    """The note, which replaces the one before; an empty one removes it."""
+    exclude: Annotated[bool, arg(help_behavior_hint="")] = False
+    """From the next suggestion on, the engine learns nothing from the trial. A running sweep follows, too."""
+    include: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Take an exclusion back."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PauseArguments(StoreArguments):
+    """Start no more trials of a sweep until it is resumed. Its process goes on waiting, and running trials go on."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResumeArguments(StoreArguments):
+    """Let a paused sweep start trials again. It does not start the sweep's process; protein sweep does."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StopArguments(StoreArguments):
+    """End the process that runs a sweep, from any terminal, as its Ctrl-C would. protein sweep resumes it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""

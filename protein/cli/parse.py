@@ -53,6 +53,10 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
     "view": (arguments.ViewArguments, "view"),
+    "note": (arguments.NoteArguments, "note"),
+    "pause": (arguments.PauseArguments, "request"),
+    "resume": (arguments.ResumeArguments, "request"),
+    "stop": (arguments.StopArguments, "request"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }

@@ -13,9 +13,14 @@ from protein.cli.parse import Command
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.sweep.lease import dead_owners
-from protein.types import TrialRecord, TrialState
+from protein.types import Request, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
+
+_REQUESTED = {
+    Request.PAUSE: "is paused: no trial starts until protein resume",
+    Request.STOP: "was asked to stop, and no process has followed yet; protein sweep starts it again",
+}
 
 
 def run(command: Command) -> int:
@@ -38,6 +43,10 @@ def run(command: Command) -> int:
         if interrupted := _running(trials)[1]:
             numbers = ", ".join(str(trial.number) for trial in interrupted)
             line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
+            console.print(Text(line, style="yellow"), soft_wrap=True)
+    for sweep, _ in found:
+        if sweep.requested is not Request.RUN:
+            line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     if arguments.sweep is None:
         return 0
@@ -69,6 +78,6 @@ def run(command: Command) -> int:
 
 def _running(trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], list[TrialRecord]]:
     """Returns the trials that run, and those that are stored as running but whose process is gone."""
-    gone = set(dead_owners(trials))
     found = [trial for trial in trials if trial.state is TrialState.RUNNING]
+    gone = set(dead_owners(trial.owner for trial in found))
     return [trial for trial in found if trial.owner not in gone], [trial for trial in found if trial.owner in gone]

@@ -71,6 +71,7 @@ def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "direction": str(direction),
         "created_at": record.created_at.isoformat(),
         "max_cost_seconds": record.max_cost_seconds,
+        "requested": str(record.requested),
         "spent_seconds": spent_seconds(trials),
         "trials": dataclasses.asdict(counts(trials)),
         "best": None if best is None else point(shown_trial(best, direction)),
@@ -106,6 +107,7 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
         "timings": dict(record.timings),
         "metrics": dict(record.metrics),
         "artifacts": [dataclasses.asdict(artifact) for artifact in record.artifacts],
+        **annotation(record),
         "provenance": dataclasses.asdict(record.provenance),
         "started_at": record.started_at.isoformat(),
         "finished_at": None if record.finished_at is None else record.finished_at.isoformat(),
@@ -113,6 +115,11 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
     if curve:
         values["curve"] = [dataclasses.asdict(measurement) for measurement in record.curve]
     return values
+
+
+def annotation(record: TrialRecord) -> dict[str, Any]:
+    """Returns what people have written about a trial."""
+    return {"tags": list(record.tags), "note": record.note, "excluded": record.excluded}
 
 
 def estimate(value: Estimate | None) -> dict[str, float] | None:

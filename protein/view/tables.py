@@ -66,6 +66,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     ended = [record.state is TrialState.FAILED or record.end is TrialEnd.STOPPED_EARLY for record in records]
     why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
+    tags = [", ".join(record.tags) for record in records]
     return fitted(
         width,
         Column("trial", [text.trial_name(record) for record in records], right=True, keep=9),
@@ -76,6 +77,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
         Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
         Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
         Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
+        *([Column("tags", tags, keep=5, least=10)] if any(tags) else []),
         Column("origin / reason", why, keep=4, least=20),
     )
 
@@ -166,6 +168,8 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("state", Text(state(record), style=STATE_STYLES[record.state]))
     if record.reason:
         facts.add_row("reason", record.reason)
+    for name, said in annotation(record):
+        facts.add_row(name, said or "the engine ignores it")
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
     facts.add_row("  predicted", text.prediction(record.predicted_score))
@@ -220,7 +224,15 @@ _ENDS = {
 
 def state(record: TrialRecord) -> str:
     """Returns in a few words how far a trial is, or how it ended."""
-    return str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    ended = str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    return f"{ended}, excluded" if record.excluded else ended
+
+
+def annotation(record: TrialRecord) -> list[tuple[str, str]]:
+    """Returns what people have written about a trial, by name; an exclusion has no text."""
+    said = [("excluded", "")] if record.excluded else []
+    said += [("tags", ", ".join(record.tags))] if record.tags else []
+    return said + ([("note", record.note)] if record.note else [])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -463,6 +463,7 @@ def test_a_running_trial_can_be_annotated_and_its_owner_goes_on(store: Store) ->
         {"tags": [str(i) for i in range(MAX_TAGS + 1)]},
         {"note": "x" * (MAX_NOTE_LENGTH + 1)},
         {"note": "a\0b"},
+        {"note": "\x1b[2J"},
         {"numbers": [0, 7], "note": "x"},
     ],
     ids=lambda change: str(change)[:40],
