@@ -28,7 +28,7 @@ from protein.api.summary import summary
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.types import SweepRecord
-from protein.view import data, text
+from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
 from protein.web import bundle
@@ -79,6 +79,7 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
         found = asyncio.run(_Gathering(Router(routes), names, told).all())
     finally:
         stopping.set()
+    found = _portable(found, commands.command(), commands.NAME)
     told("drawing the summary")
     about = f"{', '.join(names)}, {datetime.now(UTC):%d %B %Y %H:%M} UTC"
     found["about"] = {"name": ", ".join(names), "written_at": about.rpartition(", ")[2]}
@@ -242,6 +243,15 @@ class _Gathering:
         self._told("comparing the sweeps")
         for group in (0, 1):
             await self._keep("/compare-sweeps", sweep=self._names, group=group)
+
+
+def _portable(value: Any, program: str, name: str) -> Any:
+    """Returns plain data whose commands begin with the program's name, not with its path on this machine."""
+    if isinstance(value, str):
+        return name + value.removeprefix(program) if value.startswith(program + " ") else value
+    if isinstance(value, Mapping):
+        return {key: _portable(one, program, name) for key, one in value.items()}
+    return [_portable(one, program, name) for one in value] if isinstance(value, list) else value
 
 
 def _quoted(name: str) -> str:
