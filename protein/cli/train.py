@@ -8,6 +8,7 @@ from rich.console import Console
 
 from protein import envs_c
 from protein.api import stores
+from protein.api.found_config import config_changes
 from protein.api.reading import readable
 from protein.api.recommended import recommendation, stored_values
 from protein.api.training import MEASUREMENTS, Recorder, new_directory, require_device, train
@@ -128,5 +129,7 @@ def _recommended_config(
     env = find_env(sweep.spec.env, None, envs_c.names())
     source = f"trial {choice.trial.number} of sweep '{sweep.spec.name}'"
     console.print(f"{source}, {choice.name}: expected {choice.phrase()}", soft_wrap=True)
+    for change in config_changes(sweep.spec, choice, load(env)):
+        console.print(f"note: {change}", soft_wrap=True)
     stored = stored_values(sweep.spec, choice.trial)
     return load(env, stored=stored, stored_source=source, flags=values).run_config()
