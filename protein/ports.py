@@ -5,10 +5,11 @@ protocol is a written contract; `tests/contracts/` holds every implementation to
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.types import (
     Artifact,
     Budget,
@@ -17,6 +18,7 @@ from protein.types import (
     Outcome,
     Params,
     Provenance,
+    Request,
     Suggestion,
     SweepRecord,
     SweepSpec,
@@ -41,7 +43,8 @@ class Designer(Protocol):
         It is a point that was not tried before. It may be to continue a trial whose `resumable_seconds` are given.
 
         Args:
-            history: finished trials, oldest first. The models ignore those whose `end` does not teach.
+            history: finished trials, oldest first. The models ignore those whose `end` does not teach, and excluded
+                ones; the params of excluded ones count as tried.
             running: params of trials that have not finished; the suggestion differs from them.
             budget: what the next trial may cost. What running trials are expected to cost is subtracted already.
             seed: the only source of randomness.
@@ -58,7 +61,7 @@ class Designer(Protocol):
         """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
 
         Args:
-            history: finished trials, oldest first.
+            history: finished trials, oldest first; excluded ones are ignored.
             params: those of the running trial.
             curve: its points so far.
             seed: the only source of randomness; the same at every point of one trial.
@@ -122,11 +125,117 @@ class Store(Protocol):
         """
         ...
 
-    def trials(self, sweep_id: int) -> list[TrialRecord]:
-        """Returns all trials by number, each with its whole curve."""
+    def trials(
+        self,
+        sweep_id: int,
+        *,
+        curves: bool = True,
+        last_points: bool = False,
+        numbers: Collection[int] | None = None,
+    ) -> list[TrialRecord]:
+        """Returns all trials by number.
+
+        Args:
+            sweep_id: the sweep.
+            curves: whether each has its whole curve; without, the curves are empty. A reader that needs none should
+                say so: curves are most of a store.
+            last_points: without `curves`, each curve has one point at least, at the most steps that the whole one has.
+                That is all that the engine's recommendation reads of it. The point has no score.
+            numbers: those of the wanted trials; None: all. Numbers that no trial has are left out.
+        """
+        ...
+
+    def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
+        """Returns the numbers of all trials whose params are those of one of these trials, these included."""
+        ...
+
+    def trial(self, sweep_id: int, number: int) -> TrialRecord:
+        """Returns one trial with its whole curve. Raises `StoreError` where the sweep has none of this number."""
+        ...
+
+    def columns(
+        self, sweep_id: int, since: str | None = None, *, fields: Collection[str] | None = None
+    ) -> TrialColumns:
+        """Returns the trials as columns, without their curves.
+
+        Args:
+            sweep_id: the sweep.
+            since: the cursor of an earlier answer: only the trials that are new or have changed since, in any of the
+                columns. None: all.
+            fields: the columns that are read (names in `TrialColumns`), `number` always; None: all. Params, metrics,
+                timings and texts take most of the time.
+
+        Raises:
+            StoreError: `since` is no cursor of this sweep, a field is unknown, or a stored value is damaged.
+        """
+        ...
+
+    def curves(
+        self, sweep_id: int, numbers: Collection[int], max_points: int, *, metric: str | None = None
+    ) -> dict[int, CurveColumns]:
+        """Returns learning curves by the trial's number, each thinned to at most `max_points` points.
+
+        Args:
+            sweep_id: the sweep.
+            numbers: at most `protein.columns.MAX_CURVES`. Numbers that no trial has are left out.
+            max_points: 4 to `protein.columns.MAX_CURVE_POINTS`.
+            metric: name of the metric that is returned in place of the score.
+
+        Raises:
+            StoreError: too many curves or points are asked for, or too few.
+        """
+        ...
+
+    def summaries(self, sweep_ids: Collection[int] | None = None) -> dict[int, SweepSummary]:
+        """Returns each sweep's trials in a few numbers, by the sweep's id; None: of all sweeps."""
+        ...
+
+    def annotate(
+        self,
+        sweep_id: int,
+        numbers: int | Collection[int],
+        *,
+        tags: Sequence[str] | None = None,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+        note: str | None = None,
+        excluded: bool | None = None,
+    ) -> None:
+        """Changes the annotations of one or several trials, running or finished ones; all of them or none.
+
+        It works while another process runs the sweep, which follows an exclusion with its next suggestion.
+
+        Args:
+            sweep_id: the sweep.
+            numbers: of the trials.
+            tags: these replace the trial's tags; None: its own stay.
+            add_tags: tags that are added after that.
+            remove_tags: tags that are taken away after that.
+            note: replaces the trial's note; None: it stays.
+            excluded: see `protein.types.Annotation`; None: it stays as it is.
+
+        Raises:
+            StoreError: a trial does not exist; a tag or the note is too long or cannot be stored; too many tags.
+        """
+        ...
+
+    def request(self, sweep_id: int, requested: Request) -> None:
+        """Stores what is asked of the sweep; the process that runs it follows within seconds."""
+        ...
+
+    def wishes(self, sweep_id: int) -> "Wishes":
+        """Returns what people ask of a sweep that may be running. It is cheap: the loop asks every second."""
         ...
 
     def close(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What people have asked of a sweep from outside: see `Store.request` and `Store.annotate`."""
+
+    requested: Request
+    excluded: frozenset[int]  # numbers of trials
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

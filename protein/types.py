@@ -5,8 +5,8 @@ own monotonic clock unless noted otherwise, `steps` are decisions of the policy 
 are always to be maximised (see `protein.direction`).
 
 A fact about a trial is a field of exactly one class here, and a column in `protein.storage.tables`. A `TrialRecord` is
-its `Trial`, the `Suggestion` that it came from and its `Result`. Code between them (such as `protein.storage.values`)
-matches fields by name.
+its `Trial`, the `Suggestion` that it came from, its `Result` and its `Annotation`. Code between them (such as
+`protein.storage.values`) matches fields by name.
 """
 
 import dataclasses
@@ -232,6 +232,7 @@ class Observation:
     number: int | None = None  # of the trial in its sweep, for messages and for `continues`
     continues: int | None = None  # number of the trial whose run it went on with; None: it began a run of its own
     continued_seconds: float = 0.0  # of training that lay behind the checkpoint from which it went on
+    excluded: bool = False  # a person does not trust its score: it teaches nothing, but its params count as tried
     # Seconds of its run that lie behind the checkpoint from which a run of more steps can go on (all of them where that
     # is its end); None: it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
     resumable_seconds: float | None = None
@@ -291,6 +292,14 @@ class SweepSpec:
     provenance: Provenance
 
 
+class Request(StrEnum):
+    """What a person has asked of a sweep from outside; the process that runs the sweep follows it."""
+
+    RUN = "run"  # nothing: it goes on as it would
+    PAUSE = "pause"  # start no more trials until it is asked to run; those that run go on
+    STOP = "stop"  # end, as on Ctrl-C: running trials are interrupted. Starting the sweep again takes it back
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRecord:
     """A stored sweep. `max_cost_seconds` is the budget most recently asked for (None: unlimited)."""
@@ -299,6 +308,7 @@ class SweepRecord:
     spec: SweepSpec
     max_cost_seconds: float | None
     created_at: datetime
+    requested: Request = Request.RUN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -356,8 +366,26 @@ class Artifact:
     path: str
 
 
+MAX_TAGS = 50  # of one trial
+MAX_TAG_LENGTH = 60  # characters
+MAX_NOTE_LENGTH = 10_000  # characters
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialRecord(Trial, Suggestion, Result):
+class Annotation:
+    """What people have written about a trial. It may change at any time, also after the trial has finished.
+
+    The engine learns nothing from an excluded trial, and no view recommends it. Its cost still counts. Its params count
+    as tried, so they are not suggested again.
+    """
+
+    tags: tuple[str, ...] = ()  # each once, in the order in which they were given
+    note: str = ""
+    excluded: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrialRecord(Trial, Suggestion, Result, Annotation):
     """Everything about one trial, read-only, for history, views and exports."""
 
     state: TrialState
@@ -414,6 +442,6 @@ class TrialRecord(Trial, Suggestion, Result):
         return next((a.path for a in reversed(self.artifacts) if a.kind == kind), None)
 
 
-def fields_of(value: "Trial | Suggestion | Result") -> dict[str, Any]:
+def fields_of(value: "Trial | Suggestion | Result | Annotation") -> dict[str, Any]:
     """Returns the fields of a value by name, as they are."""
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

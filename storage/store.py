@@ -4,27 +4,46 @@ Concurrency: SQLite serialises writers. On PostgreSQL, a write that changes the 
 sweep's row first, so numbers have no gaps. A write to a trial is one UPDATE whose WHERE clause is the fence (`id`,
 `owner`, running): either it matches, or nothing happens. Leases run by the clock of the server, if there is one.
 
-A finished trial never changes. So `trials` keeps the finished trials that it has read, and reads again only from the
-first one that was still running.
+A finished trial never changes, but for its annotations. So `trials` keeps the finished trials that it has read, and
+reads again only from the first one that was still running. Annotations are read each time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Interval, func, insert, literal, or_, select, type_coerce, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Interval,
+    Text,
+    cast,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    type_coerce,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
+from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.errors import StoreError, TrialLost
+from protein.ports import Wishes
 from protein.types import (
+    Annotation,
     Artifact,
     Measurement,
     Outcome,
     Provenance,
+    Request,
     Result,
     Suggestion,
     SweepRecord,
@@ -33,12 +52,15 @@ from protein.types import (
     TrialEnd,
     TrialRecord,
     TrialState,
+    fields_of,
 )
 
-from . import values
+from . import annotations, curves, reading, summaries, values
 from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
-from .tables import MAX_NAME_LENGTH, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
+from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
 from .upgrade import bring_up_to_date
+
+_NO_ANNOTATION = Annotation()
 
 
 class SqlStore:
@@ -46,7 +68,7 @@ class SqlStore:
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
-        sqlite = self._url.get_backend_name() == "sqlite"
+        self._sqlite = sqlite = self._url.get_backend_name() == "sqlite"
         self._shown = str(self._url.database) if sqlite else self._url.render_as_string(hide_password=True)
         if sqlite:
             check_file(Path(str(self._url.database)))
@@ -55,9 +77,10 @@ class SqlStore:
         self._read_engine = self._engine
         if not sqlite:  # several queries, one moment; SQLite's transactions are that anyway
             self._read_engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
-        self._finished: dict[int, tuple[TrialRecord, ...]] = {}  # sweep id -> its first trials, all finished
+        # By sweep, and whether with curves: its first trials, all finished.
+        self._finished: dict[tuple[int, bool], tuple[TrialRecord, ...]] = {}
         try:
-            with self._explained():
+            with self._explained(), self._damage_explained():
                 bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
                 set_write_ahead_log(self._engine)
         except BaseException:
@@ -69,7 +92,8 @@ class SqlStore:
             raise StoreError(
                 f"sweep name of {len(spec.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed; give another"
             )
-        row = SweepRow(max_cost_seconds=values.budget(max_cost_seconds), **values.columns(spec))
+        budget = values.budget(max_cost_seconds)
+        row = SweepRow(max_cost_seconds=budget, requested=Request.RUN.value, **values.columns(spec))
         with self._transaction(self._write_engine) as session:
             # Two processes may both find no such sweep here; the constraint then lets one of the two insert it.
             if session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name)) is not None:
@@ -82,12 +106,12 @@ class SqlStore:
             return _sweep_record(row)
 
     def find_sweep(self, name: str) -> SweepRecord | None:
-        with self._transaction(self._read_engine) as session:
+        with self._reading() as session:
             row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
             return None if row is None else _sweep_record(row)
 
     def list_sweeps(self) -> list[SweepRecord]:
-        with self._transaction(self._read_engine) as session:
+        with self._reading() as session:
             return [_sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
 
     def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
@@ -174,36 +198,93 @@ class SqlStore:
             )
             return sorted(session.connection().execute(change).scalars())
 
-    def trials(self, sweep_id: int) -> list[TrialRecord]:
-        known = self._finished.get(sweep_id, ())
-        wanted = (TrialRow.sweep_id == sweep_id, TrialRow.number >= len(known))
-        m, a = MeasurementRow, ArtifactRow
-        curves: dict[int, list[Measurement]] = {}
-        artifacts: dict[int, list[Artifact]] = {}
-        with self._transaction(self._read_engine) as session:
-            rows = session.scalars(select(TrialRow).where(*wanted).order_by(TrialRow.number)).all()
-            points = (
-                select(m.trial_id, m.steps, m.elapsed_seconds, m.score, m.metrics)
-                .join(TrialRow, TrialRow.id == m.trial_id)
-                .where(*wanted)
-                .order_by(m.trial_id, m.position)
-            )
-            for trial_id, steps, elapsed_seconds, score, metrics in session.execute(points):
-                point = Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=score, metrics=metrics)
-                curves.setdefault(trial_id, []).append(point)
-            files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
-            for trial_id, kind, path in session.execute(files.order_by(a.id)):
-                artifacts.setdefault(trial_id, []).append(Artifact(kind=kind, path=path))
-        new = [
-            values.from_row(
-                TrialRecord, row, curve=tuple(curves.get(row.id, ())), artifacts=tuple(artifacts.get(row.id, ()))
-            )
-            for row in rows
-        ]
+    def trials(
+        self,
+        sweep_id: int,
+        *,
+        curves: bool = True,
+        last_points: bool = False,
+        numbers: Collection[int] | None = None,
+    ) -> list[TrialRecord]:
+        if numbers is not None or (last_points and not curves):
+            which = true() if numbers is None else TrialRow.number.in_(sorted(set(numbers)))
+            with self._reading(sweep_id) as session:
+                return self._records(session, sweep_id, which, curves=curves, last_points=last_points)
+        known = self._finished.get((sweep_id, curves), ())
+        with self._reading(sweep_id) as session:
+            new = self._records(session, sweep_id, TrialRow.number >= len(known), curves=curves)
+            known = tuple(self._annotated(session, sweep_id, known))
         records = (*known, *new)
         finished = next((i for i, record in enumerate(records) if not record.state.finished), len(records))
-        self._finished[sweep_id] = records[:finished]
+        self._finished[sweep_id, curves] = records[:finished]
         return list(records)
+
+    def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
+        params = type_coerce(TrialRow.params, Text()) if self._sqlite else cast(TrialRow.params, Text())
+        mine = TrialRow.sweep_id == sweep_id
+        these = select(params).where(mine, TrialRow.number.in_(sorted(set(numbers))))
+        with self._reading(sweep_id) as session:
+            return list(session.scalars(select(TrialRow.number).where(mine, params.in_(these)).order_by(TrialRow.number)))
+
+    def trial(self, sweep_id: int, number: int) -> TrialRecord:
+        found = self.trials(sweep_id, numbers=[number])
+        if not found:
+            raise StoreError(f"the sweep has no trial {number} in {self._shown}; protein show lists its trials")
+        return found[0]
+
+    def columns(
+        self, sweep_id: int, since: str | None = None, *, fields: Collection[str] | None = None
+    ) -> TrialColumns:
+        with self._reading(sweep_id) as session:
+            return reading.trial_columns(session, sweep_id, since, fields)
+
+    def curves(
+        self, sweep_id: int, numbers: Collection[int], max_points: int, *, metric: str | None = None
+    ) -> dict[int, CurveColumns]:
+        with self._reading(sweep_id) as session:
+            return curves.thinned(session, sweep_id, numbers, max_points, metric)
+
+    def summaries(self, sweep_ids: Collection[int] | None = None) -> dict[int, SweepSummary]:
+        with self._reading() as session:
+            return summaries.summaries(session, sweep_ids)
+
+    def annotate(
+        self,
+        sweep_id: int,
+        numbers: int | Collection[int],
+        *,
+        tags: Sequence[str] | None = None,
+        add_tags: Sequence[str] = (),
+        remove_tags: Sequence[str] = (),
+        note: str | None = None,
+        excluded: bool | None = None,
+    ) -> None:
+        chosen = [numbers] if isinstance(numbers, int) else numbers
+        change = annotations.Change(
+            tags=None if tags is None else annotations.checked_tags(tags),
+            add_tags=annotations.checked_tags(add_tags),
+            remove_tags=annotations.checked_tags(remove_tags),
+            note=None if note is None else annotations.checked_note(note),
+            excluded=excluded,
+        )
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)
+            annotations.annotate(session, sweep_id, chosen, change)
+
+    def request(self, sweep_id: int, requested: Request) -> None:
+        change = update(SweepRow).where(SweepRow.id == sweep_id).values(requested=Request(requested).value)
+        with self._transaction(self._write_engine) as session:
+            if session.connection().execute(change).rowcount == 0:
+                raise self._no_sweep(sweep_id)
+
+    def wishes(self, sweep_id: int) -> Wishes:
+        a = AnnotationRow
+        excluded = select(TrialRow.number).join(a, a.trial_id == TrialRow.id).where(a.sweep_id == sweep_id, a.excluded)
+        with self._reading(sweep_id) as session:
+            requested = session.scalar(select(SweepRow.requested).where(SweepRow.id == sweep_id))
+            if requested is None:
+                raise self._no_sweep(sweep_id)
+            return Wishes(requested=Request(requested), excluded=frozenset(session.scalars(excluded)))
 
     def close(self) -> None:
         self._engine.dispose()
@@ -212,6 +293,82 @@ class SqlStore:
     def _transaction(self, engine: Engine) -> Iterator[Session]:
         with self._explained(), Session(engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    @contextmanager
+    def _reading(self, sweep_id: int | None = None) -> Iterator[Session]:
+        """A transaction that only reads. A stored value that cannot be read, in a damaged file, is a `StoreError`."""
+        with self._damage_explained(sweep_id), self._transaction(self._read_engine) as session:
+            yield session
+
+    @contextmanager
+    def _damage_explained(self, sweep_id: int | None = None) -> Iterator[None]:
+        """Turns what Python says of a value that was never written so into one line."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            whose = "" if sweep_id is None else f" of sweep {sweep_id}"
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise StoreError(
+                f"store {self._shown}: a value{whose} is damaged and cannot be read ({reason:.200});"
+                " restore it from a copy"
+            ) from error
+
+    def _records(
+        self,
+        session: Session,
+        sweep_id: int,
+        which: ColumnElement[bool],
+        *,
+        curves: bool,
+        last_points: bool = False,
+    ) -> list[TrialRecord]:
+        """Reads some of a sweep's trials by number."""
+        wanted = (TrialRow.sweep_id == sweep_id, which)
+        m, a = MeasurementRow, ArtifactRow
+        lines: dict[int, list[Measurement]] = {}
+        rows = session.scalars(select(TrialRow).where(*wanted).order_by(TrialRow.number)).all()
+        if curves:
+            points = (
+                select(m.trial_id, m.steps, m.elapsed_seconds, m.score, m.metrics)
+                .join(TrialRow, TrialRow.id == m.trial_id)
+                .where(*wanted)
+                .order_by(m.trial_id, m.position)
+            )
+            for trial_id, steps, elapsed_seconds, score, metrics in session.execute(points):
+                point = Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=score, metrics=metrics)
+                lines.setdefault(trial_id, []).append(point)
+        elif last_points:
+            last = (
+                select(m.trial_id, func.max(m.steps), func.max(m.elapsed_seconds))
+                .join(TrialRow, TrialRow.id == m.trial_id)
+                .where(*wanted)
+                .group_by(m.trial_id)
+            )
+            for trial_id, steps, elapsed_seconds in session.execute(last):
+                lines[trial_id] = [Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=None)]
+        artifacts: dict[int, list[Artifact]] = {}
+        files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
+        for trial_id, kind, path in session.execute(files.order_by(a.id)):
+            artifacts.setdefault(trial_id, []).append(Artifact(kind=kind, path=path))
+        written = annotations.read(session, TrialRow.sweep_id == sweep_id, which)
+        return [
+            values.from_row(
+                TrialRecord,
+                row,
+                curve=tuple(lines.get(row.id, ())),
+                artifacts=tuple(artifacts.get(row.id, ())),
+                **fields_of(written.get(row.id, _NO_ANNOTATION)),
+            )
+            for row in rows
+        ]
+
+    def _annotated(self, session: Session, sweep_id: int, records: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
+        """Yields trials that were read earlier with their annotations as they are now."""
+        written = annotations.read(session, TrialRow.sweep_id == sweep_id)
+        for record in records:
+            now = fields_of(written.get(record.id, _NO_ANNOTATION))
+            same = all(getattr(record, name) == value for name, value in now.items())
+            yield record if same else dataclasses.replace(record, **now)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

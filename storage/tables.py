@@ -3,6 +3,7 @@ the same tables.
 
     sweeps --< trials --< measurements   (the curve: one row a point, `position` counts from 0 within its trial)
                      \\--< artifacts
+                     \\--- annotations  (at most one a trial: tags, a note, whether it is excluded)
 
 Fields that queries use (state, end, score, cost, times, owner, lease) have columns of their own. Params, space, config,
 metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks repeat in
@@ -35,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from protein.types import Direction, SuggestionKind, TrialEnd, TrialState
+from protein.types import Direction, Request, SuggestionKind, TrialEnd, TrialState
 
 MAX_NAME_LENGTH = 200  # characters; a unique index of PostgreSQL holds at most about 2,700 bytes
 _LARGEST = "1.7976931348623157e308"  # the largest finite double
@@ -102,6 +103,7 @@ class SweepRow(Base):
         UniqueConstraint("name"),
         CheckConstraint(f"direction IN {_listed(Direction)}", name="direction_known"),
         _finite("max_cost_seconds", low="0"),
+        CheckConstraint(f"requested IN {_listed(Request)}", name="requested_known"),
         {"sqlite_autoincrement": True},
     )
 
@@ -116,6 +118,7 @@ class SweepRow(Base):
     warm_start: Mapped[dict[str, Any]]
     max_cost_seconds: Mapped[float | None]
     created_at: Mapped[datetime]
+    requested: Mapped[str] = mapped_column(String(16))
     version: Mapped[str]
     git_commit: Mapped[str]
     machine: Mapped[str]
@@ -203,3 +206,18 @@ class ArtifactRow(Base):
     trial_id: Mapped[int] = mapped_column(Id, ForeignKey("trials.id"))
     kind: Mapped[str]
     path: Mapped[str]
+
+
+class AnnotationRow(Base):
+    __tablename__ = "annotations"
+    __table_args__ = (
+        UniqueConstraint("sweep_id", "revision"),
+        CheckConstraint("revision >= 1", name="revision_counts_from_1"),
+    )
+
+    trial_id: Mapped[int] = mapped_column(Id, ForeignKey("trials.id"), primary_key=True, autoincrement=False)
+    sweep_id: Mapped[int] = mapped_column(Id, ForeignKey("sweeps.id"))
+    tags: Mapped[list[str]] = mapped_column(JSON())
+    note: Mapped[str]
+    excluded: Mapped[bool]
+    revision: Mapped[int] = mapped_column(BigInteger)  # counts the changes of annotations within the sweep

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from protein.errors import StoreError
 
-HEAD = "0004"
+HEAD = "0005"
 VERSION_TABLE = "protein_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
+from browsing import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 
 from protein.ports import Store
@@ -99,7 +100,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     url = request.getfixturevalue("postgresql_shared")
     yield url
-    postgresql.execute(url, "TRUNCATE sweeps, trials, measurements, artifacts RESTART IDENTITY")
+    postgresql.execute(url, "TRUNCATE sweeps, trials, measurements, artifacts, annotations RESTART IDENTITY")
 
 
 @pytest.fixture

@@ -25,8 +25,18 @@ from storing import complete, new_sweep, start
 from protein.errors import StoreError
 from protein.storage import open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url
-from protein.storage.tables import Base, SweepRow, TrialRow
-from protein.types import Outcome, Provenance, Result, Suggestion, SweepRecord, SweepSpec, Trial, TrialRecord
+from protein.storage.tables import AnnotationRow, Base, SweepRow, TrialRow
+from protein.types import (
+    Annotation,
+    Outcome,
+    Provenance,
+    Result,
+    Suggestion,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialRecord,
+)
 
 ASSETS = Path(__file__).parent / "assets"
 OLD = sorted(ASSETS.glob("storage_*.db"))
@@ -327,11 +337,14 @@ def test_ends_kinds_and_directions_are_filled_from_the_texts_of_earlier_versions
 def test_a_trials_row_has_a_column_for_each_field_of_its_record() -> None:
     """So that a new field is written once in `protein.types` and once in `protein.storage.tables`."""
     estimates = ("predicted_score", "predicted_cost_seconds")
+    annotation = {field.name for field in dataclasses.fields(Annotation)}
+    assert annotation <= {column.key for column in AnnotationRow.__table__.columns}
     fields = {field.name for field in dataclasses.fields(TrialRecord)} - {"curve", "artifacts", "provenance"}
+    fields -= annotation
     fields |= {f"{name}_{side}" for name in estimates for side in ("low", "high")}
     fields |= {field.name for field in dataclasses.fields(Provenance)}
     assert {column.key for column in TrialRow.__table__.columns} == fields | {"lease_until"}
-    for kind in (Trial, Suggestion, Result, Outcome):
+    for kind in (Trial, Suggestion, Result, Outcome, Annotation):
         assert {field.name for field in dataclasses.fields(kind)} <= {f.name for f in dataclasses.fields(TrialRecord)}
 
 

@@ -18,6 +18,7 @@ from protein.types import (
     Measurement,
     Outcome,
     Provenance,
+    Request,
     Suggestion,
     SuggestionKind,
     SweepSpec,
@@ -96,6 +97,9 @@ def fill(store: Store) -> None:
             store.add_measurements(trial, curve, 60.0)
             if outcome is not None:
                 store.finish_trial(trial, outcome, [Artifact(kind="log", path=f"/runs/{name}/{i}.log")])
+        store.annotate(sweep.id, 1, tags=["größer", 'with "quotes"'], note="an exploit\nof the ball", excluded=True)
+        store.annotate(sweep.id, [0, 3], add_tags=["seen"])
+        store.request(sweep.id, Request.PAUSE if name == "pong" else Request.RUN)
 
 
 def main() -> None:

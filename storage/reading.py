@@ -1,0 +1,291 @@
+"""Reads many trials at once, as columns: a fixed number of queries, in batches, each value converted once.
+
+A cursor is a text "next;revision;running". It says what its owner has seen: the trials with numbers below `next`, the
+annotations up to `revision`, and of each trial that ran then its number, steps and cost, as in "12:4096:3.5,13:0:0.0".
+A finished trial never changes and numbers have no gaps. So this is enough to find what has changed since.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import operator
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Double, Select, Text, and_, cast, extract, false, func, or_, select, type_coerce
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from protein.columns import FIELDS, MAX_TEXT, TrialColumns
+from protein.errors import StoreError
+from protein.spelling import nearest
+from protein.types import SuggestionKind, TrialEnd, TrialState
+
+from .tables import AnnotationRow, TrialRow
+
+BATCH = 5000  # rows that are converted at once: their params as dicts take some MB
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cursor:
+    """See the head of this file."""
+
+    following: int
+    revision: int
+    running: Mapping[int, tuple[int, float]]
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """Raises `StoreError` unless the text is a cursor."""
+        try:
+            following, revision, listed = text.split(";")
+            parts = (part.split(":") for part in listed.split(",") if part)
+            running = {int(number): (int(steps), float(cost)) for number, steps, cost in parts}
+            return cls(int(following), int(revision), running)
+        except ValueError:
+            raise StoreError(f"{text!r:.80} is no cursor of a sweep's trials; ask without one") from None
+
+    def __str__(self) -> str:
+        listed = (f"{number}:{steps}:{cost!r}" for number, (steps, cost) in sorted(self.running.items()))
+        return f"{self.following};{self.revision};{','.join(listed)}"
+
+
+def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Collection[str] | None) -> TrialColumns:
+    """See `protein.ports.Store.columns`."""
+    wanted = set(FIELDS if fields is None else fields) | {"number"}
+    for name in sorted(wanted.difference(FIELDS)):
+        raise StoreError(f"trials have no column {name!r}{nearest(name, FIELDS)}")
+    seen = Cursor(0, 0, {}) if since is None else Cursor.parse(since)
+    revision = session.scalar(select(func.max(AnnotationRow.revision)).where(AnnotationRow.sweep_id == sweep_id))
+    read = [name for name in FIELDS if name in wanted | _CURSOR_FIELDS]
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    query = select(*(_COLUMNS[name].expression(sqlite) for name in read))
+    mine = TrialRow.sweep_id == sweep_id
+    if since is not None or wanted & _ANNOTATED:
+        query = query.outerjoin(AnnotationRow, AnnotationRow.trial_id == TrialRow.id)
+    if since is None:
+        query = query.where(mine)
+    else:
+        query = query.add_columns(func.coalesce(AnnotationRow.revision, 0))
+        newer = AnnotationRow.revision > seen.revision
+        annotated = select(AnnotationRow.trial_id).where(AnnotationRow.sweep_id == sweep_id, newer)
+        ran, new = TrialRow.number.in_(sorted(seen.running)), TrialRow.number >= seen.following
+        # In this form the database finds each of the three by its own index.
+        query = query.where(or_(and_(mine, new), and_(mine, ran), and_(mine, TrialRow.id.in_(annotated))))
+    place = [read.index(name) for name in ("number", "state", "steps", "cost_seconds")]
+    runs = TrialState.RUNNING.value
+    following, running = seen.following, dict[int, tuple[int, float]]()
+    chunks: dict[str, list[Any]] = {name: [] for name in read}
+    for batch in _batches(session, query.order_by(TrialRow.number)):
+        kept: Sequence[Any] = batch
+        following = max(following, int(batch[-1][place[0]]) + 1)
+        for number, _, steps, cost in (map(row.__getitem__, place) for row in batch if row[place[1]] == runs):
+            running[int(number)] = (int(steps), float(cost))
+        if since is not None:  # of the trials that ran and still run, those that have neither a point nor a note more
+            same = {number for number, now in running.items() if seen.running.get(number) == now}
+            kept = [row for row in batch if row[place[0]] not in same or row[-1] > seen.revision]
+        for name, values in zip(read, zip(*kept, strict=True), strict=False):
+            chunks[name].append(_COLUMNS[name].convert(values))
+    columns: dict[str, Any] = {
+        name: _COLUMNS[name].join(chunks.get(name, []) if name in wanted else []) for name in FIELDS
+    }
+    return TrialColumns(cursor=str(Cursor(following, revision or 0, running)), **columns)
+
+
+def _batches(session: Session, query: Select[Any]) -> Iterator[Sequence[Any]]:
+    """Yields the rows of a query for columns, some at once; none of them needs SQLAlchemy to convert a value.
+
+    From SQLite they come as the driver gives them: SQLAlchemy's own rows take as long again as reading them.
+    """
+    connection = session.connection()
+    if connection.dialect.name != "sqlite":
+        yield from connection.execute(query, execution_options={"yield_per": BATCH}).partitions(BATCH)
+        return
+    result = connection.execute(query)
+    try:
+        while batch := result.cursor.fetchmany(BATCH):
+            yield batch
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(str(query), None, error, sqlite3.Error, dialect=connection.dialect) from error
+    finally:
+        result.close()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Column:
+    """How a column is read: its SQL, given whether the database is SQLite; its values in a batch; all batches."""
+
+    expression: Callable[[bool], ColumnElement[Any]]
+    convert: Callable[[Sequence[Any]], Any]
+    join: Callable[[list[Any]], Any]
+
+
+def _floats(values: Sequence[Any]) -> NDArray[np.float64]:
+    """Returns numbers as floats, None as NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+def _integers(values: Sequence[Any]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _joined(dtype: Any) -> Callable[[list[Any]], Any]:
+    return lambda chunks: np.concatenate([np.empty(0, dtype=dtype), *chunks])
+
+
+def _listed(chunks: list[list[Any]]) -> list[Any]:
+    return list(itertools.chain.from_iterable(chunks))
+
+
+def _members(kind: Any) -> Callable[[Sequence[Any]], list[Any]]:
+    """Returns a converter to the members of an enum; None stays None."""
+    known = {None: None, **{member.value: member for member in kind}}
+    return lambda values: [known[value] for value in values]
+
+
+def _texts(values: Sequence[Any]) -> list[str]:
+    """Returns texts, equal ones as one object."""
+    one: dict[str, str] = {}
+    return [one.setdefault(value, value) for value in values]
+
+
+def _times(values: Sequence[Any]) -> NDArray[np.float64]:
+    """Returns moments as seconds since 1970. SQLite holds them as texts in UTC."""
+    if any(isinstance(value, str) for value in values):
+        moments = np.array(["NaT" if value is None else value for value in values], dtype="datetime64[us]")
+        seconds = moments.astype(np.int64) / 1e6
+        return np.asarray(np.where(np.isnat(moments), np.nan, seconds))
+    return _floats(values)
+
+
+def _tags(values: Sequence[Any]) -> list[tuple[str, ...]]:
+    return [() if value is None else tuple(_texts(json.loads(value))) for value in values]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Objects:
+    """`n` JSON objects by column: of each name `n` values, missing ones as in `TrialColumns.params`."""
+
+    length: int
+    columns: dict[str, NDArray[Any]]
+
+
+def _objects(values: Sequence[str]) -> _Objects:
+    """Parses JSON objects. All texts at once take half the time of one after the other."""
+    found = json.loads(f"[{','.join(values)}]")
+    if len(found) != len(values) or not all(type(one) is dict for one in found):
+        raise ValueError("a JSON object is needed")
+    names = tuple(found[0])
+    if len(names) > 1 and all(len(one) == len(names) for one in found):
+        with contextlib.suppress(KeyError):  # mostly all objects have the same names: twice as fast
+            columns = zip(*map(operator.itemgetter(*names), found), strict=True)
+            return _Objects(len(found), {name: _array(column) for name, column in zip(names, columns, strict=True)})
+    some = dict.fromkeys(itertools.chain.from_iterable(found))
+    return _Objects(len(found), {name: _array([one.get(name) for one in found]) for name in some})
+
+
+def _array(values: Sequence[Any]) -> NDArray[Any]:
+    """Returns values as an array of their common type; a number is NaN where it is missing."""
+    kinds = set(map(type, values))
+    dtype: Any = object
+    if kinds == {bool}:
+        dtype = np.bool_
+    elif kinds == {int}:
+        dtype = np.int64
+    elif kinds <= {int, float, type(None)} and kinds != {type(None)}:
+        dtype = np.float64
+    elif kinds == {str}:
+        values = _texts(values)
+    try:
+        return np.array(values, dtype=dtype)
+    except OverflowError:  # an integer of more than 64 bits
+        return np.array(values, dtype=object)
+
+
+def _joined_objects(chunks: list[_Objects]) -> dict[str, NDArray[Any]]:
+    """Returns the columns of all batches, in the order in which their names first occur."""
+    length = sum(chunk.length for chunk in chunks)
+    columns = {}
+    for name in dict.fromkeys(itertools.chain.from_iterable(chunk.columns for chunk in chunks)):
+        parts = [chunk.columns.get(name) for chunk in chunks]
+        kinds = {None if part is None else part.dtype.kind for part in parts}
+        if len(kinds) == 1:
+            columns[name] = np.concatenate([part for part in parts if part is not None])
+            continue
+        numeric = kinds <= {None, "i", "f"}
+        column = np.full(length, np.nan) if numeric else np.full(length, None, dtype=object)
+        first = 0
+        for chunk, part in zip(chunks, parts, strict=True):
+            if part is not None:
+                column[first : first + chunk.length] = part
+            first += chunk.length
+        columns[name] = column
+    return columns
+
+
+def _joined_numbers(chunks: list[_Objects]) -> dict[str, NDArray[np.float64]]:
+    return {name: column.astype(np.float64) for name, column in _joined_objects(chunks).items()}
+
+
+def _raw(column: Any) -> Callable[[bool], ColumnElement[Any]]:
+    return lambda _: column
+
+
+def _json(column: Any) -> Callable[[bool], ColumnElement[Any]]:
+    """Returns JSON as the text that it is stored as."""
+    return lambda sqlite: type_coerce(column, Text()) if sqlite else cast(column, Text())
+
+
+def _moment(column: Any) -> Callable[[bool], ColumnElement[Any]]:
+    return lambda sqlite: type_coerce(column, Text()) if sqlite else cast(extract("epoch", column), Double())
+
+
+def _numeric(column: Any) -> _Column:
+    return _Column(_raw(column), _floats, _joined(np.float64))
+
+
+def _integral(column: Any) -> _Column:
+    return _Column(_raw(column), _integers, _joined(np.int64))
+
+
+def _textual(column: Any) -> _Column:
+    return _Column(_raw(column), _texts, _listed)
+
+
+_ESTIMATES = ("predicted_score", "predicted_cost_seconds")
+_COLUMNS: dict[str, _Column] = {
+    **{name: _integral(getattr(TrialRow, name)) for name in ("number", "id", "seed", "steps")},
+    **{
+        name: _numeric(getattr(TrialRow, name))
+        for name in ("score", "cost_seconds", "continued_seconds", "suggest_seconds")
+    },
+    **{
+        name + side: _numeric(getattr(TrialRow, name + side))
+        for name, side in itertools.product(_ESTIMATES, ("", "_low", "_high"))
+    },
+    "continues": _integral(func.coalesce(TrialRow.continues, -1)),
+    "state": _Column(_raw(TrialRow.state), _members(TrialState), _listed),
+    "end": _Column(_raw(TrialRow.end), _members(TrialEnd), _listed),
+    "kind": _Column(_raw(TrialRow.kind), _members(SuggestionKind), _listed),
+    "origin": _textual(func.substr(TrialRow.origin, 1, MAX_TEXT)),
+    "reason": _textual(func.substr(TrialRow.reason, 1, MAX_TEXT)),
+    "owner": _textual(TrialRow.owner),
+    "started_at": _Column(_moment(TrialRow.started_at), _times, _joined(np.float64)),
+    "finished_at": _Column(_moment(TrialRow.finished_at), _times, _joined(np.float64)),
+    "params": _Column(_json(TrialRow.params), _objects, _joined_objects),
+    "metrics": _Column(_json(TrialRow.metrics), _objects, _joined_numbers),
+    "timings": _Column(_json(TrialRow.timings), _objects, _joined_numbers),
+    "tags": _Column(_json(AnnotationRow.tags), _tags, _listed),
+    "note": _textual(func.coalesce(AnnotationRow.note, "")),
+    "excluded": _Column(
+        _raw(func.coalesce(AnnotationRow.excluded, false())),
+        lambda values: np.array(values, dtype=np.bool_),
+        _joined(np.bool_),
+    ),
+}
+_CURSOR_FIELDS = {"number", "state", "steps", "cost_seconds"}
+_ANNOTATED = {"tags", "note", "excluded"}
