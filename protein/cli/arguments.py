@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from protein.cli.values import value_spec
 
@@ -20,6 +20,7 @@ def _arg(metavar: str, default: str = "", name: str | None = None) -> object:
 
 _SweepName = Positional[Annotated[str | None, _arg("[SWEEP]", "(default: the only sweep of the store)")]]
 _Config = Annotated[Path | None, _arg("FILE", "(default: none)")]
+_Trackers = Annotated[tuple[str, ...], UseAppendAction, _arg("NAME", "(default: none)")]
 _Under = Annotated[str | None, _arg("DURATION", "(default: no limit)")]
 
 
@@ -65,6 +66,8 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    tracker: _Trackers = ()
+    """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
 
@@ -195,5 +198,17 @@ class EnvsArguments:
 class DoctorArguments(StoreArguments):
     """Check that this machine has what is needed."""
 
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyncArguments(StoreArguments):
+    """Write a sweep's trials to a tracker: all that it does not have yet."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    tracker: _Trackers = ()
+    """mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""

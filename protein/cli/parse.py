@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "sync": (arguments.SyncArguments, "sync"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }
