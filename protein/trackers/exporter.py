@@ -27,6 +27,7 @@ class Exporter:
     def __init__(self, tracker: Tracker, store: Store, sweep: SweepRecord, position: Position) -> None:
         self._tracker, self._store, self._sweep, self._position = tracker, store, sweep, position
         self._has_begun = False
+        self._knows_nothing = False  # of a destination that holds something of this sweep
 
     @property
     def num_waiting(self) -> int:
@@ -44,8 +45,10 @@ class Exporter:
         """
         position = self._position
         if not self._has_begun:
-            if not self._tracker.begin(self._sweep):
+            is_there = self._tracker.begin(self._sweep)
+            if not is_there:
                 position.clear()
+            self._knows_nothing = is_there and position.cursor is None  # the position was lost
             self._has_begun = True
         self._look()
         written = 0
@@ -75,6 +78,9 @@ class Exporter:
         }
         if waiting or changed.cursor != position.cursor:
             position.waiting |= waiting
+            if self._knows_nothing:
+                position.unsure |= waiting
+                self._knows_nothing = False
             position.cursor = changed.cursor
             position.save()
 

@@ -11,7 +11,7 @@ go to the server of W&B's own environment variables.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,18 @@ class WandbTracker:
         run.define_metric("curve/*", step_metric="curve/steps")
         for position in range(len(trial.curve)):
             point = facts.point(trial, position)
-            values = {f"curve/{name}": value for name, value in point.values.items()}
+            values = {f"curve/{name}": value for name, value in _named(point.values).items()}
             run.log({"curve/steps": point.steps, **values}, step=position)
-        run.summary.update(facts.results(trial))
+        run.summary.update(_named(facts.results(trial)))
         run.finish(exit_code=1 if trial.state is TrialState.FAILED else 0)
 
     def _config(self, trial: TrialRecord) -> dict[str, Any]:
         texts = {f"trial.{name}": value for name, value in facts.facts(self._sweep, trial).items()}
         return {**trial.params, **texts}
+
+
+def _named(values: Mapping[str, float]) -> dict[str, float | str]:
+    """Returns values with W&B's own words for numbers that are none; it would keep NaN as null."""
+    words = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+    finite, others = facts.split(values)
+    return {**finite, **{name: words[text] for name, text in others.items()}}
