@@ -137,8 +137,8 @@ class Sweep:
             can_continue: the function keeps what a longer run needs in `report.directory`, and goes on from
                 `report.continues` where that is not None. Then a finished trial may go on to a larger value of the
                 space's `cost_parameter`, at the cost of the rest.
-            trackers: tools that the trials are also written to, by a process of their own: "mlflow", "neptune", "wandb",
-                "tensorboard", "trackio". Each needs its package, as in pip install 'protein-sweep[mlflow]'.
+            trackers: tools that the trials are also written to, each by a process of its own: "mlflow", "neptune",
+                "wandb", "tensorboard", "trackio". Each needs its package: pip install 'protein-sweep[mlflow]'.
             quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
                 one every 2 seconds at most.
             prior: the old name of `warm_start`.

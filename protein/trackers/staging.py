@@ -1,4 +1,4 @@
-"""For tools that write a run as a folder: it is written aside and then moved into place, so it is whole or not there."""
+"""For tools that write a run as a folder: it is written aside and moved into place, so it is whole or not there."""
 
 import shutil
 from collections.abc import Iterator
