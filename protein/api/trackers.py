@@ -104,8 +104,9 @@ class Tracked:
     def log(self, line: str) -> None:
         self._listener.log(line)
 
-    def close(self, seconds: float = END_SECONDS) -> None:
-        """Gives the trackers some seconds to catch up, and ends those that do not. Safe to call twice."""
+    def close(self, seconds: float | None = None) -> None:
+        """Gives the trackers some time to catch up, `END_SECONDS`, and ends those that do not. Safe to call twice."""
+        seconds = END_SECONDS if seconds is None else seconds
         states, self._states = self._states, []
         for state in states:
             state.process.ask_to_end()
@@ -124,9 +125,11 @@ class Tracked:
                 written = f"{state.num_written} trial{'' if state.num_written == 1 else 's'}"
                 self.log(f"{name}: {written} written; to see the sweep there, {state.how_to_look}")
                 continue
-            why = state.error or state.process.last_error() or "it gave no reason"
+            why = (
+                state.error or state.process.last_error() or f"its process ended with code {state.process.exit_code()}"
+            )
             if state.is_cut_short:
-                why = f"it had not finished {seconds:.0f} s after the sweep" + (f" ({why})" if state.error else "")
+                why = f"it had not finished {seconds:g} s after the sweep" + (f" ({why})" if state.error else "")
             self.log(f"{name} is not up to date: {why}; {self._catch_up([name])}")
 
     def _listen(self) -> None:

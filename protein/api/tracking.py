@@ -11,7 +11,6 @@ import select
 import sys
 import time
 from pathlib import Path
-from typing import IO
 
 from protein.api import stores
 from protein.errors import ProteinError
@@ -58,16 +57,16 @@ def main() -> int:
     except ProteinError as error:
         messages.send(output, "failed", error=" ".join(str(error).split()), waiting=-1)
         return error.exit_code
-    except BrokenPipeError:  # the sweep has died, and there is nobody to tell
-        return 1
+    except Exception as error:  # of the tool's package, when it is imported or set up
+        messages.send(output, "failed", error=messages.one_line(error), waiting=-1)
+        raise
 
 
-def _run(exporter: Exporter, tracker: Tracker, output: IO[str], *, follow: bool) -> int:
+def _run(exporter: Exporter, tracker: Tracker, output: int, *, follow: bool) -> int:
     written, failures = 0, 0
 
     def report(progress: Progress) -> None:
-        with contextlib.suppress(BrokenPipeError):  # what is left is written all the same
-            messages.send(output, "progress", written=written + progress.written, waiting=progress.waiting)
+        messages.send(output, "progress", written=written + progress.written, waiting=progress.waiting)
 
     last = not follow
     while True:  # once more after the end was asked for
@@ -79,16 +78,14 @@ def _run(exporter: Exporter, tracker: Tracker, output: IO[str], *, follow: bool)
         # The tools raise whatever they like, and nothing of it may end the catching up.
         except Exception as error:
             failures += 1
-            with contextlib.suppress(BrokenPipeError):
-                messages.send(output, "failed", error=messages.one_line(error), waiting=exporter.num_waiting)
+            messages.send(output, "failed", error=messages.one_line(error), waiting=exporter.num_waiting)
         if last:
             break
         pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1] if failures else POLL_SECONDS
         last = _has_closed(pause)
     with contextlib.suppress(Exception):
         tracker.close()
-    with contextlib.suppress(BrokenPipeError):
-        messages.send(output, "ended", written=written, waiting=exporter.num_waiting)
+    messages.send(output, "ended", written=written, waiting=exporter.num_waiting)
     return 1 if failures else 0
 
 
@@ -101,9 +98,9 @@ def _has_closed(seconds: float) -> bool:
     return False
 
 
-def _own_output() -> IO[str]:
-    """Returns standard output for our messages alone: what the tools print goes to standard error, the log."""
-    output = os.fdopen(os.dup(1), "w")
+def _own_output() -> int:
+    """Returns a descriptor for our messages alone: what the tools print goes to standard error, the log."""
+    output = os.dup(1)
     os.dup2(2, 1)
     return output
 

@@ -6,17 +6,20 @@
 {"event": "ended", "written": ..., "waiting": ...}         its last line
 """
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 Message = Mapping[str, Any]
 MAX_ERROR = 300  # characters
 
 
-def send(output: IO[str], event: str, **fields: object) -> None:
-    output.write(json.dumps({"event": event, **fields}) + "\n")
-    output.flush()
+def send(output: int, event: str, **fields: object) -> None:
+    """Writes a message to a file descriptor. Where nobody listens any more, it does nothing."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(output, (json.dumps({"event": event, **fields}) + "\n").encode())
 
 
 def parse(line: str) -> Message | None:

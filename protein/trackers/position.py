@@ -111,9 +111,10 @@ def locked(path: Path, what: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise UsageError(f"{what}: {holder} is doing that already; wait for it, or end it") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()}")
-        file.flush()
+        with contextlib.suppress(OSError):  # a full disk; the lock holds all the same
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
         yield
 
 

@@ -87,7 +87,7 @@ class TrackerProcess:
         return ""
 
     def _read(self, output: IO[str]) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), output:
             for line in output:
                 message = parse(line)
                 if message is not None and self._messages.qsize() < MAX_UNREAD:
