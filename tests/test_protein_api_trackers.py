@@ -61,7 +61,7 @@ def curves(store: Path, name: str = "s") -> dict[str, int]:
     for run in sorted((tracker_folder(str(store)) / "tensorboard" / name).glob("[0-9]*")):
         events = EventAccumulator(str(run), {"scalars": 0}).Reload()
         assert len(events.Scalars("cost_seconds")) == 1, run
-        found[run.name] = len(events.Scalars("curve/score"))
+        found[run.name] = len(events.Scalars("curve/score")) if "curve/score" in events.Tags()["scalars"] else 0
     return found
 
 
