@@ -169,8 +169,20 @@ def main(name: str, folder: Path) -> None:
     note("annotated", export())
     path.unlink()
     note("position lost", export())
+    if name == "mlflow":
+        steps["imported"] = _imported(place)
     store.close()
     json.dump(steps, sys.stdout)
+
+
+def _imported(place: Path) -> dict[str, Any]:
+    """Reads MLflow's runs back as `protein import` does."""
+    from protein.imports.mlflow import read
+    from protein.imports.runs import Source
+
+    url = os.environ.get("MLFLOW_TRACKING_URI") or str(place / "mlflow.db")
+    found = read(Source(place=url, score="score"))
+    return {"direction": found.direction, "runs": [dataclasses.asdict(run) for run in found.runs]}
 
 
 def _mlflow(place: Path) -> dict[str, Any]:

@@ -212,3 +212,35 @@ class SyncArguments(StoreArguments):
     """mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportArguments(StoreArguments):
+    """Take over the runs of another tool as a sweep, to look at them and to start warm from them.
+
+    The same command again adds the runs that are new."""
+
+    tool: Positional[Annotated[str | None, _arg("[TOOL]", "(required)")]] = None
+    """optuna, wandb, mlflow or pufferlib."""
+    source: Positional[Annotated[str | None, _arg("[SOURCE]", "(required)")]] = None
+    """URL or file of a study's storage or of MLflow, a CSV file (wandb), a folder of logs (pufferlib)."""
+    name: Annotated[str | None, _arg("TEXT", "(default: like the experiment's)")] = None
+    """Name of the sweep."""
+    experiment: Annotated[str | None, _arg("TEXT", "(default: the only one)")] = None
+    """The study or the experiment, where the source holds several."""
+    score: Annotated[str | None, _arg("METRIC", "(default: what the tool names)")] = None
+    """The metric that counts."""
+    direction: Annotated[str | None, _arg("maximize|minimize", "(default: what the tool names)")] = None
+    """Whether a higher score is better."""
+    cost: Annotated[str | None, _arg("METRIC", "(default: the run's duration)")] = None
+    """What a run cost in seconds; the word equal stands for one second each."""
+    params: Annotated[str | None, _arg("COLUMN[,COLUMN...]", "(default: all that may be)")] = None
+    """wandb: the columns that are parameters. Its file does not tell them from metrics."""
+    rename: Annotated[tuple[str, ...], UseAppendAction, _arg("OLD=NEW", "(default: none)")] = ()
+    """Another name for a parameter, as in lr=train.learning_rate. Give it several times for several."""
+    space: Annotated[str | None, _arg("FILE", "(default: what the runs show)")] = None
+    """Ranges in the form of configs/*.toml."""
+    cost_parameter: Annotated[str | None, _arg("NAME", "(default: what the tool names)")] = None
+    """The parameter that makes a run expensive, as train.total_timesteps does."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""

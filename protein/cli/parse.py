@@ -53,6 +53,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
     "sync": (arguments.SyncArguments, "sync"),
+    "import": (arguments.ImportArguments, "import_"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }

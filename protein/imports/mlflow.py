@@ -32,6 +32,7 @@ from protein.types import Direction, Measurement, TrialEnd, is_score
 PAGE = 1000  # runs that are asked for at once
 MAX_POINTS = 2000  # of a run's curve, spread evenly
 _ENDS = {"FINISHED": TrialEnd.COMPLETE, "FAILED": TrialEnd.FAILED, "KILLED": TrialEnd.INTERRUPTED}
+_OURS = "protein.trial_key"  # a tag of runs that were written from here, see `protein.trackers.mlflow`
 _PARENT, _COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 
 
@@ -53,7 +54,7 @@ def read(source: Source) -> Imported:
     uri = source.place
     if "://" not in uri or uri.startswith("sqlite:///"):
         path = existing(uri.removeprefix("sqlite:///"), "MLflow's SQLite file or the URL of its server")
-        uri = f"sqlite:///{path}"
+        uri = f"sqlite:///{path.resolve()}"
     shown = without_password(uri)
     try:
         client = MlflowClient(uri)
@@ -84,6 +85,9 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
     if source.score is None and len(known) != 1:
         raise UsageError(f"--score METRIC is needed, one of: {listed(known)}")
     score = known[0] if source.score is None else source.score
+    written_here = all(_OURS in run.data.tags for run in runs if score in run.data.metrics)
+    cost = source.cost or ("cost_seconds" if written_here else None)
+    history = f"curve/{score}" if written_here else score
     if score not in known:
         raise UsageError(f"--score '{score}' is no metric of {where}{nearest(score, known)}")
     direction = require_direction(source.direction or _direction(runs), score)
@@ -95,11 +99,12 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
     return Imported(
         tool="mlflow",
         where=where,
+        identity=where,
         experiment=name,
         env=name,
         score=score,
         direction=direction,
-        runs=[_run(client, run, score, source.cost) for run in finished],
+        runs=[_run(client, run, score, history, cost) for run in finished],
         num_unfinished=len(ours) - len(finished),
     )
 
@@ -110,10 +115,10 @@ def _direction(runs: Sequence[Any]) -> Direction | None:
     return Direction(said.pop()) if len(said) == 1 and said <= set(Direction) else None
 
 
-def _run(client: Any, run: Any, score: str, cost: str | None) -> Run:
+def _run(client: Any, run: Any, score: str, curve: str, cost: str | None) -> Run:
     info, data = run.info, run.data
     value = data.metrics.get(score)
-    history = _history(client, info, score)
+    history = _history(client, info, curve)
     end, measured, reason = result(_ENDS[info.status], None if value is None else float(value), info.status.lower())
     seconds = 1.0 if cost == EQUAL_COST else data.metrics.get(cost) if cost else _duration(info)
     values = {key: text_value(text) for key, text in data.params.items()}

@@ -78,6 +78,7 @@ def _read(optuna: Any, source: Source) -> Imported:
     return Imported(
         tool="optuna",
         where=f"{shown}, study '{name}'",
+        identity=f"{_absolute(shown)}, study '{name}'",
         experiment=name,
         env=name,
         score=score,
@@ -97,6 +98,12 @@ def _storage(optuna: Any, place: str) -> Any:
     if path.open("rb").read(15) == b"SQLite format 3":
         return optuna.storages.get_storage(f"sqlite:///{path}")
     return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(Path(path))))
+
+
+def _absolute(place: str) -> str:
+    """Returns a storage's URL, the same however its file is named; one of a server stays as it is."""
+    path = place.removeprefix("sqlite:///")
+    return place if "://" in path else str(Path(path).expanduser().resolve())
 
 
 def _objective(study: Any, wanted: str | None) -> tuple[int, str]:

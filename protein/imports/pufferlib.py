@@ -66,6 +66,7 @@ def read(source: Source) -> Imported:
     return Imported(
         tool="pufferlib",
         where=str(folder),
+        identity=envs[0] or folder.name,
         experiment=envs[0] or folder.name,
         env=envs[0] or folder.name,
         score=metric,
@@ -116,32 +117,17 @@ def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> 
     last = {name: values[-1] for name, values in metrics.items() if isinstance(values, list) and values}
     score = last.get(metric)
     end, measured, reason = result(TrialEnd.COMPLETE, float(score) if isinstance(score, int | float) else None, "")
-    config = {name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)}
-    with contextlib.suppress(ValueError, OverflowError):  # a run's file is called by its start, in milliseconds
-        began = datetime.fromtimestamp(int(path.stem) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-        return _finished(path.stem, flat(config), end, measured, reason, metrics, last, metric, cost, began)
-    return _finished(path.stem, flat(config), end, measured, reason, metrics, last, metric, cost, "")
-
-
-def _finished(
-    key: str,
-    config: Mapping[str, Any],
-    end: TrialEnd,
-    score: float | None,
-    reason: str,
-    metrics: Mapping[str, list[Any]],
-    last: Mapping[str, Any],
-    metric: str,
-    cost: str | None,
-    began: str,
-) -> Run:
+    config = flat({name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)})
     seconds = 1.0 if cost == EQUAL_COST else last.get(cost or COST)
     known = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+    began = ""
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file is called by its start, in milliseconds
+        began = datetime.fromtimestamp(int(path.stem) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
     return Run(
-        key=key,
+        key=path.stem,
         params=parameters({name: _whole(value) for name, value in config.items()}),
         end=end,
-        score=score,
+        score=measured,
         cost_seconds=float(seconds) if known and seconds is not None else None,
         steps=max(int(last[STEPS]), 0),
         reason=reason,

@@ -71,6 +71,7 @@ class Imported:
     Attributes:
         tool: as in "optuna".
         where: the place and the experiment in words, without a password.
+        identity: what stays the same when the same source is read again later.
         experiment: its name, for the sweep's.
         env: what was trained, where the tool says that.
         score: name of the metric that counts.
@@ -83,6 +84,7 @@ class Imported:
 
     tool: str
     where: str
+    identity: str
     experiment: str
     env: str
     score: str
@@ -121,7 +123,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns nested mappings as one, by dotted names."""
     found: dict[str, Any] = {}
     for name, value in values.items():
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Mapping):
             found |= flat(value, f"{prefix}{name}.")
         else:
             found[f"{prefix}{name}"] = value

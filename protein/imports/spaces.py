@@ -2,9 +2,9 @@
 
 Of values, the range is from the lowest to the highest one. It is a log range where they are positive and spread over a
 factor of `LOG_SPREAD`, a logit range where they crowd below 1 in the same way (as discounts do), and powers of two
-where all are. Texts and booleans are choices. A parameter that never varies is a fixed value. One that fewer than half
-of the runs have, or a text that is different nearly every time (a name, a path), is left out of the space; the trials
-keep its values.
+where all are. Texts and booleans are choices. A parameter that never varies is a fixed value. One that more than a
+tenth of the runs lack, or a text that is different nearly every time (a name, a path), is left out of the space; the
+trials keep its values.
 """
 
 import dataclasses
@@ -22,11 +22,12 @@ from protein.space.parameters import Categorical, Float, Integer, Parameter, Sca
 from protein.types import ParamValue
 
 LOG_SPREAD = 20.0  # the highest value is this many times the lowest
-MIN_SHARE = 0.5  # of the runs have a parameter of the space
+MIN_SHARE = 0.9  # of the runs have a parameter of the space; the engine leaves out the others
 MAX_CHOICES = 64
 MAX_DISTINCT_SHARE = 0.5  # more different texts for each run than this are names, and no choices
 _MIN_POWERS = 3  # different powers of two that show a pow2 scale
 _MAX_INTEGER = 10**12
+_MAX_SIZE = 1e100  # of a number that may be searched; ranges of larger ones overflow
 
 
 def infer(imported: Imported, file: Path | None = None, cost_parameter: str | None = None) -> Space:
@@ -87,7 +88,7 @@ def from_values(name: str, values: Sequence[ParamValue], num_runs: int) -> Param
 
 def _numeric(name: str, values: Sequence[float], *, whole: bool) -> Parameter | None:
     low, high = min(values), max(values)
-    if not low < high:
+    if not low < high or max(abs(low), abs(high)) > _MAX_SIZE:
         return None
     distinct = set(values)
     scale: Scale = "linear"
@@ -95,7 +96,7 @@ def _numeric(name: str, values: Sequence[float], *, whole: bool) -> Parameter | 
         scale = "pow2"
     elif low > 0 and high >= LOG_SPREAD * low:
         scale = "log"
-    elif not whole and 0.5 <= low and high < 1.0 and (1.0 - low) >= LOG_SPREAD * (1.0 - high):
+    elif not whole and low >= 0.5 and high < 1.0 and (1.0 - low) >= LOG_SPREAD * (1.0 - high):
         scale = "logit"
     if whole and max(abs(low), abs(high)) <= _MAX_INTEGER:
         return Integer(name, int(low), int(high), scale)

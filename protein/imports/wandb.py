@@ -100,11 +100,12 @@ def read(source: Source, params: Sequence[str] | None = None) -> Imported:
     return Imported(
         tool="wandb",
         where=str(path),
+        identity="",  # each export is a file of another name; runs are known by their own
         experiment=path.stem,
         env=path.stem,
         score=score,
         direction=direction,
-        runs=runs[::-1],  # its table begins with the newest run
+        runs=sorted(runs, key=lambda run: run.began),  # in ISO form; where there is none, as in the file
         num_unfinished=num_unfinished,
     )
 

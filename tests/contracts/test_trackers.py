@@ -82,6 +82,8 @@ def check(name: str, steps: dict[str, Any]) -> None:
         assert "good" in annotated["tags"]
         assert annotated["facts"]["note"] == "look at this"
         assert annotated["facts"]["excluded"] == "true"
+    if name == "mlflow":
+        check_imported(steps["imported"])
     statuses = {number: trial["status"] for number, trial in steps["position lost"]["trials"].items()}
     assert statuses == STATUSES[name]
 
@@ -93,6 +95,20 @@ STATUSES: dict[str, dict[str, Any]] = {
     "trackio": dict.fromkeys(ENDED),  # it has none
     "wandb": {"0": [0], "1": [1], "2": [0], "3": [0], "4": [1]},  # exit codes
 }
+
+
+def check_imported(found: dict[str, Any]) -> None:
+    """What `protein import` makes of MLflow's runs is what was written to it."""
+    assert found["direction"] == "minimize"
+    runs = {int(run["metrics"]["number"]): run for run in found["runs"]}
+    assert {str(number): run["score"] for number, run in runs.items()} == {
+        "0": 1.5, "1": None, "2": 0.5, "3": 0.75, "4": None
+    }  # fmt: skip
+    assert [runs[number]["cost_seconds"] for number in range(5)] == [4.5, 1.0, 9.0, 3.0, 0.0]
+    assert (runs[1]["end"], runs[1]["reason"], runs[4]["end"]) == ("failed", "the loss is nan", "interrupted")
+    points = [[point["steps"], point["elapsed_seconds"]] for point in runs[0]["curve"]]
+    assert points == [[100, 1.5], [200, 2.5], [300, 3.5], [400, 4.5]]
+    assert runs[0]["params"] == tracking.PARAMS
 
 
 def check_trial(number: str, trial: dict[str, Any]) -> None:
