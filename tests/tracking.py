@@ -208,7 +208,9 @@ def _mlflow(place: Path) -> dict[str, Any]:
             for name in run.data.metrics
             if name.startswith("curve/")
         }
-        results = {key: value for key, value in run.data.metrics.items() if not key.startswith("curve/")}
+        results: dict[str, Any] = {
+            key: value for key, value in run.data.metrics.items() if not key.startswith("curve/")
+        }
         results |= {
             key.removeprefix("protein.nonfinite."): value
             for key, value in tags.items()

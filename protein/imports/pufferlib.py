@@ -35,7 +35,10 @@ COST = "uptime"
 STEPS = "agent_steps"
 COST_PARAMETER = "train.total_timesteps"
 SECTIONS = ("train", "policy", "vec", "env", "torch")  # of a config, that hold what a run was made with
-_SCALES: Mapping[str, Scale] = {"uniform": "linear", "int_uniform": "linear", "uniform_pow2": "pow2"} | {
+_SCALES: Mapping[str, Scale] = {
+    "uniform": "linear",
+    "int_uniform": "linear",
+    "uniform_pow2": "pow2",
     "log_normal": "log",
     "logit_normal": "logit",
 }

@@ -111,17 +111,13 @@ def _widened(parameter: Parameter | None, values: Sequence[ParamValue]) -> Param
     if parameter is None or isinstance(parameter, Categorical):
         fits = parameter is not None and all(any(_same(value, one) for one in parameter.choices) for value in values)
         return parameter if fits else None
-    kind = int if isinstance(parameter, Integer) else float
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+    if isinstance(parameter, Integer) and not all(isinstance(value, int) for value in values):
         return None
-    if kind is int and not all(isinstance(value, int) for value in values):
-        return None
-    held = [kind(value) for value in values]
+    numbers: list[Any] = [value if isinstance(parameter, Integer) else float(value) for value in values]
+    bounds: dict[str, Any] = {"low": min(parameter.low, *numbers), "high": max(parameter.high, *numbers)}
     try:
-        wider = dataclasses.replace(
-            parameter, low=min(parameter.low, *held), high=max(parameter.high, *held), default=None
-        )
-        for value in held:
+        wider = dataclasses.replace(parameter, default=None, **bounds)
+        for value in numbers:
             wider.check(value)
     except SpaceError:
         return None

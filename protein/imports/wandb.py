@@ -6,6 +6,7 @@ sub-key of a metric (`eval/...`, `loss/...`) that the user has not named. Column
 """
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 
 from protein.errors import UsageError
@@ -61,7 +62,7 @@ def read(source: Source, params: Sequence[str] | None = None) -> Imported:
     if not rows:
         raise UsageError(f"{path} holds no runs; export the table again")
     cells = [{name: text_value(row.get(name) or "") for name in columns} for row in rows]
-    numeric = [name for name in columns if any(_is_number(row[name]) for row in cells)]
+    numeric = [name for name in columns if any(_number(row[name]) is not None for row in cells)]
     score = _column("--score", source.score, numeric)
     direction = require_direction(source.direction, score)
     cost = _cost(source.cost, numeric)
@@ -75,22 +76,18 @@ def read(source: Source, params: Sequence[str] | None = None) -> Imported:
         if word in _UNFINISHED:
             num_unfinished += 1
             continue
-        value = row[score]
-        end, measured, reason = result(
-            _ENDS.get(word, TrialEnd.FAILED),
-            float(value) if _is_number(value) else None,
-            "" if word == "finished" else word,
-        )
+        end = _ENDS.get(word, TrialEnd.FAILED)
+        end, measured, reason = result(end, _number(row[score]), "" if word == "finished" else word)
         key = _key(columns, texts)
         taken[key] = taken.get(key, 0) + 1
-        seconds = 1.0 if source.cost == EQUAL_COST else row.get(cost or "")
+        seconds = 1.0 if source.cost == EQUAL_COST else _number(row.get(cost or ""))
         runs.append(
             Run(
                 key=key if taken[key] == 1 else f"{key} ({taken[key]})",
                 params=parameters({name: row[name] for name in chosen}),
                 end=end,
                 score=measured,
-                cost_seconds=float(seconds) if _is_number(seconds) and float(seconds) >= 0 else None,
+                cost_seconds=seconds if seconds is not None and seconds >= 0 else None,
                 steps=_steps(row),
                 reason=reason,
                 metrics=numbers({name: row[name] for name in metrics}),
@@ -155,9 +152,10 @@ def _key(columns: Sequence[str], texts: Mapping[str, str]) -> str:
 
 
 def _steps(row: Mapping[str, ParamValue | None]) -> int:
-    value = next((row[name] for name in ("global_step", "_step") if _is_number(row.get(name))), 0)
-    return max(int(float(value or 0)), 0)
+    found = [_number(row.get(name)) for name in ("global_step", "_step")]
+    value = next((one for one in found if one is not None and math.isfinite(one)), 0.0)
+    return max(int(value), 0)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -14,19 +14,18 @@ point once where name, time, step and value are the same.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from protein.trackers import facts
 from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 
-MAX_METRICS = 1000  # in one request; the limits are MLflow's
-MAX_PARAMS = 100
-MAX_TAGS = 100
+# In one request. MLflow's limits are 100 params, 100 tags, 1,000 metrics, and 1,000 of all together.
+MAX_PARAMS, MAX_TAGS, MAX_METRICS = 100, 100, 800
 MAX_NAME = 250  # characters
 MAX_PARAM_VALUE = 6000
 MAX_TAG_VALUE = 5000
@@ -38,8 +37,6 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-
-T = TypeVar("T")
 
 
 def make(folder: Path) -> Tracker:
@@ -146,14 +143,12 @@ class MlflowTracker:
         from mlflow.entities import RunTag
 
         listed = [RunTag(_name(name), value[:MAX_TAG_VALUE]) for name, value in tags.items()]
-        pieces = [*_pieces(metrics, MAX_METRICS)], [*_pieces(params, MAX_PARAMS)], [*_pieces(listed, MAX_TAGS)]
-        for i in range(max(map(len, pieces))):
-            metric, param, tag = (piece[i] if i < len(piece) else [] for piece in pieces)
-            # A request holds at most 1,000 things in all.
-            if len(metric) + len(param) + len(tag) > MAX_METRICS:
-                self._client.log_batch(run, metrics=metric, synchronous=True)
-                metric = []
-            self._client.log_batch(run, metrics=metric, params=param, tags=tag, synchronous=True)
+        left: tuple[list[Any], list[Any], list[Any]] = ([*metrics], [*params], listed)
+        while any(left):
+            first = [some[:limit] for some, limit in zip(left, (MAX_METRICS, MAX_PARAMS, MAX_TAGS), strict=True)]
+            self._client.log_batch(run, metrics=first[0], params=first[1], tags=first[2], synchronous=True)
+            for some, sent in zip(left, first, strict=True):
+                del some[: len(sent)]
 
     def _metrics(self, update: TrialUpdate) -> list[Any]:
         from mlflow.entities import Metric
@@ -194,11 +189,6 @@ def _nonfinite_points(trial: TrialRecord) -> dict[str, str]:
         for name, value in facts.split(point.values)[1].items():
             found.setdefault(f"curve/{name}", []).append(f"{point.steps}: {value}")
     return {name: ", ".join(values) for name, values in found.items()}
-
-
-def _pieces(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for first in range(0, len(values), size):
-        yield values[first : first + size]
 
 
 def _milliseconds(seconds: float) -> int:
