@@ -12,8 +12,10 @@ Nothing is written twice: a run is found again by its tag, a param keeps its fir
 point once where name, time, step and value are the same.
 """
 
+import contextlib
 import os
 import re
+import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,8 +67,16 @@ class MlflowTracker:
         self.how_to_look = look
         folder.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(self._uri)
+        if not given:
+            self._use_write_ahead_log(folder / "mlflow.db")
         self._runs: dict[int, str] = {}  # run ids by trial number
         self._ended: set[int] = set()  # trials whose run has been ended by this process
+
+    def _use_write_ahead_log(self, path: Path) -> None:
+        """Each small write then takes about half the time, and MLflow's page can read meanwhile. The file keeps it."""
+        self._client.search_experiments(max_results=1)  # makes the file
+        with contextlib.closing(sqlite3.connect(path, timeout=REQUEST_SECONDS)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
 
     def begin(self, sweep: SweepRecord) -> bool:
         self._sweep = sweep
