@@ -44,7 +44,8 @@ class Designer(Protocol):
         whose `resumable_seconds` are given.
 
         Args:
-            history: finished trials, oldest first. The models ignore those whose `end` does not teach.
+            history: finished trials, oldest first. The models ignore those whose `end` does not teach, and excluded
+                ones; the params of excluded ones count as tried.
             running: params of trials that have not finished; the suggestion differs from them.
             budget: what the next trial may cost. What running trials are expected to cost is subtracted already.
             seed: the only source of randomness.
@@ -61,7 +62,7 @@ class Designer(Protocol):
         """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
 
         Args:
-            history: finished trials, oldest first.
+            history: finished trials, oldest first; excluded ones are ignored.
             params: those of the running trial.
             curve: its points so far.
             seed: the only source of randomness; the same at every point of one trial.
@@ -126,7 +127,12 @@ class Store(Protocol):
         ...
 
     def trials(
-        self, sweep_id: int, *, curves: bool = True, numbers: Collection[int] | None = None
+        self,
+        sweep_id: int,
+        *,
+        curves: bool = True,
+        last_points: bool = False,
+        numbers: Collection[int] | None = None,
     ) -> list[TrialRecord]:
         """Returns all trials by number.
 
@@ -134,8 +140,14 @@ class Store(Protocol):
             sweep_id: the sweep.
             curves: whether each has its whole curve; without, the curves are empty. A reader that needs none should
                 say so: curves are most of a store.
+            last_points: without `curves`, each curve has one point at least, at the most steps that the whole one has.
+                That is all that the engine's recommendation reads of it. The point has no score.
             numbers: those of the wanted trials; None: all. Numbers that no trial has are left out.
         """
+        ...
+
+    def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
+        """Returns the numbers of all trials whose params are those of one of these trials, these included."""
         ...
 
     def trial(self, sweep_id: int, number: int) -> TrialRecord:

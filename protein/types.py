@@ -229,6 +229,7 @@ class Observation:
     number: int | None = None  # of the trial in its sweep, for messages and for `continues`
     continues: int | None = None  # number of the trial whose run it went on with; None: it began a run of its own
     continued_seconds: float = 0.0  # of training that lay behind the checkpoint from which it went on
+    excluded: bool = False  # a person does not trust its score: it teaches nothing, but its params count as tried
     # Seconds of its run that lie behind the checkpoint from which a run of more steps can go on (all of them where that
     # is its end); None: it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
     resumable_seconds: float | None = None

@@ -1,6 +1,7 @@
 """Changes the annotations of trials: tags, notes, exclusions. The sweep's row is locked, so revisions have an order."""
 
 import dataclasses
+import unicodedata
 from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, func, select
@@ -27,9 +28,12 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
 
 
 def checked_note(note: str) -> str:
-    """Returns a note that can be stored. Raises `StoreError` where it is too long."""
+    """Returns a note that can be stored. Raises `StoreError` where it is too long, or could steer a terminal."""
     if len(values.text("note", note)) > MAX_NOTE_LENGTH:
         raise StoreError(f"a note has at most {MAX_NOTE_LENGTH} characters, got {len(note)}; shorten it")
+    for character in note:
+        if unicodedata.category(character) == "Cc" and character not in "\n\t":
+            raise StoreError(f"a note cannot hold the control character {character!r}; leave it out")
     return note
 
 
@@ -55,7 +59,7 @@ def annotate(session: Session, sweep_id: int, numbers: Collection[int], change: 
     rows: dict[int, AnnotationRow] = {}
     for first in range(0, len(wanted), _PART):
         mine = (TrialRow.sweep_id == sweep_id, TrialRow.number.in_(wanted[first : first + _PART]))
-        ids |= dict(session.execute(select(TrialRow.number, TrialRow.id).where(*mine)).tuples().all())
+        ids |= dict(session.execute(select(TrialRow.number, TrialRow.id).where(*mine)).all())
         joined = select(AnnotationRow).join(TrialRow, TrialRow.id == AnnotationRow.trial_id)
         rows |= {row.trial_id: row for row in session.scalars(joined.where(*mine))}
     for number in wanted:

@@ -5,9 +5,11 @@ annotations up to `revision`, and of each trial that ran then its number, steps 
 A finished trial never changes and numbers have no gaps. So this is enough to find what has changed since.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -73,19 +75,18 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
         # In this form the database finds each of the three by its own index.
         query = query.where(or_(and_(mine, new), and_(mine, ran), and_(mine, TrialRow.id.in_(annotated))))
     place = [read.index(name) for name in ("number", "state", "steps", "cost_seconds")]
+    runs = TrialState.RUNNING.value
     following, running = seen.following, dict[int, tuple[int, float]]()
     chunks: dict[str, list[Any]] = {name: [] for name in read}
-    for batch in session.execute(query.order_by(TrialRow.number)).partitions(BATCH):
-        rows: list[Any] = list(batch)
-        following = max(following, int(rows[-1][place[0]]) + 1)
-        kept = []
-        for row in rows:
-            number, state, steps, cost = (row[i] for i in place)
-            if state == TrialState.RUNNING.value:
-                running[int(number)] = now = (int(steps), float(cost))
-                if since is not None and seen.running.get(number) == now and row[-1] <= seen.revision:
-                    continue
-            kept.append(row)
+    query = query.order_by(TrialRow.number).execution_options(yield_per=BATCH)  # rows as they come, not all at once
+    for batch in session.connection().execute(query).partitions(BATCH):
+        kept: Sequence[Any] = batch
+        following = max(following, int(batch[-1][place[0]]) + 1)
+        for number, _, steps, cost in (map(row.__getitem__, place) for row in batch if row[place[1]] == runs):
+            running[int(number)] = (int(steps), float(cost))
+        if since is not None:  # of the trials that ran and still run, those that have neither a point nor a note more
+            same = {number for number, now in running.items() if seen.running.get(number) == now}
+            kept = [row for row in batch if row[place[0]] not in same or row[-1] > seen.revision]
         for name, values in zip(read, zip(*kept, strict=True), strict=False):
             chunks[name].append(_COLUMNS[name].convert(values))
     columns: dict[str, Any] = {
@@ -158,11 +159,16 @@ def _objects(values: Sequence[str]) -> _Objects:
     found = json.loads(f"[{','.join(values)}]")
     if len(found) != len(values) or not all(type(one) is dict for one in found):
         raise ValueError("a JSON object is needed")
-    names = dict.fromkeys(itertools.chain.from_iterable(found))
-    return _Objects(len(found), {name: _array([one.get(name) for one in found]) for name in names})
+    names = tuple(found[0])
+    if len(names) > 1 and all(len(one) == len(names) for one in found):
+        with contextlib.suppress(KeyError):  # mostly all objects have the same names: twice as fast
+            columns = zip(*map(operator.itemgetter(*names), found), strict=True)
+            return _Objects(len(found), {name: _array(column) for name, column in zip(names, columns, strict=True)})
+    some = dict.fromkeys(itertools.chain.from_iterable(found))
+    return _Objects(len(found), {name: _array([one.get(name) for one in found]) for name in some})
 
 
-def _array(values: list[Any]) -> NDArray[Any]:
+def _array(values: Sequence[Any]) -> NDArray[Any]:
     """Returns values as an array of their common type; a number is NaN where it is missing."""
     kinds = set(map(type, values))
     dtype: Any = object

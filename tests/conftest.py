@@ -7,6 +7,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
+from browsing import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 
 from protein.ports import Store

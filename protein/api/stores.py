@@ -21,6 +21,12 @@ def url(given: str | None) -> str:
     return given if given is not None else os.environ.get(VARIABLE) or DEFAULT_URL
 
 
+def absolute_url(given: str | None) -> str:
+    """Returns the store's URL as `url` does; that of a file holds its absolute path."""
+    path = file(url(given))
+    return url(given) if path is None else f"sqlite:///{path.absolute()}"
+
+
 def file(store_url: str) -> Path | None:
     """Returns the file of a SQLite store; None for a server. Raises `StoreError` when the URL is neither."""
     return storage.database_file(store_url)
@@ -43,7 +49,7 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
     """
     store_url = url(given)
     path = file(store_url)
-    if not create and path is not None and not path.exists():
+    if not create and path is not None and (not path.exists() or (path.is_file() and not path.stat().st_size)):
         raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
     store = storage.open_store(store_url)
     try:

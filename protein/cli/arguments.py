@@ -132,7 +132,7 @@ class StatusArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParetoArguments(StoreArguments):
-    """Show a sweep's Pareto front: the best measured score for every cost."""
+    """Show a sweep's Pareto fronts: the best score for every cost, as measured and as expected without luck."""
 
     sweep: _SweepName = None
     """Name of the sweep."""
@@ -150,8 +150,10 @@ class BestArguments(StoreArguments):
     """Name of the sweep."""
     under: _Under = None
     """Also show the best among configs that are expected to cost at most this much training time, as in 30s."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """Also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """Also write the config as a short TOML file for --config, with comments. With --ladder: FILE_10s, FILE_1m, ..."""
+    ladder: Annotated[str | None, _arg("DURATION[,DURATION...]", "(default: none)")] = None
+    """Write the best config under each of these limits, as in 10s,1m,10m. The files begin with the sweep's name."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
@@ -164,8 +166,8 @@ class LawsArguments(StoreArguments):
     """Name of the sweep."""
     at: Annotated[str | None, _arg("DURATION", "(default: none)")] = None
     """Also show the config to try at this cost, as in 8h. It may be far above that of the largest trial."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """With --at: also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --at: also write the config as a short TOML file for --config, with comments."""
     png: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Also draw the laws into this PNG file."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
@@ -187,6 +189,71 @@ class ShowArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareArguments(StoreArguments):
+    """Compare two or more sweeps: best score, hypervolume, and how soon it was found, with intervals over seeds.
+
+    Sweeps whose names differ in a seed or an environment only, such as old-pong-1 and old-maze-2, are one side."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("SWEEP SWEEP ...", "(required)")]] = ()
+    """Names of sweeps. Where one is a pattern ('old-*') or a list (a,b,c), each argument is a side."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Environments to compare in."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """The side that the others are compared with."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make every sweep a side of its own."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportArguments(StoreArguments):
+    """Write one or several sweeps as one HTML file: the pages of protein view, to send or to keep."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("[SWEEP ...]", "(default: the only sweep of the store)")]] = ()
+    """Names of sweeps."""
+    output: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: the sweep's name with .html)", aliases=["-o"])
+    ] = None
+    """The file. It needs no server and no network, and holds no path of this machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotArguments(StoreArguments):
+    """Draw a picture of one or several sweeps.
+
+    KIND is front (score against cost), curves (learning curves), parallel (the parameters, a line a trial), importance
+    (which parameters matter) or compare (sweeps over each other)."""
+
+    what: Positional[
+        Annotated[tuple[str, ...], _arg("KIND [SWEEP ...]", "(default: the only sweep of the store)")]
+    ] = ()
+    """What to plot, and the sweeps."""
+    output: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: KIND.png)", aliases=["-o"])] = None
+    """The picture. Its ending says which kind of file: .png, .svg or .pdf."""
+    x: Annotated[str | None, _arg("seconds|steps|fraction", "(default: seconds)")] = None
+    """Curves: what they run over."""
+    trials: Annotated[str | None, _arg("INT[,INT...]", "(default: those of the front)")] = None
+    """Curves: the trials to draw in color."""
+    by: Annotated[str | None, _arg("PARAMETER", "(default: none)")] = None
+    """Curves: the parameter whose value gives the color of a curve."""
+    log_x: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Curves: draw them over a logarithmic axis."""
+    smooth: Annotated[float | None, value_spec(float, "--smooth"), _arg("FLOAT", "(default: 0)")] = None
+    """Curves: weight of the past in an exponential mean, from 0 to below 1."""
+    params: Annotated[str | None, _arg("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
+    """Parallel: the parameters to draw, in this order."""
+    target: Annotated[str | None, _arg("score|cost", "(default: score)")] = None
+    """Importance: for what the parameters matter."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Compare: the environments."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """Compare: the side that is drawn first."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compare: make every sweep a side of its own."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvsArguments:
     """List the environments."""
 
@@ -200,6 +267,68 @@ class DoctorArguments(StoreArguments):
 
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewArguments(StoreArguments):
+    """Look at sweeps in the browser: a page of this machine, live while they run."""
+
+    of: Positional[Annotated[str | None, _arg("[STORE]", "(default: $PROTEIN_STORE, or runs/protein.db)")]] = None
+    """The store to show: a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE."""
+    port: Annotated[int | None, value_spec(int, "--port"), _arg("INT", "(default: 8742, or a free one)")] = None
+    """Port to listen on."""
+    host: Annotated[str, _arg("ADDRESS", "(default: 127.0.0.1)")] = "127.0.0.1"
+    """Address to listen on. One that other machines can reach needs --token."""
+    token: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make a token, without which the server answers nobody. It is printed once, in the address."""
+    open: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Open the page in the browser."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoteArguments(StoreArguments):
+    """Tag a trial, write a note on it, or exclude it, so that the engine ignores it and nothing recommends it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    trial: Annotated[str | None, _arg("INT[,INT...]", "(required)")] = None
+    """Number of the trial, or numbers of several."""
+    tag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to add."""
+    untag: Annotated[str | None, _arg("TEXT[,TEXT...]", "(default: none)")] = None
+    """Tags to take away."""
+    note: Annotated[str | None, _arg("TEXT", "(default: as it is)")] = None
+    """The note, which replaces the one before; an empty one removes it."""
+    exclude: Annotated[bool, arg(help_behavior_hint="")] = False
+    """From the next suggestion on, the engine learns nothing from the trial. A running sweep follows, too."""
+    include: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Take an exclusion back."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PauseArguments(StoreArguments):
+    """Start no more trials of a sweep until it is resumed. Its process goes on waiting, and running trials go on."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResumeArguments(StoreArguments):
+    """Let a paused sweep start trials again. It does not start the sweep's process; protein sweep does."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StopArguments(StoreArguments):
+    """End the process that runs a sweep, from any terminal, as its Ctrl-C would. protein sweep resumes it."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,14 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "show": (arguments.ShowArguments, "show"),
     "sync": (arguments.SyncArguments, "sync"),
     "import": (arguments.ImportArguments, "import_"),
+    "compare": (arguments.CompareArguments, "compare"),
+    "plot": (arguments.PlotArguments, "plot"),
+    "report": (arguments.ReportArguments, "report"),
+    "view": (arguments.ViewArguments, "view"),
+    "note": (arguments.NoteArguments, "note"),
+    "pause": (arguments.PauseArguments, "request"),
+    "resume": (arguments.ResumeArguments, "request"),
+    "stop": (arguments.StopArguments, "request"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }
@@ -160,6 +168,7 @@ def _flags(kind: Any, prefix: str = "") -> list[str]:
         else:
             name = {"environment": "env", "from_": "from"}.get(field.name, field.name)
             found.append(f"--{prefix}{name}".replace("_", "-"))
+            found += ["-o"] * (name == "output")
     return found
 
 

@@ -51,7 +51,8 @@ def run(command: Command) -> int:
 
 def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: ShowArguments) -> int:
     """Prints how good the predictions were and draws them; the predictions are the stored ones, not clipped."""
-    name, trials = sweep.spec.name, [shown_trial(trial, sweep.spec.direction) for trial in stored]
+    name = sweep.spec.name
+    trials = [shown_trial(trial, sweep.spec.direction) for trial in stored if not trial.excluded]
     score, cost = calibration(trials, "score"), calibration(trials, "cost")
     if not score.forecasts:
         raise UsageError(

@@ -55,6 +55,7 @@ class Continuable:
     def of(cls, space: Space, history: Sequence[Observation]) -> "Continuable":
         """Returns the trials of a sweep that can be continued, in an order that does not depend on the history's."""
         able = [o for o in history if o.resumable_seconds is not None and o.state is TrialState.COMPLETE]
+        able = [o for o in able if not o.excluded]
         able = sorted((o for o in able if o.number is not None), key=lambda o: o.number or 0)
         if space.cost_index is None:
             able = []

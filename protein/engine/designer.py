@@ -57,7 +57,7 @@ class RandomDesigner:
             data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if data.num_trials == 0 and self._start is not None:
+            if self._start is not None and data.begins(self._space, self._start):
                 return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin=_INITIAL_CONFIG)
             affordable = AffordableCost.of(self._space, data, budget)
             x = _random_point(self._space, data, affordable, self._listed, np.random.default_rng(seed))
@@ -135,11 +135,11 @@ class ProteinDesigner:
             data = History.of(self._space, history, running, max_curve_points=self._settings.max_curve_points)
             if budget.spent:
                 return None
-            if data.num_trials == 0:
+            if data.begins(self._space, self._start):
                 return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
             rng = np.random.default_rng(seed)
             affordable = AffordableCost.of(self._space, data, budget, [source.costs for source in self._sources])
-            position = data.num_trials - 1
+            position = max(data.num_trials - 1, 0)
             # With many workers the design is longer: a model needs trials that have ended, not trials that run.
             few = min(position, data.num_trials - len(data.x_running)) < self._num_initial
             if few and not self._design_is_cut_short(data, affordable, budget):

@@ -6,7 +6,8 @@ Notation
 
 Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of all arrays. Only
 their cost counts. Their end tells nothing about their params, which may be suggested again. Trials that the space
-cannot read, because it was changed since, are left out in the same way.
+cannot read, because it was changed since, are left out in the same way. So are trials that a person has excluded, but
+their params are taken: the engine does not run an exploit a second time.
 
 A trial that was stopped before its end counts as one that asked for the steps it reached: its score and its cost belong
 to those. The same holds for points of a trial's curve. Without a cost parameter the trial stays where it is, and counts
@@ -59,7 +60,7 @@ class History:
         x_stopped: `j x d`, trials that were stopped before their first score or after an unknown share of their run.
         least_costs: `j`, their costs, the least that such runs cost.
         x_running: running trials.
-        taken: keys of all points that were tried or are running.
+        taken: keys of all points that were tried or are running, excluded ones included.
         num_trials: number of finished and running trials, without those that do not teach.
         spent_seconds: the cost of all finished trials, including those that do not teach.
     """
@@ -96,6 +97,8 @@ class History:
         shares = [share for _, share in ends]
         read, x_finished = readable(space, list(zip(finished, shares, strict=True)), [params for params, _ in ends])
         _, x_running = readable(space, list(running), list(running))
+        excluded = [o.params for o in history if o.excluded]
+        _, x_excluded = readable(space, excluded, excluded)
         # Ties in x are broken by the result, so that the order of repeated trials does not matter either.
         rows = [(x, _score(o), o.run_seconds) for (o, _), x in zip(read, x_finished.tolist(), strict=True)]
         order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -126,7 +129,7 @@ class History:
             x_stopped=x_finished[stopped],
             least_costs=np.array([o.run_seconds for o, _ in read])[stopped],
             x_running=x_running,
-            taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running]))),
+            taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),
             num_trials=len(x_finished) + len(x_running),
             spent_seconds=math.fsum(o.cost_seconds for o in history),
         )
@@ -142,6 +145,10 @@ class History:
         none |= {"curve_unfinished": self.curve_unfinished[:0], "curve_runs": self.curve_runs[:0]}
         return dataclasses.replace(self, **scored, **none, runs=np.arange(len(keep)))
 
+    def begins(self, space: Space, start: Params) -> bool:
+        """Whether the next trial is the sweep's first: none counts yet, and nobody has excluded the initial config."""
+        return self.num_trials == 0 and len(self.untried(space.canonical(space.to_unit(start)[None, :]))) == 1
+
     def untried(self, x_unit: Array) -> Array:
         """Returns the rows that no trial has, each once, in their order."""
         fresh: dict[bytes, int] = {}
@@ -152,16 +159,17 @@ class History:
 
 
 def teaches(observation: Observation) -> bool:
-    """Whether a trial has ended in a way that tells something about its params (see `TrialEnd.teaches`)."""
-    return observation.end is not None and observation.end.teaches
+    """Whether a trial tells something about its params: by its end (see `TrialEnd.teaches`), and not excluded."""
+    return observation.end is not None and observation.end.teaches and not observation.excluded
 
 
 def complete_runs(space: Space, history: Sequence[Observation]) -> tuple[list[list[int]], Array]:
     """Returns the n distinct configs that were trained to their end: the positions of each one's runs, and x.
 
-    x is `n x d`, canonical unit coordinates in lexicographic order. Trials that the space cannot read are left out.
+    x is `n x d`, canonical unit coordinates in lexicographic order. Excluded trials, and those that the space cannot
+    read, are left out.
     """
-    complete = [i for i, o in enumerate(history) if o.state is TrialState.COMPLETE]
+    complete = [i for i, o in enumerate(history) if o.state is TrialState.COMPLETE and not o.excluded]
     complete, x = readable(space, complete, [history[i].params for i in complete])
     groups: dict[bytes, list[int]] = {}
     for position, key in enumerate(keys(x)):

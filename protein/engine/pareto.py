@@ -5,8 +5,8 @@ Notation
     f(t)       the best score at cost <= t: a staircase that rises from left to right
     front      the records at which the staircase rises, cheapest first
 
-Only COMPLETE records with a score take part. A failed trial has no score, and a stopped one was not measured to its
-end. A record that has continued another one counts with the cost of the whole run.
+Only COMPLETE records with a score take part, unless a person has excluded them. A failed trial has no score, and a
+stopped one was not measured to its end. A record that has continued another one counts with the cost of the whole run.
 """
 
 import math
@@ -31,6 +31,8 @@ class Scored(Protocol):
     def score(self) -> float | None: ...
     @property
     def run_seconds(self) -> float: ...
+    @property
+    def excluded(self) -> bool: ...
 
 
 R = TypeVar("R", bound=Scored)
@@ -111,7 +113,8 @@ def hypervolume(scores: ArrayLike, costs: ArrayLike, *, reference_score: float, 
 
 
 def _complete(records: Sequence[R]) -> list[R]:
-    return [record for record in records if record.state is TrialState.COMPLETE and record.score is not None]
+    complete = (record for record in records if record.state is TrialState.COMPLETE and not record.excluded)
+    return [record for record in complete if record.score is not None]
 
 
 def _score(record: Scored) -> float:

@@ -69,7 +69,7 @@ def reason_to_stop(
         rule: the rule's numbers; None: the defaults, which were measured.
     """
     rule = rule or Rule()
-    complete = [o for o in history if o.state is TrialState.COMPLETE]
+    complete = [o for o in history if o.state is TrialState.COMPLETE and not o.excluded]
     own, unit, asked = _scored(curve), steps_per_unit(space, complete), amount_asked(space, params)
     if len(complete) < rule.min_finished or not own or unit is None or asked is None:
         return None

@@ -82,7 +82,7 @@ class OptunaDesigner:
             data = History.of(self._space, history, running)
             if budget.spent:
                 return None
-            if data.num_trials == 0 and self._start is not None:
+            if self._start is not None and data.begins(self._space, self._start):
                 return Suggestion(params=self._start, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config")
             affordable = AffordableCost.of(self._space, data, budget)
             kind = SuggestionKind.RANDOM if self._sampler == "random" else SuggestionKind.SEARCH

@@ -7,11 +7,9 @@ and the process's start time. Process ids are reused; the start time tells an ol
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import psutil
-
-from protein.types import TrialRecord, TrialState
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0  # the lease of a silent trial is renewed this often
@@ -23,10 +21,9 @@ def current_owner() -> str:
     return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
-def dead_owners(trials: Sequence[TrialRecord]) -> list[str]:
-    """Returns the owners of running trials that were processes of this machine and have ended."""
-    owners = {trial.owner for trial in trials if trial.state is TrialState.RUNNING}
-    return sorted(owner for owner in owners if _is_local(owner) and not _is_alive(owner))
+def dead_owners(owners: Iterable[str]) -> list[str]:
+    """Returns those owners of running trials that were processes of this machine and have ended."""
+    return sorted(owner for owner in set(owners) if _is_local(owner) and not _is_alive(owner))
 
 
 def _is_local(owner: str) -> bool:

@@ -10,10 +10,14 @@ nothing.
 How the budget is kept: a trial may cost the cap on one trial, or what is left of the budget if that is less, and it
 ends itself there. What running trials are expected to cost is subtracted from what is left. If trials that run side by
 side cost more than expected, all of them are ended as soon as they have spent the budget together.
+
+People may ask for things from outside, through the store (`protein.ports.Wishes`). While the sweep is paused, no trial
+starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials.
 """
 
 import dataclasses
 import math
+import shlex
 import threading
 import time
 from pathlib import Path
@@ -29,7 +33,7 @@ from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.stop_when import StopWhen
 from protein.sweep.trials import SweepTrials
 from protein.trainer.machine.cores import usable_cores
-from protein.types import Budget, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord, TrialState
 
 POLL_SECONDS = 0.25
 OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
@@ -124,6 +128,7 @@ class _Loop:
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
         self._no_more_trials: ProteinError | None = None  # why it makes no sense to start another one
+        self._paused = self._stopped_from_outside = False
 
     def status(self) -> SweepStatus:
         records = self._trials.records
@@ -142,13 +147,21 @@ class _Loop:
         self._trials.take_over(self._settings.max_cost_seconds)
         exhausted = False  # nothing fits the budget now; it may fit later, if running trials cost less than expected
         while True:
+            self._follow_requests()
             while self._may_start() and not exhausted and len(self._trials.running) < self._settings.workers:
+                self._follow_requests(fresh=True)
+                if self._paused or self._stop.is_set():
+                    break
                 exhausted = not self._start_next()
             if self._stop.is_set():
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
-                break
+                if not (self._paused and self._may_start() and not exhausted):
+                    break
+                time.sleep(POLL_SECONDS)
+                self._listener.update(self.status())
+                continue
             for event in self._backend.poll(POLL_SECONDS):
                 if isinstance(event, Finished):
                     self._on_finished(event)
@@ -159,6 +172,8 @@ class _Loop:
             self._listener.update(self.status())
         if self._no_more_trials is not None:
             raise self._no_more_trials
+        if self._stopped_from_outside:
+            self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
         self._ended = self._why_ended(exhausted=exhausted)
         if exhausted:
             require_a_complete_trial(
@@ -167,6 +182,21 @@ class _Loop:
                 self._settings.max_cost_seconds,
                 self._settings.max_trial_seconds,
             )
+
+    def _follow_requests(self, *, fresh: bool = False) -> None:
+        """Pauses, goes on or stops as people ask from outside."""
+        requested = self._trials.requested(fresh=fresh)
+        if requested is Request.STOP and not self._stop.is_set():
+            self._stopped_from_outside = True
+            self._listener.log("the sweep was asked to stop from outside: running trials are interrupted")
+            self._stop.set()
+        if self._paused != (requested is Request.PAUSE):
+            self._paused = not self._paused
+            name = self._trials.sweep.spec.name
+            now = "goes on: trials start again"
+            if self._paused:
+                now = f"is paused: trials that run go on, and none starts until protein resume {shlex.quote(name)}"
+            self._listener.log(f"sweep '{name}' {now}")
 
     def _may_start(self) -> bool:
         if self._no_more_trials is not None or self._stop.is_set() or self._remaining_trials() == 0:

@@ -29,12 +29,12 @@ def of(
 
     Args:
         name: of the source sweep.
-        trials: its trials. Those that run, and those whose end does not teach, are left out.
+        trials: its trials. Those that run, and those whose end does not teach or that are excluded, are left out.
         space: of the new sweep; other parameters are dropped.
         fixed: dotted values that all trials of the source sweep ran with beside their params.
         most: trials that are kept.
     """
-    finished = [trial for trial in trials if trial.end is not None and trial.end.teaches]
+    finished = [trial for trial in trials if trial.end is not None and trial.end.teaches and not trial.excluded]
     scores = np.array([-math.inf if trial.score is None else trial.score for trial in finished])
     kept = []
     for trial in (finished[i] for i in subset(scores, most)):

@@ -6,6 +6,7 @@ disk is full, the server restarts), a write is repeated for some minutes, so tha
 
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from protein.types import (
     Outcome,
     Params,
     Provenance,
+    Request,
     Suggestion,
     SweepRecord,
     Trial,
@@ -30,6 +32,7 @@ from protein.types import (
 
 STORE_PATIENCE_SECONDS = 600.0  # how long an unavailable store is tried again
 STORE_RETRY_SECONDS = 5.0
+WISHES_SECONDS = 1.0  # how often the store is asked whether a person has paused, stopped or excluded something
 PAUSE_SECONDS = 0.1  # between two looks at whether the sweep is to stop
 
 T = TypeVar("T")
@@ -53,6 +56,8 @@ class SweepTrials:
         self._store, self._listener, self._stop = store, listener, stop
         self._owner = current_owner()
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
+        self._observed: dict[int, Observation] = {}  # of the finished trials, by number
+        self._asked_at = -math.inf  # when the store was asked for wishes, on the monotonic clock
 
     def take_over(self, max_cost_seconds: float | None) -> None:
         """Reads what is stored, ends what a dead process left running as interrupted, and stores the new budget.
@@ -61,7 +66,7 @@ class SweepTrials:
             UsageError: another live process runs this sweep.
         """
         trials = self._read()
-        owners = dead_owners(trials)
+        owners = dead_owners(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
         orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners))
         if orphans:
             trials = self._read()
@@ -78,9 +83,38 @@ class SweepTrials:
                     f"sweep '{name}' is being run by process {pid} on {host}: wait for it, or stop it first"
                 )
         self.records = {trial.number: trial for trial in trials}
+        if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
+            self.request(Request.RUN)
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
             self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
+
+    def requested(self, *, fresh: bool = False) -> Request:
+        """Follows what people have asked for since the last call, and returns what they ask of the sweep.
+
+        Exclusions show in `records` from now on. Unless the answer has to be `fresh`, the store is asked again after
+        `WISHES_SECONDS` at the earliest.
+        """
+        if not fresh and time.monotonic() - self._asked_at < WISHES_SECONDS:
+            return self.sweep.requested
+        wishes = self._retry_while_unavailable(lambda: self._store.wishes(self.sweep.id))
+        self._asked_at = time.monotonic()
+        before = {number for number, trial in self.records.items() if trial.excluded}
+        for number in sorted(before ^ wishes.excluded):
+            if number in self.records:
+                excluded = number in wishes.excluded
+                self.records[number] = dataclasses.replace(self.records[number], excluded=excluded)
+                self._observed.pop(number, None)
+                now = "is excluded: the engine ignores it" if excluded else "counts again: the engine learns from it"
+                self._listener.log(f"trial {number} {now} from the next suggestion on")
+        if wishes.requested is not self.sweep.requested:
+            self.sweep = dataclasses.replace(self.sweep, requested=wishes.requested)
+        return wishes.requested
+
+    def request(self, requested: Request) -> None:
+        """Stores what is asked of the sweep from now on."""
+        self._retry_while_unavailable(lambda: self._store.request(self.sweep.id, requested))
+        self.sweep = dataclasses.replace(self.sweep, requested=requested)
 
     @property
     def next_number(self) -> int:
@@ -150,10 +184,17 @@ class SweepTrials:
 
     def history(self, *, can_continue: bool = False) -> list[Observation]:
         """Returns what the designer learns from the finished trials, oldest first, and which it may continue."""
-        finished = [trial for trial in self.records.values() if trial.state.finished]
+        for number, trial in self.records.items():
+            if trial.state.finished and number not in self._observed:
+                self._observed[number] = trial.observation()
+        observed = sorted(self._observed.items())
         if not can_continue:
-            return [trial.observation() for trial in finished]
-        return [trial.observation(resumable_seconds=continuing.resumable_seconds(trial)) for trial in finished]
+            return [one for _, one in observed]
+        resumable = [continuing.resumable_seconds(self.records[number]) for number, _ in observed]
+        return [
+            one if seconds is None else dataclasses.replace(one, resumable_seconds=seconds)
+            for (_, one), seconds in zip(observed, resumable, strict=True)
+        ]
 
     def running_params(self) -> list[Params]:
         """Returns the params of the running trials."""

@@ -1,6 +1,9 @@
 """Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
 
-    ●  front    ★  best measured    ·  other complete trials    ○  cut short (stopped)    ×  failed
+    ●  front    ★  best    ·  other complete trials    ○  cut short (stopped)    ×  failed
+
+The star is the trial that the caller names, which is the best expected one where it is known. Without a name it is the
+best measured one.
 
 The cost axis is logarithmic; both axes are labelled at round values.
 """
@@ -8,6 +11,7 @@ The cost axis is logarithmic; both axes are labelled at round values.
 import math
 from collections.abc import Iterable, Sequence
 
+from protein.columns import Dot
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
@@ -16,10 +20,16 @@ from protein.units import format_duration
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
 LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
+LEGEND_EXPECTED = LEGEND.replace("best measured", "best expected")
 
 
 def scatter(
-    trials: Sequence[TrialRecord], width: int, height: int, *, direction: Direction = Direction.MAXIMIZE
+    trials: Sequence[TrialRecord | Dot],
+    width: int,
+    height: int,
+    *,
+    best: int | None = None,
+    direction: Direction = Direction.MAXIMIZE,
 ) -> list[str]:
     """Returns the plot as `height` lines of at most `width` characters; one line of text when no trial has a score.
 
@@ -27,6 +37,7 @@ def scatter(
         trials: of one sweep; running ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
+        best: number of the trial that gets the star; None: the best measured one.
         direction: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
     """
     done = [trial for trial in trials if trial.state.finished]
@@ -43,11 +54,11 @@ def scatter(
     columns = max(width, MIN_WIDTH) - margin - 1
     left, right = cost_bounds([trial.run_seconds for trial in scored])
 
-    def x(trial: TrialRecord) -> int:
+    def x(trial: TrialRecord | Dot) -> int:
         cost = min(max(trial.run_seconds, left), right)  # a failure may lie outside
         return round((math.log(cost) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1))
 
-    def y(trial: TrialRecord) -> int:
+    def y(trial: TrialRecord | Dot) -> int:
         assert trial.score is not None
         return round((high - trial.score) / (high - low) * (rows - 1))
 
@@ -66,7 +77,10 @@ def scatter(
     for trial in scored:
         grid[y(trial)][x(trial)] = "○" if trial.state is TrialState.PRUNED else "·"
     for record in front:
-        grid[y(record)][x(record)] = "★" if record is front[-1] else "●"
+        grid[y(record)][x(record)] = "●"
+    stars = front[-1:] if best is None else [trial for trial in scored if trial.number == best]
+    for record in stars:
+        grid[y(record)][x(record)] = "★"
     axis = ["─"] * columns
     for trial in done:
         if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED:

@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from protein.direction import shown_score
-from protein.engine import pareto
 from protein.types import Params, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import data, text
 
@@ -35,10 +34,10 @@ def make_console(file: IO[str] | None = None) -> Console:
     return Console(file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False)
 
 
-def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: int) -> Table:
-    """One line a sweep; `records` are sweeps with their trials as they are stored."""
-    of = [data.counts(trials) for _, trials in records]
-    best = [pareto.best_under(trials) for _, trials in records]
+def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Progress]], width: int) -> Table:
+    """One line a sweep; `records` are sweeps with their trials as they are stored, or how far they are."""
+    far = [data.progress(known) for _, known in records]
+    of, best = [one.counts for one in far], [one.best for one in far]
     scores = [
         shown_score(trial.score if trial else None, record.spec.direction)
         for trial, (record, _) in zip(best, records, strict=True)
@@ -52,7 +51,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
         Column("trials", [str(count.finished) for count in of], right=True, keep=7),
         Column("failed", [str(count.failed) for count in of], right=True, keep=3),
         Column("running", [str(count.running) for count in of], right=True, keep=1),
-        Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
+        Column("spent", [text.seconds(one.spent_seconds) for one in far], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
         Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
         Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=8),
@@ -66,6 +65,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
     ended = [record.state is TrialState.FAILED or record.end is TrialEnd.STOPPED_EARLY for record in records]
     why = [record.reason if early else record.origin for record, early in zip(records, ended, strict=True)]
     styles = [STATE_STYLES[record.state] for record in records]
+    tags = [", ".join(record.tags) for record in records]
     return fitted(
         width,
         Column("trial", [text.trial_name(record) for record in records], right=True, keep=9),
@@ -76,6 +76,7 @@ def trials(records: Sequence[TrialRecord], width: int, curve_width: int = 12) ->
         Column("predicted", [text.seconds(cost.value if cost else None) for cost in costs], right=True, keep=2),
         Column("steps", [text.count(record.steps) for record in records], right=True, keep=1),
         Column("curve", [text.sparkline(record.curve, curve_width) for record in records], keep=6),
+        *([Column("tags", tags, keep=5, least=10)] if any(tags) else []),
         Column("origin / reason", why, keep=4, least=20),
     )
 
@@ -166,6 +167,8 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("state", Text(state(record), style=STATE_STYLES[record.state]))
     if record.reason:
         facts.add_row("reason", record.reason)
+    for name, said in annotation(record):
+        facts.add_row(name, said or "the engine ignores it")
     facts.add_row("origin", record.origin)
     facts.add_row("score", text.score(record.score))
     facts.add_row("  predicted", text.prediction(record.predicted_score))
@@ -220,7 +223,15 @@ _ENDS = {
 
 def state(record: TrialRecord) -> str:
     """Returns in a few words how far a trial is, or how it ended."""
-    return str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    ended = str(record.state) if record.end is None else _ENDS.get(record.end, str(record.state))
+    return f"{ended}, excluded" if record.excluded else ended
+
+
+def annotation(record: TrialRecord) -> list[tuple[str, str]]:
+    """Returns what people have written about a trial, by name; an exclusion has no text."""
+    said = [("excluded", "")] if record.excluded else []
+    said += [("tags", ", ".join(record.tags))] if record.tags else []
+    return said + ([("note", record.note)] if record.note else [])
 
 
 @dataclasses.dataclass(frozen=True)

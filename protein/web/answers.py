@@ -1,0 +1,166 @@
+"""From a request to plain arguments with bounds, and from plain values to JSON.
+
+NaN and the infinities are the texts "nan", "inf" and "-inf" in JSON, which has no numbers for them.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio.to_thread
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from protein.errors import ProteinError, StoreUnavailable, UsageError
+
+MAX_BODY_BYTES = 1 << 20
+MAX_TEXT = 4_000  # characters of one argument
+
+
+class NotFound(UsageError):
+    """What was asked for is not there; answered with status 404."""
+
+
+class Query:
+    """The arguments of a request. Every reader has a bound and raises `UsageError` beyond it."""
+
+    def __init__(self, given: QueryParams, path: Mapping[str, Any]) -> None:
+        self._given = given
+        self._path = path
+
+    def path(self, name: str) -> Any:
+        """Returns a part of the path."""
+        return self._path[name]
+
+    def text(self, name: str, default: str = "", *, most: int = MAX_TEXT) -> str:
+        value = self._given.get(name, default)
+        if len(value) > most:
+            raise UsageError(f"{name} has {len(value)} characters; at most {most} are allowed")
+        return value
+
+    def texts(self, name: str, *, most: int) -> list[str]:
+        """Returns the values of an argument that may be given several times."""
+        values = self._given.getlist(name)
+        if len(values) > most:
+            raise UsageError(f"{name} is given {len(values)} times; at most {most} are allowed")
+        for value in values:
+            if len(value) > MAX_TEXT:
+                raise UsageError(f"{name} has {len(value)} characters; at most {MAX_TEXT} are allowed")
+        return values
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        value = self._given.get(name, default)
+        if value not in choices:
+            raise UsageError(f"{name} '{value[:80]}' is not one of {', '.join(choices)}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("0", "1", "false", "true"), "0") in ("1", "true")
+
+    def integer(self, name: str, default: int, *, least: int, most: int) -> int:
+        given = self._given.get(name)
+        if given is None:
+            return default
+        try:
+            value = int(given)
+        except ValueError:
+            raise UsageError(f"{name} '{given[:80]}' is not a whole number") from None
+        if not least <= value <= most:
+            raise UsageError(f"{name} {value} must be from {least} to {most}")
+        return value
+
+    def optional_integer(self, name: str, *, least: int, most: int) -> int | None:
+        return None if name not in self._given else self.integer(name, 0, least=least, most=most)
+
+    def number(self, name: str, default: float | None = None) -> float | None:
+        """Returns a finite number, or the default where it was not given."""
+        given = self._given.get(name)
+        if given is None:
+            return default
+        try:
+            value = float(given)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UsageError(f"{name} '{given[:80]}' is not a finite number")
+        return value
+
+
+Handler = Callable[[Query], Any]
+Writer = Callable[[Mapping[str, Any]], Any]
+
+
+def get(path: str, handler: Handler) -> Route:
+    """Returns a route that answers GET with what the handler returns, which runs in a thread of its own."""
+
+    async def endpoint(request: Request) -> Response:
+        query = Query(request.query_params, request.path_params)
+        return await anyio.to_thread.run_sync(lambda: _answered(lambda: handler(query)))
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def post(path: str, handler: Writer) -> Route:
+    """Returns a route that takes a JSON object and answers POST with what the handler returns."""
+
+    async def endpoint(request: Request) -> Response:
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                return failure(f"the request is larger than the limit of {MAX_BODY_BYTES} bytes", 413)
+        try:
+            given = json.loads(body)
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            return failure("the request is not a JSON object", 400)
+        return await anyio.to_thread.run_sync(lambda: _answered(lambda: handler(given)))
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """Returns a value as JSON."""
+    text = json.dumps(plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return Response(text.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+def failure(line: str, status: int) -> Response:
+    """Returns an error as JSON: one clear line."""
+    return answer({"error": " ".join(line.split())}, status)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value made of what JSON has: numpy's arrays and numbers as Python's, NaN and infinities as texts."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else number_text(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # an array or a number of numpy's, which this module does not load
+        return plain(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot be sent")
+
+
+def number_text(value: float) -> str:
+    """Returns the text for a number that JSON does not have."""
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _answered(work: Callable[[], Any]) -> Response:
+    try:
+        found = work()
+    except NotFound as error:
+        return failure(str(error), 404)
+    except StoreUnavailable as error:
+        return failure(str(error), 503)
+    except ProteinError as error:
+        return failure(str(error), 400)
+    return found if isinstance(found, Response) else answer(found)

@@ -1,0 +1,211 @@
+"""The server: the page's own files at once, and the answers of `/api` as soon as the store is open.
+
+The server listens before the store is open, so that the page is there in well under a second. Requests to `/api` wait
+until then. What takes long to import (SQLAlchemy, numpy, the pages' own modules) is imported meanwhile.
+"""
+
+import contextlib
+import importlib
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.staticfiles import StaticFiles
+
+from protein.errors import ProteinError, UsageError
+from protein.web.answers import failure
+from protein.web.security import Guard, Receive, Scope, Send
+
+STATIC = Path(__file__).parent / "static"
+# The modules of `protein.web.pages`, each with `routes(viewer)`; their paths begin behind /api.
+PAGES = (
+    "sweeps",
+    "table",
+    "front",
+    "trial",
+    "sweep",
+    "curves",
+    "compare",
+    "parameters",
+    "changes",
+    "writing",
+)
+DEFAULT_PORT = 8742
+GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
+
+
+class Opening:
+    """The store's way from a URL to routes, in a thread, while the server is listening already."""
+
+    def __init__(self, store_url: str) -> None:
+        self.error: ProteinError | None = None
+        self.stopping = threading.Event()
+        self._url = store_url
+        self._failed: Callable[[], None] = lambda: None
+        self._open = contextlib.ExitStack()
+        self._router: Router | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="protein-view-opening", daemon=True)
+
+    def start(self, *, failed: Callable[[], None]) -> None:
+        """Begins to open the store; `failed` is called if that cannot be done."""
+        self._failed = failed
+        self._thread.start()
+
+    def close(self) -> None:
+        """Closes the store; safe to call twice."""
+        self.stopping.set()
+        self._thread.join()
+        self._open.close()
+
+    async def router(self) -> Router:
+        """Waits for the routes. Raises the error with which the store could not be opened."""
+        if not self._done.is_set():
+            await anyio.to_thread.run_sync(self._done.wait)
+        if self._router is None:
+            raise self.error or UsageError("the server is stopping")
+        return self._router
+
+    def _run(self) -> None:
+        try:
+            from protein.api import stores
+            from protein.web.viewer import Viewer
+
+            modules: list[ModuleType] = [importlib.import_module(f"protein.web.pages.{name}") for name in PAGES]
+            store = self._open.enter_context(stores.opened(self._url))
+            viewer = Viewer(store, self._url, self.stopping)
+            routes: Sequence[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
+            self._router = Router(routes)
+        except ProteinError as error:
+            self.error = error
+        finally:
+            self._done.set()
+            if self._router is None:
+                self._failed()
+
+
+def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
+    """Returns the application; `opening` must have been started."""
+
+    async def api(scope: Scope, receive: Receive, send: Send) -> None:
+        response: Any
+        try:
+            response = await opening.router()
+        except ProteinError as error:
+            response = failure(str(error), 503)
+        await response(scope, receive, send)
+
+    async def index(request: Request) -> Response:
+        return Response((STATIC / "index.html").read_bytes(), media_type="text/html", headers=_FRESH)
+
+    async def missing(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return failure(f"there is nothing at {request.url.path}" if status == 404 else "not possible here", status)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        return failure(f"a defect of the server: {type(error).__name__}: {error}; the terminal shows more", 500)
+
+    routes: list[BaseRoute] = [
+        Route("/", index, methods=["GET"]),
+        Mount("/api", app=api),
+        Mount("/static", app=_Files(directory=STATIC)),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: missing, Exception: broken})
+    return Guard(app, host=host, token=token)
+
+
+_FRESH = {"cache-control": "no-cache"}  # asked for again each time; answered with "not modified"
+
+
+class _Files(StaticFiles):
+    """Files of the package, which the browser checks for changes each time."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_FRESH)
+        return response
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Returns a socket that listens; without a port on the usual one, or a free one where that is taken.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    wanted = (DEFAULT_PORT, 0) if port is None else (port,)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for last, one in ((one == wanted[-1], one) for one in wanted):
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host.strip("[]"), one))
+            listening.listen(128)
+        except (OSError, OverflowError) as error:
+            listening.close()
+            if last:
+                reason = getattr(error, "strerror", None) or str(error)
+                raise UsageError(
+                    f"cannot listen on {host} port {one} ({reason})"
+                    "; give another --port, or leave it out for a free one"
+                ) from error
+            continue
+        return listening
+    raise AssertionError("no port was tried")
+
+
+def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer":
+    """Returns a server for a store's page, which does not listen yet."""
+    opening = Opening(store_url)
+    config = uvicorn.Config(
+        create_app(opening, host=host, token=token),
+        access_log=False,  # its lines would hold what people search for, and the token
+        log_level="warning",
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    return PageServer(config, opening)
+
+
+class PageServer(uvicorn.Server):
+    """Serves the page until Ctrl-C, or until the store turns out to be none that can be opened."""
+
+    def __init__(self, config: uvicorn.Config, opening: Opening) -> None:
+        super().__init__(config)
+        self._opening = opening
+
+    def serve_on(self, listening: socket.socket) -> None:
+        """Serves on a socket that listens.
+
+        Raises:
+            StoreError: the store cannot be opened.
+        """
+        self._opening.start(failed=self.stop)
+        try:
+            self.run(sockets=[listening])
+        finally:
+            self._opening.close()
+            listening.close()
+        if self._opening.error is not None:
+            raise self._opening.error
+
+    def stop(self) -> None:
+        """Asks the server to end, from any thread. Open streams end, too."""
+        self._opening.stopping.set()
+        self.should_exit = True
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        self._opening.stopping.set()
+        super().handle_exit(sig, frame)

@@ -1,0 +1,180 @@
+"""All trials of a sweep as columns, kept in the server: what tables, fronts and parameter pages are made of.
+
+A frame never changes. When the store has news, `Frame.updated` returns the next version, which shares what did not
+change. So a page that is being answered sees one moment, and no request waits for another one.
+
+Scores and predicted scores are in the user's direction here; `Frame.stored_score` gives them as the store keeps them.
+
+Keys of columns: a field of the trial has its plain name (`score`, `cost_seconds`), and the others stand behind their
+group: `params.train.learning_rate`, `metrics.train_score`, `timings.startup`.
+
+Notation: `n` is the number of trials.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from protein.analysis.columns import Column, Indices, Kind, absent, column_of, joined_tables
+from protein.columns import TrialColumns
+from protein.types import Direction, SweepRecord
+
+# The fields of a trial in the order in which tables show them, and what each holds.
+FIELDS: Mapping[str, Kind] = {
+    "sweep": Kind.TEXT,
+    "number": Kind.INTEGER,
+    "state": Kind.TEXT,
+    "end": Kind.TEXT,
+    "score": Kind.NUMBER,
+    "cost_seconds": Kind.NUMBER,
+    "steps": Kind.INTEGER,
+    "predicted_score": Kind.NUMBER,
+    "predicted_score_low": Kind.NUMBER,
+    "predicted_score_high": Kind.NUMBER,
+    "predicted_cost_seconds": Kind.NUMBER,
+    "predicted_cost_seconds_low": Kind.NUMBER,
+    "predicted_cost_seconds_high": Kind.NUMBER,
+    "kind": Kind.TEXT,
+    "origin": Kind.TEXT,
+    "reason": Kind.TEXT,
+    "tags": Kind.TAGS,
+    "note": Kind.TEXT,
+    "excluded": Kind.BOOLEAN,
+    "continues": Kind.INTEGER,
+    "continued_seconds": Kind.NUMBER,
+    "run_seconds": Kind.NUMBER,
+    "suggest_seconds": Kind.NUMBER,
+    "started_at": Kind.TIME,
+    "finished_at": Kind.TIME,
+}
+GROUPS = ("params", "metrics", "timings")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Trials of one or several sweeps as columns.
+
+    Attributes:
+        columns: key -> column of `n`; `sweep` and `number` together name a trial.
+        revisions: `n`, the version of its frame at which each trial last changed.
+    """
+
+    columns: Mapping[str, Column]
+    revisions: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.revisions)
+
+    def group(self, name: str) -> dict[str, Column]:
+        """Returns the columns of a group by their names without it: `params` gives name -> column."""
+        prefix = name + "."
+        return {key.removeprefix(prefix): column for key, column in self.columns.items() if key.startswith(prefix)}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Frame(Table):
+    """All trials of one sweep, by number."""
+
+    sweep: SweepRecord
+    cursor: str | None  # of the store: what was read so far
+    version: int  # counts the changes that this process has seen
+
+    @classmethod
+    def empty(cls, sweep: SweepRecord) -> "Frame":
+        columns = {key: absent(0, kind) for key, kind in FIELDS.items()}
+        return cls(sweep=sweep, cursor=None, version=0, columns=columns, revisions=np.zeros(0, np.int64))
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """`n`, increasing."""
+        numbers: npt.NDArray[np.int64] = self.columns["number"].values
+        return numbers
+
+    def stored_score(self) -> npt.NDArray[np.float64]:
+        """Returns `n` scores as the store keeps them, to be maximised; NaN where there is none."""
+        scores = self.columns["score"].floats()
+        return scores if self.sweep.spec.direction is Direction.MAXIMIZE else -scores
+
+    def rows(self, numbers: Sequence[int]) -> Indices:
+        """Returns where the trials of these numbers stand; numbers of no trial are left out."""
+        wanted = np.asarray(numbers, np.int64)
+        places = np.searchsorted(self.numbers, wanted)
+        inside = places < len(self.numbers)
+        found = places[inside]
+        return found[self.numbers[found] == wanted[inside]].astype(np.int64)
+
+    def updated(self, sweep: SweepRecord, changes: TrialColumns) -> "Frame":
+        """Returns the frame with changed and new trials taken over; itself where nothing changed."""
+        if not len(changes):
+            if sweep == self.sweep and changes.cursor == self.cursor:
+                return self
+            return dataclasses.replace(self, sweep=sweep, cursor=changes.cursor)
+        order = np.argsort(changes.number, kind="stable")
+        numbers = changes.number[order]
+        new = {key: column.taken(order) for key, column in _columns(sweep, changes).items()}
+        version = self.version + 1
+        if not len(self):
+            revisions = np.full(len(numbers), version, np.int64)
+            return Frame(sweep=sweep, cursor=changes.cursor, version=version, columns=new, revisions=revisions)
+        all_numbers = np.union1d(self.numbers, numbers)
+        base: Mapping[str, Column] = self.columns
+        revisions = self.revisions
+        if len(all_numbers) > len(self) and all_numbers[len(self) - 1] != self.numbers[-1]:
+            # A number below the last one is new: the rows behind it move.
+            places = np.searchsorted(all_numbers, self.numbers)
+            base = {
+                key: absent(0, column.kind).replaced(places, column, len(all_numbers)) for key, column in base.items()
+            }
+            moved = np.zeros(len(all_numbers), np.int64)
+            moved[places] = revisions
+            revisions = moved
+        total = len(all_numbers)
+        rows = np.searchsorted(all_numbers, numbers)
+        columns = {}
+        for key in dict.fromkeys((*base, *new)):
+            old = base.get(key) or absent(len(self), new[key].kind)
+            columns[key] = old.replaced(rows, new.get(key) or absent(len(rows), old.kind), total)
+        grown = np.zeros(total, np.int64)
+        grown[: len(revisions)] = revisions
+        grown[rows] = version
+        return Frame(sweep=sweep, cursor=changes.cursor, version=version, columns=columns, revisions=grown)
+
+
+def together(frames: Sequence[Frame]) -> Table:
+    """Returns the trials of several sweeps (at least one), one sweep below the other."""
+    if len(frames) == 1:
+        return frames[0]
+    columns = joined_tables([frame.columns for frame in frames], [len(frame) for frame in frames])
+    return Table(columns=columns, revisions=np.concatenate([frame.revisions for frame in frames]))
+
+
+def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:
+    """Returns the columns of some trials as they are shown. What the store says is NaN is missing: it keeps no NaN."""
+    count = len(changes)
+    columns = {}
+    for key, kind in FIELDS.items():
+        values = [sweep.spec.name] * count if key == "sweep" else getattr(changes, key)
+        columns[key] = _column(values, kind)
+    columns["continues"] = dataclasses.replace(columns["continues"], missing=changes.continues < 0)
+    columns["continued_seconds"] = dataclasses.replace(columns["continued_seconds"], missing=changes.continues < 0)
+    if sweep.spec.direction is Direction.MINIMIZE:
+        low, high = columns["predicted_score_low"], columns["predicted_score_high"]
+        columns["predicted_score_low"], columns["predicted_score_high"] = high, low
+        for key in ("score", "predicted_score", "predicted_score_low", "predicted_score_high"):
+            columns[key] = dataclasses.replace(columns[key], values=-columns[key].values + 0.0)
+    for group in GROUPS:
+        for name, values in getattr(changes, group).items():
+            columns[f"{group}.{name}"] = _column(values, None)
+    return columns
+
+
+def _column(values: Any, kind: Kind | None) -> Column:
+    found = column_of(values, kind)
+    if found.values.dtype == np.float64:
+        return dataclasses.replace(found, missing=np.isnan(found.values))
+    if found.kind is Kind.TEXT and "" in found.words:  # no reason, no note
+        return dataclasses.replace(found, missing=found.missing | (found.values == found.words.index("")))
+    return found

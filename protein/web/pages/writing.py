@@ -1,0 +1,63 @@
+"""`POST /api/annotate` and `/api/request`: the only writes. Tags, notes, exclusions; run, pause and stop."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from protein.errors import UsageError
+from protein.types import Request
+from protein.web.answers import post
+from protein.web.viewer import Viewer
+
+MAX_NUMBERS = 10_000  # trials that one request changes
+_LISTS = ("tags", "add_tags", "remove_tags")
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def annotate(given: Mapping[str, Any]) -> dict[str, Any]:
+        sweep = viewer.sweep(_text(given, "sweep"))
+        numbers = given.get("numbers")
+        if not isinstance(numbers, list) or not 1 <= len(numbers) <= MAX_NUMBERS:
+            raise UsageError(f"numbers must be a list of 1 to {MAX_NUMBERS} trials")
+        if not all(type(number) is int and 0 <= number < 2**31 for number in numbers):
+            raise UsageError("numbers must hold numbers of trials")
+        unknown = set(given) - {"sweep", "numbers", "note", "excluded", *_LISTS}
+        if unknown:
+            raise UsageError(f"'{min(unknown)[:80]}' cannot be changed; give tags, note or excluded")
+        changes: dict[str, Any] = {}
+        for name in _LISTS:
+            if name in given:
+                tags = given[name]
+                if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+                    raise UsageError(f"{name} must be a list of texts")
+                changes[name] = tags
+        if "note" in given:
+            changes["note"] = _text(given, "note")
+        if "excluded" in given:
+            if not isinstance(given["excluded"], bool):
+                raise UsageError("excluded must be true or false")
+            changes["excluded"] = given["excluded"]
+        if not changes:
+            raise UsageError("nothing is to be changed; give tags, note or excluded")
+        viewer.store.annotate(sweep.id, numbers, **changes)
+        viewer.forget(sweep.spec.name)
+        return {"changed": len(set(numbers))}
+
+    def request(given: Mapping[str, Any]) -> dict[str, Any]:
+        sweep = viewer.sweep(_text(given, "sweep"))
+        wanted = _text(given, "request")
+        if wanted not in [one.value for one in Request]:
+            raise UsageError(f"request '{wanted[:80]}' is not one of {', '.join(Request)}")
+        viewer.store.request(sweep.id, Request(wanted))
+        viewer.forget(sweep.spec.name)
+        return {"requested": wanted}
+
+    return [post("/annotate", annotate), post("/request", request)]
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name)
+    if not isinstance(value, str):
+        raise UsageError(f"{name} must be a text")
+    return value

@@ -1,0 +1,249 @@
+// The shell around the pages: which page is open, the sweeps it is about, live news, theme, keys.
+//
+// A page is a module in pages/ with
+//   export async function render(root, context) -> nothing, or {update(news), stateChanged(keys)}
+// `root` is an empty element of its own. `context` has
+//   api         where all data comes from (lib/api.js)
+//   state       the address: get, set, link, go (lib/state.js); `state.sweeps` are the chosen sweeps, at least one
+//   selection   the selected trials, which all pages share (lib/selection.js)
+//   signal      aborted when the page is left: give it to requests, listeners and timers
+//   sweeps      what the store holds: [{name, env, direction, trials, states, ...}], the newest first
+//   keys        bind(keys, help, action, signal) (lib/keys.js)
+//   notice      notice(text, {kind, key, seconds, action: {text, run}}) shows a line below the bar; an empty text with the
+//               same key takes it away
+// Afterwards
+//   update({sweeps, numbers}) is called when trials changed: sweep name -> numbers, null where many
+//   stateChanged(keys) when keys of the address changed; a page without it is rendered anew
+//
+// Modules import each other by relative paths with names in braces, one import a line, and export declarations.
+// The report packs them into one file by these rules (see protein/web/report).
+
+import { ServerApi } from "./lib/api.js";
+import { fill, h, stateOf } from "./lib/dom.js";
+import { bind, listen, showHelp } from "./lib/keys.js";
+import { sweepPicker } from "./lib/picker.js";
+import { Selection } from "./lib/selection.js";
+import { State } from "./lib/state.js";
+import { followSystem, setTheme, theme } from "./lib/theme.js";
+
+const PAGES = [
+  { name: "table", title: "Table", key: "t" },
+  { name: "front", title: "Front", key: "f" },
+  { name: "curves", title: "Curves", key: "c" },
+  { name: "compare", title: "Compare", key: "m" },
+  { name: "parameters", title: "Parameters", key: "p" },
+  { name: "trial", title: "Trial", key: "r" },
+  { name: "sweep", title: "Sweep", key: "s" },
+];
+
+const main = document.getElementById("main");
+const api = globalThis.proteinApi ?? new ServerApi(); // a report brings its own
+const state = new State(stateChanged);
+const selection = new Selection(state);
+let sweeps = [];
+let view = null; // what the open page's `render` has returned
+let opened = ""; // the page and sweeps that are open
+let leave = new AbortController();
+let unwatch = () => {};
+let lost = false;
+let epoch = "";
+
+followSystem();
+listen();
+drawTools();
+for (const page of PAGES) bind(`g ${page.key}`, `go to ${page.title}`, () => state.go(page.name));
+bind("?", "show these keys", showHelp);
+bind("d", "dark or light", () => setTheme(theme() === "dark" ? "light" : "dark"));
+bind("w", "choose sweeps", () => picker.open());
+const picker = sweepPicker(document.getElementById("picker"), {
+  chosen: () => state.sweeps, choose: (names) => state.set({ sweep: names, sel: "" }, { replace: false }),
+});
+start();
+
+async function start() {
+  fill(main, stateOf("loading", "Loading the sweeps"));
+  try {
+    await loadSweeps();
+  } catch (error) {
+    fill(main, failed(error, start));
+    if (error.status === 0 || error.status === 503) setTimeout(() => { if (!sweeps.length) start(); }, 2000);
+    return;
+  }
+  stateChanged([], state);
+}
+
+async function loadSweeps() {
+  const found = await api.get("/sweeps");
+  sweeps = found.sweeps;
+  document.title = `Protein · ${found.store}`;
+  picker.draw(sweeps, found.store);
+}
+
+/** Opens what the address says, or tells the open page which keys changed. */
+async function stateChanged(keys) {
+  if (!sweeps.length) return showNoSweep();
+  const known = new Set(sweeps.map((sweep) => sweep.name));
+  const chosen = state.sweeps.filter((name) => known.has(name));
+  if (!chosen.length || chosen.length < state.sweeps.length) {
+    const unknown = state.sweeps.filter((name) => !known.has(name));
+    if (unknown.length) notice(`The store has no sweep “${unknown[0]}”.`, { kind: "warn", key: "unknown" });
+    state.set({ sweep: chosen.length ? chosen : [sweeps[0].name] }, { silent: true });
+  }
+  drawPages();
+  picker.draw(sweeps);
+  const now = [state.page, ...state.path, ...state.sweeps].join("\n");
+  if (now === opened && view?.stateChanged) return view.stateChanged(keys);
+  if (now === opened && view && !keys.length) return undefined;
+  return open(now);
+}
+
+async function open(now) {
+  opened = now;
+  view = null;
+  leave.abort();
+  leave = new AbortController();
+  const { signal } = leave;
+  const page = PAGES.find((one) => one.name === state.page);
+  const root = h("div", { class: `page page-${state.page}` });
+  if (!page) {
+    fill(main, stateOf("error", `There is no page “${state.page}”.`, h("a", { href: state.link("table"), text: "Go to the table" })));
+    return;
+  }
+  const loading = setTimeout(() => { if (!signal.aborted && !root.childNodes.length) fill(root, stateOf("loading", "Loading")); }, 150);
+  fill(main, root);
+  watch();
+  try {
+    const { render } = await import(`./pages/${page.name}.js`);
+    if (signal.aborted) return;
+    clearTimeout(loading);
+    fill(root);
+    const made = await render(root, { api, state, selection, signal, notice, sweeps, keys: { bind } });
+    if (!signal.aborted) view = made || {};
+  } catch (error) {
+    if (signal.aborted || error.name === "AbortError") return;
+    if (!(error.name === "ApiError" || error.status !== undefined)) console.error(error);
+    fill(root, failed(error, () => open(now)));
+  } finally {
+    clearTimeout(loading);
+  }
+}
+
+let watching = null; // the sweeps whose news come, as one text
+
+/** Listens for news of the chosen sweeps. */
+function watch() {
+  const names = state.sweeps;
+  if (watching === names.join("\n")) return;
+  watching = names.join("\n");
+  unwatch();
+  unwatch = api.watch(names, {
+    changed: (news) => {
+      pulse();
+      update(Object.fromEntries(news.map((one) => [one.name, one.numbers])));
+    },
+    sweeps: refreshSweeps,
+    trouble: (line) => notice(line && `The store cannot be read: ${line}`, { kind: "warn", key: "trouble" }),
+    gone: () => {
+      lost = true;
+      mark("gone");
+      notice("The server does not answer. This page shows what it knew, and tries again every second. "
+        + "Start it with protein view.", { kind: "warn", key: "gone" });
+    },
+    back: (found) => {
+      const restarted = epoch && epoch !== found;
+      if (lost || restarted) {
+        notice("", { key: "gone" });
+        refreshSweeps();
+        if (view) update(Object.fromEntries(state.sweeps.map((name) => [name, null])));
+        else open(opened);
+      }
+      lost = false;
+      epoch = found;
+      mark("live");
+    },
+  });
+}
+
+function update(numbers) {
+  refreshSoon();
+  view?.update?.({ numbers });
+}
+
+let refreshing = 0;
+function refreshSoon() {
+  if (!refreshing) refreshing = setTimeout(() => { refreshing = 0; refreshSweeps(); }, 3000);
+}
+
+async function refreshSweeps() {
+  try {
+    const none = !sweeps.length;
+    await loadSweeps();
+    if (none && sweeps.length) stateChanged([], state);
+  } catch (error) {
+    if (error.status === undefined) throw error; // the stream tells that the server is gone
+  }
+}
+
+function showNoSweep() {
+  opened = "none";
+  view = {};
+  watch();
+  fill(main, stateOf("empty", "This store holds no sweep yet.",
+    h("p", { class: "state-help" }, "Start one: ", h("code", { text: "protein sweep --env pong --max-cost 10m" })),
+    "It appears here by itself."));
+}
+
+function failed(error, again) {
+  const known = error.status !== undefined;
+  return stateOf("error", known ? sentence(error.message) : "This page has a defect.",
+    known ? null : h("p", { class: "state-help" }, h("code", { text: `${error.name}: ${error.message}` })),
+    h("button", { type: "button", class: "button", text: "Try again", onclick: again }));
+}
+
+function sentence(line) {
+  return line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".");
+}
+
+const notices = new Map();
+
+/** Shows a line: below the bar, or at the bottom where it only informs. A line with the key of an earlier one replaces it; an empty one takes it away. */
+function notice(text, { kind = "info", key = text, seconds = 0, action = null } = {}) {
+  notices.get(key)?.remove();
+  notices.delete(key);
+  if (!text) return;
+  const line = h("div", { class: `notice ${kind}` }, h("span", { text }),
+    action && h("button", { type: "button", class: "button", text: action.text, onclick: () => { notice("", { key }); action.run(); } }),
+    h("button", { type: "button", class: "close", "aria-label": "Close this message", text: "×", onclick: () => notice("", { key }) }));
+  notices.set(key, line);
+  document.getElementById(kind === "info" ? "toasts" : "notices").append(line);
+  if (seconds) setTimeout(() => { if (notices.get(key) === line) notice("", { key }); }, 1000 * seconds);
+}
+
+function drawPages() {
+  const links = PAGES.map((page) => h("a", {
+    href: state.link(page.name), "aria-current": page.name === state.page ? "page" : null, text: page.title,
+  }));
+  fill(document.getElementById("pages"), links);
+}
+
+function drawTools() {
+  fill(document.getElementById("tools"),
+    api.live ? h("span", { id: "live", class: "live", title: "Live: new results appear by themselves" }, h("span", { class: "dot" }), h("span", { class: "live-text", text: "live" }))
+      : h("span", { class: "muted written", title: "A report does not change; protein view shows the sweep as it is now", text: `as of ${api.about.written_at}` }),
+    h("button", { type: "button", class: "icon", title: "Dark or light (d)", "aria-label": "Dark or light",
+      onclick: () => setTheme(theme() === "dark" ? "light" : "dark") }, h("span", { class: "half-moon", "aria-hidden": "true" })),
+    h("button", { type: "button", class: "icon", title: "Keys (?)", "aria-label": "Show the keys", text: "?", onclick: showHelp }));
+}
+
+function mark(what) {
+  const live = document.getElementById("live");
+  live.classList.toggle("gone", what === "gone");
+  live.querySelector(".live-text").textContent = what === "gone" ? "no server" : "live";
+}
+
+function pulse() {
+  const live = document.getElementById("live");
+  live.classList.remove("pulse");
+  void live.offsetWidth; // restarts the animation
+  live.classList.add("pulse");
+}

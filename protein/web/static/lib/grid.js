@@ -1,0 +1,140 @@
+// A table of any number of rows, of which only those in sight exist. Rows come in windows from a `source`.
+//
+//   const grid = new Grid(root, {
+//     label, rowHeight: 30, signal,
+//     load: (offset, limit) => Promise<{total, rows}>,   // `rows` are whatever `drawRow` takes
+//     drawRow: (row, index) => <tr>, headers: () => <tr>, widths: () => [pixels],
+//   });
+//   grid.reset()      // other rows: from the top
+//   grid.refresh()    // the same rows, perhaps changed: what is in sight is asked for again
+//   grid.redraw()     // the same rows, drawn again
+//
+// The element <table> keeps its meaning for screen readers: aria-rowcount tells how many rows there are in truth.
+
+import { fill, h } from "./dom.js";
+
+const AROUND = 12; // rows drawn above and below what is in sight
+const PART = 100; // rows that are asked for at once
+const MAX_PARTS = 60; // kept; those that are far away are dropped
+
+export class Grid {
+  constructor(root, options) {
+    this.options = { rowHeight: 31, ...options };
+    this.parts = new Map(); // part -> rows, or null while they are asked for
+    this.total = 0;
+    this.generation = 0;
+    this.body = h("tbody");
+    this.head = h("thead");
+    this.columns = h("colgroup");
+    this.table = h("table", { class: "grid", "aria-label": options.label }, this.columns, this.head, this.body);
+    this.room = h("div", { class: "grid-room", tabindex: "0", role: "region", "aria-label": options.label }, this.table);
+    root.append(this.room);
+    this.room.addEventListener("scroll", () => this.#soon(), { passive: true, signal: options.signal });
+    const watcher = new ResizeObserver(() => this.#soon());
+    watcher.observe(this.room);
+    options.signal?.addEventListener("abort", () => watcher.disconnect());
+  }
+
+  /** The row of an index, if it is loaded. */
+  row(index) {
+    return this.parts.get(Math.floor(index / PART))?.[index % PART];
+  }
+
+  /** Returns after the first rows are there. Throws what `load` throws. */
+  async reset() {
+    this.parts.clear();
+    this.generation += 1;
+    this.room.scrollTop = 0;
+    this.drawn = "";
+    await this.#ask(0, true);
+    this.redraw();
+  }
+
+  /** Asks again for what is in sight, and forgets the rest. */
+  async refresh() {
+    const { first, last } = this.#sight();
+    const wanted = new Set();
+    for (let i = Math.floor(first / PART); i <= Math.floor(Math.max(first, last - 1) / PART); i++) wanted.add(i);
+    this.generation += 1;
+    await Promise.all([...wanted].map((part) => this.#ask(part, true)));
+    for (const part of [...this.parts.keys()]) if (!wanted.has(part)) this.parts.delete(part);
+    this.redraw();
+  }
+
+  redraw() {
+    this.drawn = "";
+    const widths = this.options.widths();
+    fill(this.columns, widths.map((width) => h("col", { style: { width: `${width}px` } })));
+    this.table.style.width = `${widths.reduce((sum, one) => sum + one, 0)}px`;
+    fill(this.head, this.options.headers());
+    this.#draw();
+  }
+
+  /** Scrolls as little as needed so that a row is in sight. */
+  show(index) {
+    const { rowHeight } = this.options;
+    const headHeight = this.head.offsetHeight;
+    const top = index * rowHeight;
+    const high = this.room.clientHeight - headHeight;
+    if (top < this.room.scrollTop) this.room.scrollTop = top;
+    else if (top + rowHeight > this.room.scrollTop + high) this.room.scrollTop = top + rowHeight - high;
+    this.#draw();
+  }
+
+  #sight() {
+    const { rowHeight } = this.options;
+    const high = Math.max(this.room.clientHeight, 300);
+    const first = Math.max(0, Math.floor(this.room.scrollTop / rowHeight) - AROUND);
+    return { first, last: Math.min(this.total, Math.ceil((this.room.scrollTop + high) / rowHeight) + AROUND) };
+  }
+
+  #soon() {
+    if (this.waiting) return;
+    this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.#draw(); });
+  }
+
+  #draw() {
+    const { first, last } = this.#sight();
+    let missing = false;
+    for (let part = Math.floor(first / PART); part * PART < last; part++) {
+      if (!this.parts.has(part)) this.#ask(part).then(() => this.redrawSoon(), (error) => this.options.failed?.(error));
+      if (!this.parts.get(part)) missing = true;
+    }
+    const now = `${this.generation} ${first} ${last} ${missing}`;
+    if (now === this.drawn) return;
+    this.drawn = missing ? "" : now;
+    const { rowHeight } = this.options;
+    const columns = this.columns.childElementCount;
+    const gap = (rows) => h("tr", { class: "gap", "aria-hidden": "true", style: { height: `${rows * rowHeight}px` } }, h("td", { colspan: columns }));
+    const rows = [];
+    for (let index = first; index < last; index++) {
+      const row = this.row(index);
+      rows.push(row ? this.options.drawRow(row, index) : h("tr", { class: "waiting" }, h("td", { colspan: columns, text: "…" })));
+    }
+    fill(this.body, first > 0 ? gap(first) : null, rows, last < this.total ? gap(this.total - last) : null);
+    this.table.setAttribute("aria-rowcount", this.total + 1);
+  }
+
+  redrawSoon() {
+    this.drawn = "";
+    this.#soon();
+  }
+
+  async #ask(part, keep = false) {
+    const { generation } = this;
+    if (!keep) this.parts.set(part, null);
+    try {
+      const found = await this.options.load(part * PART, PART, keep);
+      if (generation !== this.generation) return;
+      this.total = found.total;
+      this.parts.set(part, found.rows);
+    } catch (error) {
+      if (this.parts.get(part) === null) this.parts.delete(part);
+      throw error;
+    }
+    for (const far of this.parts.keys()) {
+      if (this.parts.size <= MAX_PARTS) break;
+      if (Math.abs(far - part) > 5) this.parts.delete(far);
+    }
+  }
+}

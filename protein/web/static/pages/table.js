@@ -1,0 +1,400 @@
+// The table of all trials: sort, filter, choose and pin columns, select rows for the other pages, annotate.
+// In the address: filter, sort, column (repeated), pin (repeated), and sel.
+
+import { ApiError } from "../lib/api.js";
+import { columnChooser } from "../lib/columns.js";
+import { debounced, fill, h, stateOf } from "../lib/dom.js";
+import { save } from "../lib/export.js";
+import { filterField } from "../lib/filter.js";
+import { MISSING, cell, title, toTheRight, whole } from "../lib/format.js";
+import { Grid } from "../lib/grid.js";
+import { annotations } from "../lib/annotations.js";
+
+const DEFAULT_SORT = "-number";
+const MAX_SELECTED = 5000;
+const BOX_WIDTH = 38;
+// What is shown unless columns are chosen; the parameters that differ stand between the two.
+const FIRST = ["sweep", "number", "state", "score", "cost_seconds", "predicted_score"];
+const LAST = ["tags", "note", "started_at"];
+const ALWAYS = ["state", "end", "reason", "excluded"]; // asked for even where they are not shown: rows look by them
+
+export async function render(root, context) {
+  const { api, state, selection, signal, keys, notice } = context;
+  let known = { version: "", schema: "", columns: [] }; // of the last answer
+  let shownKeys = []; // columns that are shown
+  let askedKeys = []; // columns of the rows: those, and others behind them
+  let rowsByKey = new Map(); // what the last answers held, for rows that have not changed
+  let focus = 0; // the row of the keyboard
+  let anchor = 0; // where a selection with shift began
+  let widths = new Map();
+
+  const counted = h("span", { class: "counted muted", role: "status" });
+  const filter = filterField({
+    value: state.get("filter"), columns: () => known.columns,
+    changed: (text) => state.set({ filter: text }),
+  });
+  const chooser = columnChooser({
+    columns: () => known.columns, shown: () => shownKeys, pinned: () => pinned(),
+    choose: (chosen) => state.set({ column: chosen }), pin: (chosen) => state.set({ pin: chosen.length ? chosen : "none" }),
+    reset: () => state.set({ column: "", pin: "" }),
+  });
+  const csvButton = h("button", { type: "button", class: "button quiet", text: "Save CSV", title: "All trials that match, in this order, with these columns", onclick: saveCsv });
+  const bar = h("div", { class: "table-bar" }, filter.root, counted, h("span", { class: "space" }), chooser.root, csvButton);
+  const chosenBar = h("div", { class: "chosen-bar", role: "toolbar", "aria-label": "Selected trials" });
+  const room = h("div", { class: "table-room" });
+  root.append(bar, chosenBar, room);
+  const notes = annotations({ ...context, refresh: () => refresh() });
+
+  const grid = new Grid(room, {
+    label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths, failed: (error) => show(error),
+  });
+
+  async function load(offset, limit, fresh) {
+    const again = fresh && known.version && rowsByKey.size ? { known: known.version, schema: known.schema } : {};
+    const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit, column: [...shownKeys, ...ALWAYS.filter((key) => !shownKeys.includes(key))] };
+    let found = await api.get("/table", { ...asked, ...again }, { signal });
+    let rows = taken(found);
+    if (!rows) {
+      found = await api.get("/table", asked, { signal });
+      rows = taken(found);
+    }
+    known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
+    askedKeys = found.shown;
+    fill(counted, counts(found));
+    return { total: found.matching, rows };
+  }
+
+  /** The rows of an answer, with those that have not changed from before; null where one of them is not known. */
+  function taken(found) {
+    const rows = found.keys.map(([place, number], i) => {
+      const key = `${number} ${found.sweeps[place]}`;
+      const values = found.rows[i] ?? rowsByKey.get(key)?.values;
+      return values && { sweep: found.sweeps[place], number, values, key };
+    });
+    if (rows.includes(undefined)) return null;
+    if (rowsByKey.size > 20000) rowsByKey = new Map();
+    for (const row of rows) rowsByKey.set(row.key, row);
+    return rows;
+  }
+
+  function counts({ matching, total }) {
+    return matching === total ? `${whole(total)} trials` : `${whole(matching)} of ${whole(total)} trials`;
+  }
+
+  /** Everything anew: other sweeps, filter, order or columns. */
+  async function reset() {
+    rowsByKey = new Map();
+    try {
+      if (!known.columns.length) {
+        const found = await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal });
+        if (!found.total) return empty();
+        known = { ...known, columns: found.columns };
+      }
+      shownKeys = columnsAsked();
+      widths = new Map();
+      await grid.reset();
+      measure();
+      filter.fault(null);
+      show(null);
+      grid.redraw();
+    } catch (error) {
+      show(error);
+    }
+    drawChosen();
+    return undefined;
+  }
+
+  const refresh = async () => {
+    if (grid.room.hidden && !grid.total) return reset();
+    try {
+      await grid.refresh();
+      // A first tag, or a first metric, brings its column.
+      if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset();
+      show(null);
+    } catch (error) {
+      if (error.status !== 0) show(error); // the shell says that the server is gone; what is known stays
+    }
+    return undefined;
+  };
+
+  function empty() {
+    grid.room.hidden = true;
+    bar.hidden = true;
+    emptyState.replaceWith(emptyState = stateOf("empty", "This sweep has no trial yet.", "The first one appears here as soon as it starts."));
+    emptyState.hidden = false;
+  }
+
+  let emptyState = h("div", { hidden: true });
+  room.append(emptyState);
+  function show(error) {
+    if (error?.name === "AbortError") return;
+    bar.hidden = false;
+    if (error instanceof ApiError && error.message.startsWith("filter")) {
+      filter.fault(error.message);
+      return;
+    }
+    const none = !error && grid.total === 0;
+    grid.room.hidden = Boolean(error) || none;
+    const next = error ? stateOf("error", error.message, h("button", { class: "button", type: "button", text: "Try again", onclick: reset }))
+      : none ? stateOf("empty", "No trial matches this filter.", h("button", { class: "button", type: "button", text: "Clear the filter", onclick: () => filter.set("") }))
+        : h("div", { hidden: true });
+    emptyState.replaceWith(next);
+    emptyState = next;
+    if (error && !(error instanceof ApiError)) console.error(error);
+  }
+
+  // Columns
+
+  function columnsAsked() {
+    const existing = new Map(known.columns.map((one) => [one.key, one]));
+    const chosen = state.getAll("column").filter((key) => existing.has(key));
+    if (chosen.length) return ordered(chosen);
+    const wanted = (key) => existing.has(key) && !existing.get(key).empty && (key !== "sweep" || state.sweeps.length > 1);
+    const tags = (key) => !(["tags"].includes(key) && existing.get(key)?.constant);
+    const params = known.columns.filter((one) => one.group === "params" && !one.constant && !one.empty).map((one) => one.key);
+    return ordered([...FIRST.filter(wanted), ...params, ...LAST.filter((key) => wanted(key) && tags(key))]);
+  }
+
+  function pinned() {
+    const given = state.getAll("pin");
+    if (given[0] === "none") return [];
+    return given.length ? given : ["sweep", "number"];
+  }
+
+  function ordered(list) {
+    const first = pinned().filter((key) => list.includes(key));
+    return [...first, ...list.filter((key) => !first.includes(key))];
+  }
+
+  const columnOf = (key) => known.columns.find((one) => one.key === key) || { key, title: key, kind: "text", group: "trial" };
+
+  /** Widths from the texts of the first rows. */
+  function measure() {
+    const canvas = document.createElement("canvas").getContext("2d");
+    canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
+    const rows = Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean);
+    shownKeys.forEach((key, i) => {
+      const column = columnOf(key);
+      const texts = rows.map((row) => shownText(column, row.values[i], row));
+      const longest = Math.max(0, ...texts.map((text) => canvas.measureText(text).width));
+      canvas.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+      const head = canvas.measureText(headText(column).name).width + 16;
+      canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
+      const most = ["origin", "reason", "note"].includes(key) ? 320 : 230;
+      widths.set(key, Math.round(Math.min(most, Math.max(longest + (key === "state" ? 18 : 0), head) + 22)));
+    });
+  }
+
+  function columnWidths() {
+    return [BOX_WIDTH, ...shownKeys.map((key) => widths.get(key) || 110)];
+  }
+
+  /** The offset at which a pinned column sticks; undefined for others. */
+  function stuck(key) {
+    if (!pinned().includes(key)) return undefined;
+    const before = shownKeys.slice(0, shownKeys.indexOf(key)).filter((one) => pinned().includes(one));
+    return BOX_WIDTH + before.reduce((sum, one) => sum + (widths.get(one) || 110), 0);
+  }
+
+  function place(element, key) {
+    const left = stuck(key);
+    if (left !== undefined) {
+      element.classList.add("stuck");
+      element.style.left = `${left}px`;
+      if (key === pinned().filter((one) => shownKeys.includes(one)).at(-1)) element.classList.add("last-stuck");
+    }
+    return element;
+  }
+
+  // Sorting
+
+  function sortKeys() {
+    return state.get("sort", DEFAULT_SORT).split(",").map((key) => ({ key: key.replace(/^-/, "").replace("%2C", ",").replace("%25", "%"), down: key.startsWith("-") }));
+  }
+
+  function sortBy(key, further) {
+    const now = sortKeys();
+    const before = now.find((one) => one.key === key);
+    const numeric = toTheRight(columnOf(key));
+    const next = !before ? { key, down: numeric } : before.down === numeric ? { key, down: !numeric } : null;
+    const list = further ? [...now.filter((one) => one.key !== key), ...(next ? [next] : [])] : next ? [next] : [];
+    state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replace("%", "%25").replace(",", "%2C")).join(",") });
+  }
+
+  function headers() {
+    const sorted = sortKeys();
+    const box = h("input", { type: "checkbox", "aria-label": "Select all trials that match", onchange: (event) => selectAll(event.target.checked) });
+    box.checked = grid.total > 0 && selection.size > 0 && selection.size === grid.total;
+    box.indeterminate = selection.size > 0 && !box.checked;
+    return h("tr", { "aria-rowindex": 1 }, h("th", { class: "box stuck", style: { left: "0px" } }, box), shownKeys.map((key) => {
+      const column = columnOf(key);
+      const at = sorted.findIndex((one) => one.key === key);
+      const sign = at < 0 ? "" : sorted[at].down ? "↓" : "↑";
+      const head = h("th", { class: toTheRight(column) ? "number" : "", scope: "col", "aria-sort": at < 0 ? null : sorted[at].down ? "descending" : "ascending" },
+        h("button", { type: "button", title: `${column.key}: sort; with Shift, sort by it next`, onclick: (event) => sortBy(key, event.shiftKey) },
+          h("span", { class: "head-text" }, headText(column).section ? h("span", { class: "section", text: headText(column).section }) : null, headText(column).name),
+          sign ? h("span", { class: "sign", "aria-hidden": "true", text: sign + (sorted.length > 1 ? at + 1 : "") }) : null));
+      return place(head, key);
+    }));
+  }
+
+  // Rows
+
+  function drawRow(row, index) {
+    const chosen = selection.has(row.sweep, row.number);
+    const excluded = value(row, "excluded") === true;
+    const box = h("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select trial ${row.number} of ${row.sweep}`, checked: chosen });
+    const line = h("tr", { class: `${chosen ? "chosen" : ""}${index === focus ? " focus" : ""}${excluded ? " excluded" : ""}`, "aria-rowindex": index + 2,
+      dataset: { index, number: row.number, sweep: row.sweep } },
+    h("td", { class: "box stuck", style: { left: "0px" } }, box),
+    shownKeys.map((key, i) => place(drawCell(columnOf(key), row.values[i], row), key)));
+    line.addEventListener("click", (event) => clicked(event, index, row));
+    return line;
+  }
+
+  function drawCell(column, given, row) {
+    const text = shownText(column, given, row);
+    const kind = toTheRight(column) ? "number" : "";
+    if (column.key === "number") {
+      return h("td", { class: "number" }, h("a", { href: state.link("trial", {}, [row.sweep, row.number]), text: given }));
+    }
+    if (column.key === "state") {
+      return h("td", { title: value(row, "reason") || null }, h("span", { class: `dot-state ${given}`, "aria-hidden": "true" }), text);
+    }
+    if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
+    if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text });
+    const unusual = typeof given === "string" && ["nan", "inf", "-inf"].includes(given) && kind;
+    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : null, text });
+  }
+
+  function shownText(column, given, row) {
+    if (column.key === "state") return ends(value(row, "end") || given);
+    if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
+    return cell(column, given);
+  }
+
+  /** A value of a row, if its column was asked for. */
+  function value(row, key) {
+    const at = askedKeys.indexOf(key);
+    return at < 0 ? undefined : row.values[at];
+  }
+
+  // Selection
+
+  function clicked(event, index, row) {
+    if (event.target.closest("a, button")) return;
+    if (getSelection().toString() && !event.shiftKey) return; // a text is being marked
+    focus = index;
+    if (event.shiftKey) {
+      getSelection().removeAllRanges();
+      selectRange(anchor, index);
+    } else {
+      anchor = index;
+      selection.toggle(row.sweep, row.number);
+    }
+    grid.redraw();
+  }
+
+  /** Selects from one row to another one, also where they are not loaded. */
+  async function selectRange(from, to) {
+    const [first, last] = [Math.min(from, to), Math.max(from, to)];
+    selection.change(await names(first, Math.min(last - first + 1, MAX_SELECTED)), true);
+  }
+
+  async function selectAll(on) {
+    if (!on) { selection.clear(); return; }
+    selection.set(await names(0, MAX_SELECTED));
+    if (grid.total > MAX_SELECTED) notice(`The first ${whole(MAX_SELECTED)} trials are selected. More at once is not possible; a filter makes them fewer.`, { key: "many", seconds: 8 });
+  }
+
+  async function names(offset, limit) {
+    const found = await api.get("/trials", { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit }, { signal });
+    return found.keys.map(([at, number]) => [found.sweeps[at], number]);
+  }
+
+  function drawChosen() {
+    const count = selection.size;
+    chosenBar.classList.toggle("open", count > 0);
+    if (!count) { fill(chosenBar); return; }
+    const link = (page, text) => h("a", { class: "button", href: state.link(page), text });
+    fill(chosenBar, h("strong", { text: `${whole(count)} selected` }),
+      link("curves", "Curves"), link("compare", "Compare"), link("front", "Front"), link("parameters", "Parameters"), h("span", { class: "divider" }),
+      notes.buttons(), h("span", { class: "space" }),
+      h("button", { type: "button", class: "button quiet", text: "Clear", title: "Select nothing (Escape)", onclick: () => selection.clear() }));
+  }
+
+  // Keyboard
+
+  function move(by, extend) {
+    if (!grid.total) return;
+    const before = focus;
+    focus = Math.max(0, Math.min(grid.total - 1, focus + by));
+    if (extend) { selectRange(anchor, focus); } else if (before !== focus) anchor = focus;
+    grid.show(focus);
+    grid.redraw();
+    grid.room.focus({ preventScroll: true });
+  }
+
+  const page = () => Math.max(1, Math.floor(grid.room.clientHeight / 31) - 2);
+  keys.bind("/", "filter", () => filter.input.focus(), signal);
+  keys.bind("j", "next trial (also ↓)", () => move(1), signal);
+  keys.bind("k", "trial before (also ↑)", () => move(-1), signal);
+  for (const [key, by] of [["ArrowDown", () => 1], ["ArrowUp", () => -1], ["PageDown", page], ["PageUp", () => -page()], ["Home", () => -Infinity], ["End", () => Infinity]]) {
+    keys.bind(key, "", () => move(by()), signal);
+    keys.bind(`Shift+${key}`, "", () => move(by(), true), signal);
+  }
+  keys.bind("Space", "select or unselect the trial (with ⇧ and arrows: several)", () => {
+    const row = grid.row(focus);
+    anchor = focus;
+    if (row) selection.toggle(row.sweep, row.number);
+  }, signal);
+  keys.bind("a", "select all trials that match", () => selectAll(true), signal);
+  keys.bind("Escape", "select nothing", () => selection.clear(), signal);
+  keys.bind("Enter", "open the trial", () => {
+    const row = grid.row(focus);
+    if (row) state.go("trial", {}, [row.sweep, row.number]);
+  }, signal);
+  notes.bindKeys(() => grid.row(focus));
+
+  async function saveCsv() {
+    csvButton.disabled = true;
+    try {
+      const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), column: shownKeys };
+      const response = await fetch(api.url("/table.csv", asked), { signal });
+      if (!response.ok) throw new ApiError((await response.json()).error, response.status);
+      save(`${state.sweeps.join("_")}.csv`, await response.blob());
+    } catch (error) {
+      if (error.name !== "AbortError") notice(`The table could not be saved: ${error.message}`, { kind: "error", key: "csv" });
+    } finally {
+      csvButton.disabled = false;
+    }
+  }
+
+  const changedSoon = debounced(() => { if (!signal.aborted) refresh(); }, 200);
+  await reset();
+  if (document.activeElement === document.body) grid.room.focus({ preventScroll: true });
+  return {
+    update: changedSoon,
+    stateChanged(changed) {
+      if (changed.includes("filter")) filter.set(state.get("filter"), false);
+      if (changed.some((key) => ["filter", "sort", "column", "pin"].includes(key))) {
+        if (changed.includes("filter")) { focus = 0; anchor = 0; }
+        reset();
+      } else if (changed.includes("sel")) {
+        grid.redraw();
+        drawChosen();
+      }
+    },
+  };
+}
+
+/** A title in two lines: `train.learning_rate` is "learning_rate" below "train". */
+function headText(column) {
+  const name = title(column);
+  const at = column.group === "trial" ? -1 : name.lastIndexOf(".");
+  return at > 0 ? { section: name.slice(0, at), name: name.slice(at + 1) } : { section: column.group === "params" ? "" : column.group === "trial" ? "" : column.group, name };
+}
+
+function ends(end) {
+  return (end || "").replaceAll("_", " ");
+}

@@ -1,0 +1,134 @@
+"""What all pages share on the server: the open store, the frames of its sweeps, and the news for open pages.
+
+A frame is read when a page first asks for its sweep. Later it is brought up to date by what changed since, at most
+every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
+"""
+
+import dataclasses
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from protein.api import stores
+from protein.errors import UsageError
+from protein.ports import Store
+from protein.spelling import nearest
+from protein.types import SweepRecord
+from protein.web.answers import NotFound
+from protein.web.background import Background
+from protein.web.frame import Frame, Table, together
+
+REFRESH_SECONDS = 0.5  # how old what a page is shown may be
+MAX_FRAMES = 50  # kept in memory; the one that was used least recently is dropped
+MAX_SWEEPS = 20  # in one request
+
+
+@dataclasses.dataclass(slots=True)
+class _Kept:
+    frame: Frame
+    read_at: float  # on the monotonic clock
+    lock: threading.Lock
+
+
+class Viewer:
+    """A store that is being looked at. Its methods may be called from any thread."""
+
+    def __init__(self, store: Store, store_url: str, stopping: threading.Event) -> None:
+        self.store = store
+        self.url = store_url
+        self.stopping = stopping  # set when the server is asked to end
+        self.background = Background(stopping)  # for what takes seconds
+        self.epoch = secrets.token_hex(4)  # versions of frames mean nothing to another process
+        self._frames: OrderedDict[int, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+        self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
+        self._memory: dict[Any, OrderedDict[Any, Any]] = {}
+
+    def sweeps(self) -> dict[str, SweepRecord]:
+        """Returns all sweeps by name, oldest first."""
+        with self._lock:
+            read_at, found = self._sweeps
+        if time.monotonic() - read_at > REFRESH_SECONDS:
+            now = time.monotonic()
+            found = {sweep.spec.name: sweep for sweep in self.store.list_sweeps()}
+            with self._lock:
+                self._sweeps = (now, found)
+        return found
+
+    def sweep(self, name: str) -> SweepRecord:
+        """Returns a sweep by name. Raises `NotFound`."""
+        sweeps = self.sweeps()
+        if name not in sweeps:
+            known = nearest(name, sweeps) if sweeps else "; the store holds no sweep yet"
+            raise NotFound(f"there is no sweep '{name[:200]}'{known}")
+        return sweeps[name]
+
+    def frame(self, name: str) -> Frame:
+        """Returns all trials of a sweep, as of at most `REFRESH_SECONDS` ago. Raises `NotFound`."""
+        sweep = self.sweep(name)
+        with self._lock:
+            kept = self._frames.get(sweep.id)
+            if kept is None:
+                kept = self._frames[sweep.id] = _Kept(Frame.empty(sweep), -1e9, threading.Lock())
+            self._frames.move_to_end(sweep.id)
+            while len(self._frames) > MAX_FRAMES:
+                self._frames.popitem(last=False)
+        with kept.lock:
+            if time.monotonic() - kept.read_at > REFRESH_SECONDS:
+                now = time.monotonic()
+                kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
+                kept.read_at = now
+            return kept.frame
+
+    def forget(self, name: str) -> None:
+        """Makes the next request for a sweep read what changed: it was written to."""
+        sweep = self.sweep(name)
+        with self._lock:
+            kept = self._frames.get(sweep.id)
+            self._sweeps = (-1e9, self._sweeps[1])
+        if kept is not None:
+            kept.read_at = -1e9
+
+    def frames(self, names: Sequence[str]) -> list[Frame]:
+        """Returns the frames of several sweeps. Raises `NotFound`, and `UsageError` for none or too many."""
+        if not 1 <= len(names) <= MAX_SWEEPS:
+            raise UsageError(f"{len(names)} sweeps were asked for; give 1 to {MAX_SWEEPS} with sweep=NAME")
+        return [self.frame(name) for name in dict.fromkeys(names)]
+
+    def together(self, frames: Sequence[Frame]) -> tuple[Table, str]:
+        """Returns the trials of several sweeps as one table, and a text that changes whenever they do."""
+        version = self.version(frames)
+        table: Table = self.remembered(("table", version), lambda: together(frames), most=1)
+        return table, version
+
+    def version(self, frames: Sequence[Frame]) -> str:
+        """Returns a text that changes whenever one of the frames does."""
+        return self.epoch + "".join(f"-{frame.sweep.id}.{frame.version}" for frame in frames)
+
+    def remembered(self, key: tuple[Any, ...], make: Callable[[], Any], *, most: int = 16) -> Any:
+        """Returns what was made for a key before, or makes it.
+
+        Args:
+            key: what it is, the kind first; a version belongs to it, unless the value holds for ever.
+            make: makes it.
+            most: how many of this kind are kept; the one that was used least recently is dropped.
+        """
+        with self._lock:
+            memory = self._memory.setdefault(key[0], OrderedDict())
+            if key in memory:
+                memory.move_to_end(key)
+                return memory[key]
+        value = make()
+        with self._lock:
+            memory[key] = value
+            while len(memory) > most:
+                memory.popitem(last=False)
+        return value
+
+    def artifact_directory(self, sweep: str) -> Path:
+        """Returns the folder of a sweep's artifacts. Raises `NotFound`."""
+        return stores.artifact_directory(self.url, self.sweep(sweep).spec.name)
