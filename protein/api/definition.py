@@ -15,6 +15,7 @@ from protein.trainer.config import RunConfig
 from protein.types import SweepRecord, SweepSpec
 
 NAME_LENGTH = 64
+IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 _DEFAULTS = RunConfig().to_dict()  # of the trainer
@@ -43,6 +44,11 @@ def create_or_resume(store: Store, wanted: SweepSpec, budget_seconds: float | No
     found = store.find_sweep(wanted.name)
     if found is None:
         return store.create_sweep(wanted, budget_seconds), True
+    if found.spec.method == IMPORTED:
+        raise UsageError(
+            f"sweep '{wanted.name}' was imported and cannot be resumed; choose another name, and learn from it with a"
+            f" warm start from '{wanted.name}'"
+        )
     if runs_trainer(found.spec.config) != runs_trainer(wanted.config):
         kind = "protein sweep" if runs_trainer(found.spec.config) else "protein.Sweep and a training function"
         raise UsageError(

@@ -30,6 +30,7 @@ from typing import Literal
 
 from protein import validate
 from protein.api import stores
+from protein.api import trackers as beside_trackers
 from protein.api import warm_start as warm_starts
 from protein.api.definition import check_name, create_or_resume
 from protein.api.recommended import best_cut_short, cut_short_note, recommendation
@@ -109,6 +110,7 @@ class Sweep:
         warm_start: str | Sequence[str] | None = None,
         method: str = "protein",
         can_continue: bool = False,
+        trackers: Sequence[str] = (),
         quiet: bool = False,
         prior: str | None = None,
     ) -> None:
@@ -137,6 +139,8 @@ class Sweep:
             can_continue: the function keeps what a longer run needs in `report.directory`, and goes on from
                 `report.continues` where that is not None. Then a finished trial may go on to a larger value of the
                 space's `cost_parameter`, at the cost of the rest.
+            trackers: tools that the trials are also written to, each by a process of its own: "mlflow", "neptune",
+                "wandb", "tensorboard", "trackio". Each needs its package: pip install 'protein-sweep[mlflow]'.
             quiet: print nothing. Otherwise the start and the end are printed, and in between lines for finished trials,
                 one every 2 seconds at most.
             prior: the old name of `warm_start`.
@@ -171,6 +175,9 @@ class Sweep:
         self._quiet, self._can_continue = quiet, can_continue
         if can_continue and space.cost_parameter is None:
             raise UsageError("can_continue needs a cost_parameter in the space: the parameter that counts the steps")
+        if isinstance(trackers, str):
+            raise UsageError(f"trackers must be a list of names, got {trackers!r}; write trackers=[{trackers!r}]")
+        self._trackers = beside_trackers.check(trackers, "trackers")
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)
 
@@ -218,15 +225,18 @@ class Sweep:
 
             def loop() -> None:
                 try:
-                    status = run_sweep(
-                        sweep,
-                        designer=designer,
-                        store=store,
-                        backend=backend,
-                        settings=settings,
-                        listener=watcher,
-                        stop=stop,
-                    )
+                    with beside_trackers.beside(
+                        watcher, self._trackers, store=self._store, sweep=self._name
+                    ) as listener:
+                        status = run_sweep(
+                            sweep,
+                            designer=designer,
+                            store=store,
+                            backend=backend,
+                            settings=settings,
+                            listener=listener,
+                            stop=stop,
+                        )
                     ended.append(status)
                 except BaseException as error:
                     failure.append(error)

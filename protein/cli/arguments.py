@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from protein.cli.values import value_spec
 
@@ -20,6 +20,7 @@ def _arg(metavar: str, default: str = "", name: str | None = None) -> object:
 
 _SweepName = Positional[Annotated[str | None, _arg("[SWEEP]", "(default: the only sweep of the store)")]]
 _Config = Annotated[Path | None, _arg("FILE", "(default: none)")]
+_Trackers = Annotated[tuple[str, ...], UseAppendAction, _arg("NAME", "(default: none)")]
 _Under = Annotated[str | None, _arg("DURATION", "(default: no limit)")]
 
 
@@ -65,6 +66,8 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    tracker: _Trackers = ()
+    """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
 
@@ -326,3 +329,47 @@ class StopArguments(StoreArguments):
 
     sweep: _SweepName = None
     """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyncArguments(StoreArguments):
+    """Write a sweep's trials to a tracker: all that it does not have yet."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    tracker: _Trackers = ()
+    """mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImportArguments(StoreArguments):
+    """Take over the runs of another tool as a sweep, to look at them and to start warm from them.
+
+    The same command again adds the runs that are new."""
+
+    tool: Positional[Annotated[str | None, _arg("[TOOL]", "(required)")]] = None
+    """optuna, wandb, mlflow or pufferlib."""
+    source: Positional[Annotated[str | None, _arg("[SOURCE]", "(required)")]] = None
+    """URL or file of a study's storage or of MLflow, a CSV file (wandb), a folder of logs (pufferlib)."""
+    name: Annotated[str | None, _arg("TEXT", "(default: like the experiment's)")] = None
+    """Name of the sweep."""
+    experiment: Annotated[str | None, _arg("TEXT", "(default: the only one)")] = None
+    """The study or the experiment, where the source holds several."""
+    score: Annotated[str | None, _arg("METRIC", "(default: what the tool names)")] = None
+    """The metric that counts."""
+    direction: Annotated[str | None, _arg("maximize|minimize", "(default: what the tool names)")] = None
+    """Whether a higher score is better."""
+    cost: Annotated[str | None, _arg("METRIC", "(default: the run's duration)")] = None
+    """What a run cost in seconds; the word equal stands for one second each."""
+    params: Annotated[str | None, _arg("COLUMN[,COLUMN...]", "(default: all that may be)")] = None
+    """wandb: the columns that are parameters. Its file does not tell them from metrics."""
+    rename: Annotated[tuple[str, ...], UseAppendAction, _arg("OLD=NEW", "(default: none)")] = ()
+    """Another name for a parameter, as in lr=train.learning_rate. Give it several times for several."""
+    space: Annotated[str | None, _arg("FILE", "(default: what the runs show)")] = None
+    """Ranges in the form of configs/*.toml."""
+    cost_parameter: Annotated[str | None, _arg("NAME", "(default: what the tool names)")] = None
+    """The parameter that makes a run expensive, as train.total_timesteps does."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""

@@ -52,6 +52,8 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "sync": (arguments.SyncArguments, "sync"),
+    "import": (arguments.ImportArguments, "import_"),
     "compare": (arguments.CompareArguments, "compare"),
     "plot": (arguments.PlotArguments, "plot"),
     "report": (arguments.ReportArguments, "report"),

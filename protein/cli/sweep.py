@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from protein import envs_c
-from protein.api import stores, trainer_sweep, warm_start
+from protein.api import stores, trackers, trainer_sweep, warm_start
 from protein.api.definition import create_or_resume
 from protein.api.recommended import score_range
 from protein.api.training import require_device
@@ -39,6 +39,7 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
+    tracked_by = trackers.check(arguments.tracker)
     stop_when = None
     if arguments.stop_when is not None:
         _, highest = score_range(spec.env) or (-math.inf, math.inf)
@@ -72,14 +73,17 @@ def run(command: Command) -> int:
         sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
-        with make_watcher(console, score_range(spec.env)) as watcher:
+        with (
+            make_watcher(console, score_range(spec.env)) as watcher,
+            trackers.beside(watcher, tracked_by, store=arguments.store, sweep=spec.name) as listener,
+        ):
             status = run_sweep(
                 sweep,
                 designer=designer,
                 store=store,
                 backend=LocalBackend(),
                 settings=loop_settings,
-                listener=watcher,
+                listener=listener,
                 stop=stop,
             )
     sweep_messages.conclude(console, status, arguments.store)

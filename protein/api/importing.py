@@ -1,0 +1,259 @@
+"""Stores the runs of another tool as a sweep: it can be looked at, and other sweeps can start warm from it.
+
+An imported sweep has the method "imported" and is never run here. Where it comes from is in its config, and in each
+trial's origin. A trial's owner is the run's key at the source: what is imported again is only what is new.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protein.api.definition import IMPORTED, NAME_LENGTH, check_name
+from protein.direction import stored_score
+from protein.errors import UsageError
+from protein.imports.runs import Imported, Run, Source, parameter_name
+from protein.imports.spaces import infer
+from protein.imports.wandb import read as read_wandb
+from protein.ports import Store
+from protein.space import Space
+from protein.space.parameters import Parameter
+from protein.spelling import nearest
+from protein.sweep.provenance import collect, config_hash
+from protein.types import Outcome, Provenance, Suggestion, SuggestionKind, SweepRecord, SweepSpec, TrialEnd
+
+TOOLS = ("optuna", "wandb", "mlflow", "pufferlib")
+LEASE_SECONDS = 600.0
+_OWNER = "import:"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What an import did.
+
+    Attributes:
+        sweep: the sweep that holds the trials.
+        created: whether it is new.
+        added: trials that were added now.
+        known: runs that it had already.
+        unfinished: runs that still run at the source, and were left out.
+        without_cost: runs whose cost is not known, left out.
+        outside: trials added now that lie outside the sweep's space, so that the engine cannot learn from them.
+        space: of the sweep.
+    """
+
+    sweep: SweepRecord
+    created: bool
+    added: int
+    known: int
+    unfinished: int
+    without_cost: int
+    outside: int
+    space: Space
+
+
+def read(tool: str, source: Source, *, params: Sequence[str] | None, rename: Mapping[str, str]) -> Imported:
+    """Returns the runs of a source.
+
+    Args:
+        tool: one of `TOOLS`.
+        source: what is to be read.
+        params: the columns that are parameters, for a table that does not tell; None: all that may be.
+        rename: new names of parameters by their old ones.
+
+    Raises:
+        UsageError: there is no such tool or parameter, or the source cannot be read.
+    """
+    if tool not in TOOLS:
+        raise UsageError(f"nothing can be imported from '{tool}'{nearest(tool, TOOLS)}")
+    if params is not None and tool != "wandb":
+        raise UsageError(f"--params is for wandb alone: {tool} tells what its parameters are")
+    if tool == "wandb":
+        imported = read_wandb(source, params)
+    else:
+        imported = importlib.import_module(f"protein.imports.{tool}").read(source)
+    if not imported.runs:
+        raise UsageError(f"{imported.where} holds no finished run; import it when one has ended")
+    return _renamed(imported, rename)
+
+
+def _renamed(imported: Imported, rename: Mapping[str, str]) -> Imported:
+    if not rename:
+        return imported
+    known = {name for run in imported.runs for name in run.params}
+    for old, new in rename.items():
+        if old not in known:
+            raise UsageError(f"--rename: no run has the parameter '{old}'{nearest(old, known)}")
+        if new != parameter_name(new) or new in known - {old}:
+            raise UsageError(f"--rename: '{new}' is no free name; give letters, digits, _ and dots, as in train.lr")
+
+    def named(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {rename.get(name, name): value for name, value in values.items()}
+
+    parameters: dict[str, Parameter] = {
+        rename.get(name, name): dataclasses.replace(one, name=rename.get(name, name))
+        for name, one in imported.parameters.items()
+    }
+    cost = imported.cost_parameter
+    return dataclasses.replace(
+        imported,
+        runs=[dataclasses.replace(run, params=named(run.params)) for run in imported.runs],
+        parameters=parameters,
+        cost_parameter=None if cost is None else rename.get(cost, cost),
+    )
+
+
+def default_name(imported: Imported) -> str:
+    """Returns a sweep's name that is like the experiment's."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", imported.experiment).strip("-._")[:NAME_LENGTH]
+    return name or imported.tool
+
+
+def store_runs(
+    store: Store,
+    imported: Imported,
+    *,
+    name: str,
+    space_file: Path | None,
+    cost_parameter: str | None,
+    progress: Callable[[int, int], None],
+) -> Done:
+    """Stores runs as a sweep's trials: all of them in a new sweep, the new ones in the sweep that has the others.
+
+    Args:
+        store: where.
+        imported: the runs.
+        name: of the sweep.
+        space_file: ranges in place of those that the runs show; None: see `protein.imports.spaces`.
+        cost_parameter: see there.
+        progress: called with the number of runs that were stored and that there are.
+
+    Raises:
+        UsageError: the store has another sweep of this name; or the space cannot be made.
+    """
+    check_name(name, "--name")
+    usable = [run for run in imported.runs if run.cost_seconds is not None or run.score is None]
+    found = store.find_sweep(name)
+    if not [run for run in usable if run.score is not None] and found is None and imported.runs:
+        lacks = "a cost" if any(run.score is not None for run in imported.runs) else "a score"
+        raise UsageError(f"no run of {imported.where} has {lacks}; name the metric with --score or --cost")
+    created = found is None
+    if found is None:
+        space = infer(dataclasses.replace(imported, runs=usable), space_file, cost_parameter)
+        found = store.create_sweep(_spec(imported, name, space), None)
+    else:
+        _check_same(found, imported)
+        if space_file is not None or cost_parameter is not None:
+            raise UsageError(
+                f"sweep '{name}' has its space already, and no import can change that; drop --space and"
+                " --cost-parameter, or choose another name"
+            )
+        space = Space.from_dict(found.spec.space)
+    known, following = _known(store, found)
+    new = [run for run in usable if run.key not in known]
+    outside = 0
+    for done, run in enumerate(new):
+        _store_run(store, found, imported, run, number=following + done)
+        outside += not space.is_valid({key: value for key, value in run.params.items() if key in space.names})
+        progress(done + 1, len(new))
+    return Done(
+        sweep=found,
+        created=created,
+        added=len(new),
+        known=len(usable) - len(new),
+        unfinished=imported.num_unfinished,
+        without_cost=len(imported.runs) - len(usable),
+        outside=outside,
+        space=space,
+    )
+
+
+def _spec(imported: Imported, name: str, space: Space) -> SweepSpec:
+    config = {"own": {"start": None}, "imported": {**_identity(imported), "where": imported.where}}
+    here = collect(config)
+    return SweepSpec(
+        name=name,
+        env=imported.env,
+        method=IMPORTED,
+        seed=0,
+        direction=imported.direction,
+        space=space.to_dict(),
+        config=config,
+        provenance=Provenance(
+            version=here.version,
+            git_commit="",
+            machine=f"imported from {imported.tool}: {imported.where}",
+            config_hash=config_hash(config),
+        ),
+    )
+
+
+def _identity(imported: Imported) -> dict[str, str]:
+    return {"tool": imported.tool, "source": imported.identity, "score": imported.score}
+
+
+def _check_same(found: SweepRecord, imported: Imported) -> None:
+    """Raises `UsageError` unless a stored sweep was imported from the same source, in the same way."""
+    name = found.spec.name
+    if found.spec.method != IMPORTED:
+        raise UsageError(f"sweep '{name}' was run here; choose another name for the imported one with --name")
+    held: Mapping[str, Any] = found.spec.config.get("imported", {})
+    for key, value in _identity(imported).items():
+        if held.get(key) != value:
+            raise UsageError(
+                f"sweep '{name}' was imported with {key} {held.get(key)!r} (now {value!r}); choose another name with"
+                " --name"
+            )
+    if found.spec.direction is not imported.direction:
+        raise UsageError(f"sweep '{name}' was imported with --direction {found.spec.direction}; choose another name")
+
+
+def _known(store: Store, sweep: SweepRecord) -> tuple[set[str], int]:
+    """Returns the keys of the runs that a sweep holds, and the number of its next trial.
+
+    A run whose import was cut short is ended, and does not count: it is imported again.
+    """
+    columns = store.columns(sweep.id, fields=("number", "owner", "state"))
+    running = [owner for owner, state in zip(columns.owner, columns.state, strict=True) if not state.finished]
+    if running:
+        store.interrupt_orphans(sweep.id, running)
+    columns = store.columns(sweep.id, fields=("number", "owner", "end", "reason"))
+    known = {
+        owner.removeprefix(_OWNER)
+        for owner, end, reason in zip(columns.owner, columns.end, columns.reason, strict=True)
+        if not (end is TrialEnd.INTERRUPTED and reason == TrialEnd.INTERRUPTED.text)
+    }
+    return known, len(columns)
+
+
+def _store_run(store: Store, sweep: SweepRecord, imported: Imported, run: Run, *, number: int) -> None:
+    direction, when = imported.direction, f", begun {run.began}" if run.began else ""
+    here = sweep.spec.provenance
+    trial = store.start_trial(
+        sweep.id,
+        Suggestion(
+            params=run.params,
+            kind=SuggestionKind.RANDOM,
+            origin=f"imported from {imported.tool}: run {run.key}{when}",
+        ),
+        seed=0,
+        owner=f"{_OWNER}{run.key}",
+        lease_seconds=LEASE_SECONDS,
+        suggest_seconds=0.0,
+        provenance=dataclasses.replace(here, git_commit=run.git_commit, config_hash=config_hash(dict(run.params))),
+        number=number,
+    )
+    if run.curve:
+        points = [dataclasses.replace(point, score=stored_score(point.score, direction)) for point in run.curve]
+        store.add_measurements(trial, points, LEASE_SECONDS)
+    outcome = Outcome(
+        end=run.end,
+        score=stored_score(run.score, direction),
+        cost_seconds=run.cost_seconds or 0.0,
+        steps=run.steps,
+        reason=run.reason,
+        metrics=run.metrics,
+    )
+    store.finish_trial(trial, outcome)

@@ -1,0 +1,226 @@
+"""Trackers beside a running sweep, and afterwards: starts their processes, and says what a person should know of them.
+
+None of it can fail a sweep: what goes wrong is one line, and the command that catches up.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from protein.api import stores, tracking
+from protein.ports import Listener, SweepStatus
+from protein.trackers import registry
+from protein.trackers.messages import Message
+from protein.trackers.process import TrackerProcess, wait_all
+from protein.types import TrialRecord
+from protein.view import commands
+
+END_SECONDS = 20.0  # that the end of a sweep waits for its trackers
+SILENT_SECONDS = 120.0  # without a sign of life, then `sync` ends a tracker's process
+_MODULE = "protein.api.tracking"
+
+check = registry.check
+TRACKERS = registry.TRACKERS
+
+
+def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> list[TrackerProcess]:
+    """Starts a process for each tracker.
+
+    Args:
+        names: of trackers, from `registry.check`.
+        store_url: of the store.
+        sweep: its name; it is in the store.
+        follow: go on until told to end; otherwise write what is there.
+
+    Raises:
+        OSError: a process or its log cannot be made. None is left running.
+    """
+    started: list[TrackerProcess] = []
+    try:
+        for name in names:
+            words = ["--store", store_url, "--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
+            started.append(TrackerProcess(name, _MODULE, words, tracking.log_file(store_url, sweep, name)))
+    except OSError:
+        for process in started:
+            process.kill()
+        raise
+    return started
+
+
+@contextlib.contextmanager
+def beside(listener: Listener, names: Sequence[str], *, store: str | None, sweep: str) -> Iterator[Listener]:
+    """Runs trackers beside a sweep: give the listener that this yields to the sweep.
+
+    Args:
+        listener: of the sweep; it is told what a person should know of the trackers.
+        names: of trackers, from `registry.check`; none: nothing is done.
+        store: the user's own word for the store, None for the usual one.
+        sweep: its name; it is in the store.
+    """
+    if not names:
+        yield listener
+        return
+    tracked = Tracked(listener, names, store, sweep)
+    try:
+        yield tracked
+    except KeyboardInterrupt:
+        tracked.close(seconds=0.0)
+        raise
+    except BaseException:
+        tracked.close()
+        raise
+    tracked.close()
+
+
+class Tracked:
+    """A listener that passes everything on, and watches the sweep's trackers meanwhile.
+
+    Each tracker gives at most one warning at a time: a second one comes only after it had caught up.
+    """
+
+    def __init__(self, listener: Listener, names: Sequence[str], store: str | None, sweep: str) -> None:
+        """Starts the trackers. `store` is the user's own word for the store, None for the usual one."""
+        self._listener, self._store, self._sweep = listener, store, sweep
+        self._states: list[_State] = []
+        try:
+            started = start(names, stores.url(store), sweep, follow=True)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._listener.log(f"no tracker could be started ({reason}); the sweep goes on; {self._catch_up(names)}")
+        else:
+            self._states = [_State(process=process) for process in started]
+
+    def update(self, status: SweepStatus) -> None:
+        self._listen()
+        self._listener.update(status)
+
+    def started(self, trial: TrialRecord) -> None:
+        self._listener.started(trial)
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        self._listener.finished(trial, status)
+
+    def log(self, line: str) -> None:
+        self._listener.log(line)
+
+    def close(self, seconds: float | None = None) -> None:
+        """Gives the trackers some time to catch up, `END_SECONDS`, and ends those that do not. Safe to call twice."""
+        seconds = END_SECONDS if seconds is None else seconds
+        states, self._states = self._states, []
+        for state in states:
+            state.process.ask_to_end()
+        try:
+            wait_all([state.process for state in states], seconds)
+        finally:  # also where a second Ctrl-C ends the waiting
+            for state in states:
+                if state.process.exit_code() is None:
+                    state.is_cut_short = True
+                    state.process.kill()
+        for state in states:
+            for message in state.process.messages():
+                state.take(message)
+            name = state.process.name
+            if state.process.exit_code() == 0:
+                written = f"{state.num_written} trial{'' if state.num_written == 1 else 's'}"
+                self.log(f"{name}: {written} written; to see the sweep there, {state.how_to_look}")
+                continue
+            why = (
+                state.error or state.process.last_error() or f"its process ended with code {state.process.exit_code()}"
+            )
+            if state.is_cut_short:
+                why = f"it had not finished {seconds:g} s after the sweep" + (f" ({why})" if state.error else "")
+            self.log(f"{name} is not up to date: {why}; {self._catch_up([name])}")
+
+    def _listen(self) -> None:
+        for state in self._states:
+            for message in state.process.messages():
+                state.take(message)
+            if state.error and not state.has_warned:
+                self._warn(state, state.error)
+            elif state.process.exit_code() is not None and not state.has_warned:
+                reason = state.process.last_error() or f"its process ended with code {state.process.exit_code()}"
+                self._warn(state, reason)
+
+    def _warn(self, state: "_State", reason: str) -> None:
+        state.has_warned = True
+        name = state.process.name
+        self._listener.log(f"{name} is behind: {reason}; the sweep goes on; {self._catch_up([name])}")
+
+    def _catch_up(self, names: Sequence[str]) -> str:
+        flags = [word for name in names for word in ("--tracker", name)]
+        words = commands.command("sync", self._sweep, *flags, *stores.store_words(self._store))
+        return f"to catch up afterwards run: {words}"
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _State:
+    """One tracker's process, and what it has said."""
+
+    process: TrackerProcess
+    error: str = ""  # of the last try; "" where it has caught up since
+    has_warned: bool = False
+    how_to_look: str = ""
+    num_written: int = 0
+    is_cut_short: bool = False
+
+    def take(self, message: Message) -> None:
+        event = message["event"]
+        if event == "begun":
+            self.how_to_look = str(message.get("how_to_look", ""))
+        elif event == "failed":
+            self.error = str(message.get("error", ""))
+        elif event == "progress":
+            self.num_written = int(message.get("written", 0))
+            if message.get("waiting") == 0:
+                self.error, self.has_warned = "", False
+
+
+def sync(names: Sequence[str], store_url: str, sweep: str, progress: Callable[[str, int, int], None]) -> list["Synced"]:
+    """Writes everything that is new to each tracker, and waits for it.
+
+    Args:
+        names: of trackers, from `registry.check`.
+        store_url: of the store.
+        sweep: its name; it is in the store.
+        progress: called with the tracker's name, the trials written and those that are left.
+
+    Returns:
+        How it went for each tracker. One that gives no sign of life for `SILENT_SECONDS` is ended.
+    """
+    found = []
+    for name in names:
+        [process] = start([name], store_url, sweep, follow=False)
+        state = _State(process=process)
+        heard = time.monotonic()
+        silent = False
+        try:
+            while not silent:
+                ended = process.wait(0.2)
+                for message in process.messages():
+                    heard = time.monotonic()
+                    state.take(message)
+                    if message["event"] == "progress":
+                        progress(name, state.num_written, int(message.get("waiting", 0)))
+                if ended:
+                    break
+                silent = time.monotonic() - heard > SILENT_SECONDS
+        finally:
+            process.kill()
+        error = state.error
+        if silent:
+            error = f"no sign of life for {SILENT_SECONDS:.0f} s"
+        elif state.process.exit_code() != 0 and not error:
+            error = process.last_error() or f"its process ended with code {process.exit_code()}"
+        found.append(Synced(name=name, written=state.num_written, how_to_look=state.how_to_look, error=error))
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """How one tracker was brought up to date; `error` is "" where that went well."""
+
+    name: str
+    written: int
+    how_to_look: str
+    error: str

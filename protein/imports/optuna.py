@@ -1,0 +1,185 @@
+"""An Optuna study: its storage's URL (or a journal file) and its name.
+
+The score is the objective's value, the direction the study's. A pruned trial counts as stopped early, with its last
+intermediate value. A trial that violates a constraint has failed. The cost is the wall clock between the trial's start
+and its end: Optuna keeps no other.
+"""
+
+import contextlib
+import warnings
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from protein.errors import SpaceError, UsageError
+from protein.imports.runs import (
+    EQUAL_COST,
+    Imported,
+    Run,
+    Source,
+    choose,
+    existing,
+    numbers,
+    parameter_name,
+    parameters,
+    result,
+    without_password,
+)
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
+from protein.types import Direction, Measurement, TrialEnd, is_score
+
+
+def read(source: Source) -> Imported:
+    """Returns the study's finished trials.
+
+    Raises:
+        UsageError: Optuna is not installed; the storage cannot be opened; the study or the objective has to be named.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError(
+            f"to read a study, optuna is needed ({error}); run pip install 'protein-sweep[optuna]'"
+        ) from error
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its experimental storages
+            return _read(optuna, source)
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _read(optuna: Any, source: Source) -> Imported:
+    shown = without_password(source.place)
+    try:
+        storage = _storage(optuna, source.place)
+        name = choose("--experiment (the study)", source.experiment, optuna.get_all_study_names(storage))
+        study = optuna.load_study(study_name=name, storage=storage)
+        trials = study.get_trials(deepcopy=False)
+    except UsageError:
+        raise
+    except Exception as error:  # of SQLAlchemy, its drivers and Optuna
+        raise UsageError(
+            f"{shown} cannot be read as a storage of Optuna: {' '.join(str(error).split())[:200]}"
+        ) from error
+    objective, score = _objective(study, source.score)
+    maximise = study.directions[objective] == optuna.study.StudyDirection.MAXIMIZE
+    finished = [trial for trial in trials if trial.state.is_finished()]
+    runs = [_run(optuna, trial, objective, source.cost) for trial in finished]
+    own: dict[str, Parameter] = {}
+    for trial in finished:
+        for key, distribution in trial.distributions.items():
+            found = _parameter(optuna, parameter_name(key), distribution)
+            if found is not None:
+                own[found.name] = found
+    return Imported(
+        tool="optuna",
+        where=f"{shown}, study '{name}'",
+        identity=f"{_absolute(shown)}, study '{name}'",
+        experiment=name,
+        env=name,
+        score=score,
+        direction=source.direction or (Direction.MAXIMIZE if maximise else Direction.MINIMIZE),
+        runs=runs,
+        num_unfinished=len(trials) - len(finished),
+        parameters=own,
+    )
+
+
+def _storage(optuna: Any, place: str) -> Any:
+    if "://" in place:
+        if place.startswith("sqlite:///"):
+            existing(place.removeprefix("sqlite:///"), "the storage's URL, as in sqlite:///study.db")
+        return optuna.storages.get_storage(place)
+    path = existing(place, "the storage's URL, as in sqlite:///study.db, or its file")
+    if path.open("rb").read(15) == b"SQLite format 3":
+        return optuna.storages.get_storage(f"sqlite:///{path}")
+    return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(Path(path))))
+
+
+def _absolute(place: str) -> str:
+    """Returns a storage's URL, the same however its file is named; one of a server stays as it is."""
+    path = place.removeprefix("sqlite:///")
+    return place if "://" in path else str(Path(path).expanduser().resolve())
+
+
+def _objective(study: Any, wanted: str | None) -> tuple[int, str]:
+    """Returns the position of the objective that counts, and its name."""
+    names = study.metric_names or [
+        f"objective {i}" if len(study.directions) > 1 else "value" for i in range(len(study.directions))
+    ]
+    name = choose("--score (the objective)", wanted, names)
+    return list(names).index(name), name
+
+
+def _run(optuna: Any, trial: Any, objective: int, cost: str | None) -> Run:
+    state, values = trial.state.name, trial.values
+    value = None if values is None else float(values[objective])
+    violated = [key for key, amount in getattr(trial, "constraints", {}).items() if amount > 0]
+    steps = max(trial.intermediate_values, default=None)
+    end, reason = TrialEnd.COMPLETE, ""
+    if state == "PRUNED":
+        end, reason = TrialEnd.STOPPED_EARLY, "pruned"
+        value = value if steps is None or value is not None else float(trial.intermediate_values[steps])
+        value = value if value is not None and is_score(value) else None
+    elif state == "FAIL":
+        end, reason = TrialEnd.FAILED, str(trial.system_attrs.get("fail_reason") or "failed")
+    elif violated:
+        end, reason = TrialEnd.FAILED, f"violates constraint {violated[0]}"
+    seconds = _seconds(trial, cost)
+    end, score, reason = result(end, value, reason)
+    return Run(
+        key=str(trial.number),
+        params=parameters(trial.params),
+        end=end,
+        score=score,
+        cost_seconds=seconds,
+        steps=0 if steps is None else max(int(steps), 0),
+        reason=reason,
+        metrics=numbers(trial.user_attrs),
+        curve=_curve(trial.intermediate_values, seconds or 0.0),
+        began="" if trial.datetime_start is None else _moment(trial.datetime_start),
+    )
+
+
+def _seconds(trial: Any, cost: str | None) -> float | None:
+    if cost == EQUAL_COST:
+        return 1.0
+    if cost is not None:
+        value = trial.user_attrs.get(cost)
+        return float(value) if isinstance(value, int | float) and value >= 0 else None
+    return None if trial.duration is None else max(trial.duration.total_seconds(), 0.0)
+
+
+def _curve(values: Mapping[int, float], seconds: float) -> tuple[Measurement, ...]:
+    """Returns the intermediate values. Optuna keeps no times, so the cost is spread evenly over the steps."""
+    last = max(values, default=0)
+    return tuple(
+        Measurement(
+            steps=int(step),
+            elapsed_seconds=seconds * (step + 1) / (last + 1),
+            score=float(value) if is_score(value) else None,
+        )
+        for step, value in sorted(values.items())
+        if step >= 0
+    )
+
+
+def _parameter(optuna: Any, name: str, distribution: Any) -> Parameter | None:
+    kinds = optuna.distributions
+    with contextlib.suppress(SpaceError, OverflowError, TypeError):
+        if isinstance(distribution, kinds.CategoricalDistribution):
+            choices = [parameters({"x": choice}).get("x") for choice in distribution.choices]
+            return Categorical(name, tuple(choice for choice in choices if choice is not None))
+        scale: Scale = "log" if distribution.log else "linear"
+        if isinstance(distribution, kinds.IntDistribution):
+            return Integer(name, distribution.low, distribution.high, scale)
+        return Float(name, distribution.low, distribution.high, scale)
+    return None
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,164 @@
+"""The logs of a sweep of PufferLib: a folder with one JSON file for each run, as in logs/breakout.
+
+A file holds the run's whole config and `metrics`, lists of equal length: `agent_steps`, `uptime` (seconds of training,
+the cost), `env/score` and others, a few points of the learning curve each. The section `sweep` names the metric, the
+goal and the ranges. So nothing has to be asked. PufferLib writes no file for a run that crashed.
+
+Source: `_train` in pufferlib/pufferl.py and `load_config` of PufferLib 4.
+"""
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from protein.errors import SpaceError, UsageError
+from protein.imports.runs import (
+    EQUAL_COST,
+    Imported,
+    Run,
+    Source,
+    existing,
+    flat,
+    listed,
+    numbers,
+    parameters,
+    result,
+)
+from protein.space.parameters import Float, Integer, Parameter, Scale
+from protein.types import Direction, Measurement, TrialEnd, is_score
+
+COST = "uptime"
+STEPS = "agent_steps"
+COST_PARAMETER = "train.total_timesteps"
+SECTIONS = ("train", "policy", "vec", "env", "torch")  # of a config, that hold what a run was made with
+_SCALES: Mapping[str, Scale] = {
+    "uniform": "linear",
+    "int_uniform": "linear",
+    "uniform_pow2": "pow2",
+    "log_normal": "log",
+    "logit_normal": "logit",
+}
+_WHOLE = ("int_uniform", "uniform_pow2")
+_PREFIXES = ("env/", "environment/", "")  # of the metric's name in the lists
+
+
+def read(source: Source) -> Imported:
+    """Returns the runs of the folder.
+
+    Raises:
+        UsageError: it holds no such logs, or those of several environments; the metric is not in them.
+    """
+    folder = existing(source.place, "the folder of one environment's logs, as in logs/breakout", folder=True)
+    files = sorted(folder.glob("*.json"))
+    logs = [(path, data) for path in files if (data := _log(path)) is not None]
+    if not logs:
+        below = sorted(path.name for path in folder.iterdir() if path.is_dir() and any(path.glob("*.json")))
+        hint = f"; give one of its folders: {listed(below)}" if below else ""
+        raise UsageError(f"{folder} holds no log of PufferLib (JSON files with metrics){hint}")
+    envs = sorted({str(data.get("env_name", "")) for _, data in logs})
+    if len(envs) > 1:
+        raise UsageError(f"{folder} holds logs of several environments, {listed(envs)}; give a folder of one")
+    sweep = logs[-1][1].get("sweep") or {}
+    metric = _metric(source.score or str(sweep.get("metric") or "score"), logs)
+    goal = Direction.MINIMIZE if str(sweep.get("goal")) == "minimize" else Direction.MAXIMIZE
+    swept = _ranges(sweep)
+    return Imported(
+        tool="pufferlib",
+        where=str(folder),
+        identity=envs[0] or folder.name,
+        experiment=envs[0] or folder.name,
+        env=envs[0] or folder.name,
+        score=metric,
+        direction=source.direction or goal,
+        runs=[_run(path, data, metric, source.cost) for path, data in logs],
+        parameters=swept,
+        cost_parameter=COST_PARAMETER,
+    )
+
+
+def _log(path: Path) -> dict[str, Any] | None:
+    """Returns a file's contents; None where it is no log of a run. PufferLib may be writing it right now."""
+    try:
+        data = json.loads(path.read_text())
+    except (ValueError, OSError):
+        return None
+    metrics = data.get("metrics") if isinstance(data, dict) else None
+    fits = isinstance(metrics, dict) and isinstance(metrics.get(STEPS), list) and bool(metrics[STEPS])
+    return data if fits else None
+
+
+def _metric(name: str, logs: Sequence[tuple[Path, Mapping[str, Any]]]) -> str:
+    known = list(dict.fromkeys(key for _, data in logs for key in data["metrics"]))
+    for prefix in _PREFIXES:
+        if f"{prefix}{name}" in known:
+            return f"{prefix}{name}"
+    raise UsageError(f"--score '{name}' is not among the metrics: {listed(known)}")
+
+
+def _ranges(sweep: Mapping[str, Any]) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {}
+    for section, table in sweep.items():
+        for key, given in (table if isinstance(table, Mapping) else {}).items():
+            if not (isinstance(given, Mapping) and {"distribution", "min", "max"} <= set(given)):
+                continue
+            name, kind = f"{section}.{key}", str(given["distribution"]).strip()
+            with contextlib.suppress(SpaceError, KeyError, TypeError, ValueError, OverflowError):
+                scale, low, high = _SCALES[kind], given["min"], given["max"]
+                if kind in _WHOLE and float(low).is_integer() and float(high).is_integer():
+                    found[name] = Integer(name, int(low), int(high), scale)
+                else:
+                    found[name] = Float(name, float(low), float(high), scale)
+    return found
+
+
+def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> Run:
+    metrics: Mapping[str, list[Any]] = data["metrics"]
+    last = {name: values[-1] for name, values in metrics.items() if isinstance(values, list) and values}
+    score = last.get(metric)
+    end, measured, reason = result(TrialEnd.COMPLETE, float(score) if isinstance(score, int | float) else None, "")
+    config = flat({name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)})
+    seconds = 1.0 if cost == EQUAL_COST else last.get(cost or COST)
+    known = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
+    began = ""
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # a file is called by its start, in milliseconds
+        began = datetime.fromtimestamp(int(path.stem) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return Run(
+        key=path.stem,
+        params=parameters({name: _whole(value) for name, value in config.items()}),
+        end=end,
+        score=measured,
+        cost_seconds=float(seconds) if known and seconds is not None else None,
+        steps=max(int(last[STEPS]), 0),
+        reason=reason,
+        metrics=numbers(last),
+        curve=_curve(metrics, metric),
+        began=began,
+    )
+
+
+def _curve(metrics: Mapping[str, list[Any]], metric: str) -> tuple[Measurement, ...]:
+    """Returns the points; a later one that has fewer steps or seconds than those before it is left out."""
+    found: list[Measurement] = []
+    for steps, seconds, score in zip(metrics[STEPS], metrics.get(COST, []), metrics.get(metric, []), strict=False):
+        if not all(isinstance(value, int | float) for value in (steps, seconds)) or not math.isfinite(seconds):
+            continue
+        if found and (steps < found[-1].steps or seconds < found[-1].elapsed_seconds):
+            continue
+        is_number = isinstance(score, int | float) and is_score(score)
+        found.append(
+            Measurement(
+                steps=max(int(steps), 0),
+                elapsed_seconds=max(float(seconds), 0.0),
+                score=float(score) if is_number else None,
+            )
+        )
+    return tuple(found)
+
+
+def _whole(value: Any) -> Any:
+    """Its files hold whole numbers as 32768.0 where the search has set them."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value

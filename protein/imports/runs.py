@@ -1,0 +1,219 @@
+"""What a reader returns: the runs of another tool in our terms, and what the tool knows of the search."""
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from protein.errors import UsageError
+from protein.space.parameters import Parameter
+from protein.spelling import nearest
+from protein.types import Direction, Measurement, ParamValue, TrialEnd, is_score
+
+EQUAL_COST = "equal"  # said in place of a column: every run counts as one second
+MAX_LISTED = 12  # names in a message
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What is to be read, as the user gave it.
+
+    Attributes:
+        place: a file, a folder or a URL.
+        experiment: the study or the experiment, where the place holds several.
+        score: the metric that counts; None: the one that the tool names.
+        cost: the metric that is the cost in seconds; `EQUAL_COST`; None: the run's own duration.
+        direction: None: the one that the tool names.
+    """
+
+    place: str
+    experiment: str | None = None
+    score: str | None = None
+    cost: str | None = None
+    direction: Direction | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One finished run.
+
+    Attributes:
+        key: what the tool calls it; no other run of the source has the same.
+        params: by names that a space can have (see `names`); values that cannot be stored are left out.
+        end: how it ended.
+        score: as the user knows it; None for a failure.
+        cost_seconds: None where it is not known.
+        reason: why it failed or was stopped.
+        git_commit: "" where it is not known.
+    """
+
+    key: str
+    params: Mapping[str, ParamValue]
+    end: TrialEnd
+    score: float | None
+    cost_seconds: float | None
+    steps: int = 0
+    reason: str = ""
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    curve: tuple[Measurement, ...] = ()
+    began: str = ""  # when, for people
+    git_commit: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """All finished runs of a source, oldest first.
+
+    Attributes:
+        tool: as in "optuna".
+        where: the place and the experiment in words, without a password.
+        identity: what stays the same when the same source is read again later.
+        experiment: its name, for the sweep's.
+        env: what was trained, where the tool says that.
+        score: name of the metric that counts.
+        direction: of the score.
+        runs: the finished ones.
+        num_unfinished: runs that were left out, because they still run or wait.
+        parameters: of the tool's own space, by name; empty where it keeps none.
+        cost_parameter: the parameter that makes a run expensive, where the tool says that.
+    """
+
+    tool: str
+    where: str
+    identity: str
+    experiment: str
+    env: str
+    score: str
+    direction: Direction
+    runs: Sequence[Run]
+    num_unfinished: int = 0
+    parameters: Mapping[str, Parameter] = dataclasses.field(default_factory=dict)
+    cost_parameter: str | None = None
+
+
+def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, float | None, str]:
+    """Returns how a run ended, its score and why, so that a store takes it: a failure has a reason and no score."""
+    if end is TrialEnd.COMPLETE and score is None:
+        return TrialEnd.FAILED, None, reason or "it has no score"
+    if score is not None and not is_score(score):
+        return TrialEnd.DIVERGED, None, f"score {score}"
+    if end.state == "failed":
+        return end, None, reason or end.text
+    return end, score, reason or end.text
+
+
+def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
+    """Returns values as params: nested ones by dotted names, lists as text; without those that no store takes."""
+    found: dict[str, ParamValue] = {}
+    for name, value in flat(values).items():
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            continue
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+            value = float(value)
+        plain = value if isinstance(value, bool | int | float | str) else json.dumps(value, default=str)
+        found[_free(parameter_name(name), found)] = plain.replace("\0", "") if isinstance(plain, str) else plain
+    return found
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested mappings as one, by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def parameter_name(name: str) -> str:
+    """Returns the name that a space can have: "opt/lr-rate 1" becomes "opt.lr_rate_1"."""
+    parts = [re.sub(r"\W", "_", part) for part in re.split(r"[./]", name)]
+    return ".".join(part if part.isidentifier() else f"_{part}" for part in parts)
+
+
+def text_value(text: str) -> ParamValue | None:
+    """Returns the value that a text stands for, as tools write them in tables: a bool, a number, or the text."""
+    stripped = text.strip()
+    if stripped.lower() in ("true", "false"):
+        return stripped.lower() == "true"
+    if stripped in ("", "None", "null"):
+        return None
+    for kind in (int, float):
+        try:
+            return kind(stripped)
+        except ValueError:
+            continue
+    return text
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the finite numbers among values."""
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def choose(what: str, wanted: str | None, known: Iterable[str]) -> str:
+    """Returns a wanted name of several; without one, the only name there is.
+
+    Args:
+        what: it is, as in "--score", to begin an error with.
+        wanted: by the user.
+        known: the names to choose from.
+
+    Raises:
+        UsageError: it is not there, or several are.
+    """
+    names = list(dict.fromkeys(known))
+    if wanted is None and len(names) == 1:
+        return names[0]
+    if wanted is None:
+        raise UsageError(f"{what} is needed, one of: {listed(names)}")
+    if wanted not in names:
+        raise UsageError(f"{what} '{wanted}' is not there{nearest(wanted, names)}")
+    return wanted
+
+
+def listed(names: Sequence[str]) -> str:
+    if not names:
+        return "none"
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def require_direction(direction: Direction | None, score: str) -> Direction:
+    """Raises `UsageError` where it is not known whether a higher score is better."""
+    if direction is None:
+        raise UsageError(f"say whether a higher {score} is better: --direction maximize or --direction minimize")
+    return direction
+
+
+def existing(place: str, what: str, *, folder: bool = False) -> Path:
+    """Returns a path. Raises `UsageError` unless it is a file (or a folder)."""
+    path = Path(place).expanduser()
+    if not (path.is_dir() if folder else path.is_file()):
+        raise UsageError(f"there is no {'folder' if folder else 'file'} {place}; give {what}")
+    return path
+
+
+def without_password(url: str) -> str:
+    """Returns a URL as it may be shown and stored."""
+    parts = urlsplit(url)
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _free(name: str, taken: Mapping[str, object]) -> str:
+    """Returns a name that is not taken: two of the tool's names may become the same here."""
+    free, count = name, 2
+    while free in taken:
+        free, count = f"{name}_{count}", count + 1
+    return free

@@ -1,0 +1,161 @@
+"""An export of a table of runs from Weights & Biases: a CSV file, as its page writes it.
+
+Which columns are parameters cannot be seen in the file, where a summary and a config look the same. A column counts as
+a parameter unless it is one of W&B's own (`Name`, `State`, `Runtime`, `_step`, ...), the score or the cost, or holds a
+sub-key of a metric (`eval/...`, `loss/...`) that the user has not named. Columns are chosen by name with `params`.
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+
+from protein.errors import UsageError
+from protein.imports.runs import (
+    EQUAL_COST,
+    Imported,
+    Run,
+    Source,
+    existing,
+    listed,
+    numbers,
+    parameters,
+    require_direction,
+    result,
+    text_value,
+)
+from protein.spelling import nearest
+from protein.types import ParamValue, TrialEnd
+
+OWN = {"name", "id", "run id", "state", "runtime", "created", "created at", "end time", "updated", "user", "tags"} | {
+    "notes", "group", "job type", "sweep", "github", "git", "hostname", "commit", "gpu count", "gpu type", "agent",
+}  # fmt: skip
+_ENDS = {
+    "finished": TrialEnd.COMPLETE,
+    "crashed": TrialEnd.CRASHED,
+    "failed": TrialEnd.FAILED,
+    "killed": TrialEnd.INTERRUPTED,
+    "preempted": TrialEnd.INTERRUPTED,
+}
+_UNFINISHED = ("running", "pending", "preempting")
+RUNTIMES = ("_runtime", "Runtime", "_wandb.runtime")
+"""Columns that hold a run's duration in seconds, the first of which is taken."""
+
+
+def read(source: Source, params: Sequence[str] | None = None) -> Imported:
+    """Returns the runs of the file.
+
+    Args:
+        source: its place is the file.
+        params: the columns that are parameters; None: see the head of this file.
+
+    Raises:
+        UsageError: it is no such file; the score, the direction or the cost has to be named.
+    """
+    path = existing(source.place, "the CSV file that W&B's table of runs exports")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = list(reader.fieldnames or [])
+            rows = list(reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no CSV file: {error}") from error
+    if not rows:
+        raise UsageError(f"{path} holds no runs; export the table again")
+    cells = [{name: text_value(row.get(name) or "") for name in columns} for row in rows]
+    numeric = [name for name in columns if any(_number(row[name]) is not None for row in cells)]
+    score = _column("--score", source.score, numeric)
+    direction = require_direction(source.direction, score)
+    cost = _cost(source.cost, numeric)
+    chosen = _params(params, columns, {score, cost or ""})
+    metrics = [name for name in numeric if name not in chosen and name.lower() not in OWN]
+    state = next((name for name in columns if name.lower() == "state"), None)
+    runs, taken = [], dict[str, int]()
+    num_unfinished = 0
+    for row, texts in zip(cells, rows, strict=True):
+        word = str(row[state] or "finished").lower() if state is not None else "finished"
+        if word in _UNFINISHED:
+            num_unfinished += 1
+            continue
+        end = _ENDS.get(word, TrialEnd.FAILED)
+        end, measured, reason = result(end, _number(row[score]), "" if word == "finished" else word)
+        key = _key(columns, texts)
+        taken[key] = taken.get(key, 0) + 1
+        seconds = 1.0 if source.cost == EQUAL_COST else _number(row.get(cost or ""))
+        runs.append(
+            Run(
+                key=key if taken[key] == 1 else f"{key} ({taken[key]})",
+                params=parameters({name: row[name] for name in chosen}),
+                end=end,
+                score=measured,
+                cost_seconds=seconds if seconds is not None and seconds >= 0 else None,
+                steps=_steps(row),
+                reason=reason,
+                metrics=numbers({name: row[name] for name in metrics}),
+                began=str(texts.get("Created") or texts.get("Created At") or ""),
+            )
+        )
+    return Imported(
+        tool="wandb",
+        where=str(path),
+        identity="",  # each export is a file of another name; runs are known by their own
+        experiment=path.stem,
+        env=path.stem,
+        score=score,
+        direction=direction,
+        runs=sorted(runs, key=lambda run: run.began),  # in ISO form; where there is none, as in the file
+        num_unfinished=num_unfinished,
+    )
+
+
+def _params(wanted: Sequence[str] | None, columns: Sequence[str], others: set[str]) -> list[str]:
+    if wanted is not None:
+        for name in wanted:
+            if name not in columns:
+                raise UsageError(f"--params: there is no column '{name}'{nearest(name, columns)}")
+        return list(wanted)
+    return [
+        name
+        for name in columns
+        if name and name not in others and name.lower() not in OWN and not name.startswith("_") and "/" not in name
+    ]
+
+
+def _column(what: str, wanted: str | None, numeric: Sequence[str]) -> str:
+    if wanted is None:
+        raise UsageError(f"{what} COLUMN is needed, one of: {listed([n for n in numeric if n.lower() not in OWN])}")
+    if wanted not in numeric:
+        raise UsageError(f"{what} '{wanted}' is no column with numbers{nearest(wanted, numeric)}")
+    return wanted
+
+
+def _cost(wanted: str | None, numeric: Sequence[str]) -> str | None:
+    if wanted == EQUAL_COST:
+        return None
+    if wanted is not None:
+        return _column("--cost", wanted, numeric)
+    found = next((name for name in RUNTIMES if name in numeric), None)
+    if found is None:
+        raise UsageError(
+            f"no column tells what a run cost; give one in seconds with --cost COLUMN, of {listed(numeric)}; with"
+            f" --cost {EQUAL_COST} every run counts as one second"
+        )
+    return found
+
+
+def _key(columns: Sequence[str], texts: Mapping[str, str]) -> str:
+    """Returns what identifies a run: its id where the file has it, else its name and when it was made."""
+    for name in columns:
+        if name.lower() in ("id", "run id") and texts[name]:
+            return texts[name]
+    made = texts.get("Created") or texts.get("Created At") or ""
+    return " ".join(part for part in (texts.get("Name") or "run", made) if part)
+
+
+def _steps(row: Mapping[str, ParamValue | None]) -> int:
+    found = [_number(row.get(name)) for name in ("global_step", "_step")]
+    value = next((one for one in found if one is not None and math.isfinite(one)), 0.0)
+    return max(int(value), 0)
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

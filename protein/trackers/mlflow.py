@@ -1,0 +1,217 @@
+"""MLflow: a parent run for the sweep, a child run for each trial. Through its client, which needs no active run.
+
+    experiment      $MLFLOW_EXPERIMENT_NAME, or "protein ENV"
+    params          the trial's params
+    metrics         results under their names (`score`, `cost_seconds`); points of the curve as `curve/NAME`, by steps
+    tags            `protein.NAME` for texts; `protein.nonfinite.NAME` for numbers that are no numbers, which MLflow's
+                    stores change or refuse
+
+It writes to $MLFLOW_TRACKING_URI, or to a SQLite file. Its file store (`./mlruns`) is no longer accepted by MLflow 3.
+
+Nothing is written twice: a run is found again by its tag, a param keeps its first value, and MLflow keeps a metric's
+point once where name, time, step and value are the same.
+"""
+
+import contextlib
+import os
+import re
+import sqlite3
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from protein.trackers import facts
+from protein.trackers.tracker import Tracker, TrialUpdate
+from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
+
+# In one request. MLflow's limits are 100 params, 100 tags, 1,000 metrics, and 1,000 of all together.
+MAX_PARAMS, MAX_TAGS, MAX_METRICS = 100, 100, 800
+MAX_NAME = 250  # characters
+MAX_PARAM_VALUE = 6000
+MAX_TAG_VALUE = 5000
+THREADS = 8  # that talk to a server; a SQLite file has one writer
+REQUEST_SECONDS = 20  # a server that takes longer counts as down; what failed is tried again later
+_SWEEP, _TRIAL, _PARENT = "protein.sweep_key", "protein.trial_key", "mlflow.parentRunId"
+_DEFAULTS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(REQUEST_SECONDS),
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+
+
+def make(folder: Path) -> Tracker:
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    return MlflowTracker(folder)
+
+
+class MlflowTracker:
+    """See `protein.trackers.tracker.Tracker`."""
+
+    takes_running = True
+
+    def __init__(self, folder: Path) -> None:
+        from mlflow import MlflowClient
+
+        given = os.environ.get("MLFLOW_TRACKING_URI")
+        self._folder = folder
+        self._uri = given or f"sqlite:///{folder.absolute() / 'mlflow.db'}"
+        self._artifacts = None if given else (folder.absolute() / "mlartifacts").as_uri()
+        self._is_server = self._uri.startswith(("http:", "https:"))
+        self.destination = _without_password(self._uri)
+        look = (
+            f"open {self.destination}" if self._is_server else f"run mlflow ui --backend-store-uri {self.destination}"
+        )
+        self.how_to_look = look
+        folder.mkdir(parents=True, exist_ok=True)
+        self._client = MlflowClient(self._uri)
+        if not given:
+            self._use_write_ahead_log(folder / "mlflow.db")
+        self._runs: dict[int, str] = {}  # run ids by trial number
+        self._ended: set[int] = set()  # trials whose run has been ended by this process
+
+    def _use_write_ahead_log(self, path: Path) -> None:
+        """Each small write then takes about half the time, and MLflow's page can read meanwhile. The file keeps it."""
+        self._client.search_experiments(max_results=1)  # makes the file
+        with contextlib.closing(sqlite3.connect(path, timeout=REQUEST_SECONDS)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+
+    def begin(self, sweep: SweepRecord) -> bool:
+        self._sweep = sweep
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _name(f"protein {sweep.spec.env}")
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
+            self._experiment = str(self._client.create_experiment(name, artifact_location=self._artifacts))
+        else:
+            self._experiment = str(experiment.experiment_id)
+        found = self._find(_SWEEP, facts.key(sweep))
+        if found is not None:
+            self._parent = found
+            self._client.update_run(self._parent, status="RUNNING")
+            return True
+        tags = {_SWEEP: facts.key(sweep), "protein.sweep": sweep.spec.name, "protein.method": sweep.spec.method}
+        tags |= {"protein.direction": str(sweep.spec.direction), "protein.seed": str(sweep.spec.seed)}
+        run = self._client.create_run(
+            self._experiment,
+            start_time=_milliseconds(sweep.created_at.timestamp()),
+            run_name=sweep.spec.name,
+            tags=tags,
+        )
+        self._parent = str(run.info.run_id)
+        return False
+
+    def write(self, updates: Sequence[TrialUpdate]) -> None:
+        if not self._is_server:
+            for update in updates:
+                self._write(update)
+            return
+        with ThreadPoolExecutor(THREADS) as pool:
+            for _ in pool.map(self._write, updates):
+                pass
+
+    def close(self) -> None:
+        if hasattr(self, "_parent"):
+            self._client.set_terminated(self._parent, "FINISHED")
+
+    def _write(self, update: TrialUpdate) -> None:
+        trial = update.trial
+        run, fresh = self._run(update)
+        metrics, tags = self._metrics(update), self._tags(trial)
+        params = self._params(trial) if fresh or update.is_unsure else []
+        nonfinite = {**facts.split(facts.results(trial))[1], **_nonfinite_points(trial)}
+        tags |= {f"protein.nonfinite.{name}": value for name, value in nonfinite.items()}
+        self._log(run, metrics, params, tags)
+        if trial.state.finished and trial.number not in self._ended:
+            self._client.set_terminated(run, _status(trial), _milliseconds(facts.ended_at(trial)))
+            self._ended.add(trial.number)
+
+    def _run(self, update: TrialUpdate) -> tuple[str, bool]:
+        """Returns the id of a trial's run, and whether it was made now."""
+        trial = update.trial
+        key = facts.trial_key(self._sweep, trial)
+        if not update.is_new and trial.number not in self._runs and (found := self._find(_TRIAL, key)) is not None:
+            self._runs[trial.number] = found
+        if trial.number in self._runs:
+            return self._runs[trial.number], False
+        run = self._client.create_run(
+            self._experiment,
+            start_time=_milliseconds(facts.started_at(trial)),
+            run_name=facts.trial_name(self._sweep, trial),
+            tags={_TRIAL: key, _PARENT: self._parent},
+        )
+        self._runs[trial.number] = str(run.info.run_id)
+        return self._runs[trial.number], True
+
+    def _find(self, tag: str, value: str) -> str | None:
+        found = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
+        return str(found[0].info.run_id) if found else None
+
+    def _log(self, run: str, metrics: Sequence[Any], params: Sequence[Any], tags: dict[str, str]) -> None:
+        """Writes in as few requests as the limits allow."""
+        from mlflow.entities import RunTag
+
+        listed = [RunTag(_name(name), value[:MAX_TAG_VALUE]) for name, value in tags.items()]
+        left: tuple[list[Any], list[Any], list[Any]] = ([*metrics], [*params], listed)
+        while any(left):
+            first = [some[:limit] for some, limit in zip(left, (MAX_METRICS, MAX_PARAMS, MAX_TAGS), strict=True)]
+            self._client.log_batch(run, metrics=first[0], params=first[1], tags=first[2], synchronous=True)
+            for some, sent in zip(left, first, strict=True):
+                del some[: len(sent)]
+
+    def _metrics(self, update: TrialUpdate) -> list[Any]:
+        from mlflow.entities import Metric
+
+        trial, found = update.trial, []
+        for position in range(update.num_written, len(trial.curve)):
+            point = facts.point(trial, position)
+            for name, value in facts.split(point.values)[0].items():
+                found.append(Metric(_name(f"curve/{name}"), value, _milliseconds(point.at), point.steps))
+        if trial.state.finished:
+            ended = _milliseconds(facts.ended_at(trial))
+            for name, value in facts.split(facts.results(trial))[0].items():
+                found.append(Metric(_name(name), value, ended, trial.steps))
+        return found
+
+    @staticmethod
+    def _params(trial: TrialRecord) -> list[Any]:
+        from mlflow.entities import Param
+
+        return [Param(_name(name), str(value)[:MAX_PARAM_VALUE]) for name, value in trial.params.items()]
+
+    def _tags(self, trial: TrialRecord) -> dict[str, str]:
+        found = {f"protein.{name}": value for name, value in facts.facts(self._sweep, trial).items()}
+        return found | {"protein.tags": ", ".join(trial.tags), "protein.excluded": str(trial.excluded).lower()}
+
+
+def _status(trial: TrialRecord) -> str:
+    if trial.end is TrialEnd.INTERRUPTED:
+        return "KILLED"
+    return "FAILED" if trial.state is TrialState.FAILED else "FINISHED"
+
+
+def _nonfinite_points(trial: TrialRecord) -> dict[str, str]:
+    """Returns the points of a curve that are no numbers, by their metric's name, as in "300: nan, 400: inf"."""
+    found: dict[str, list[str]] = {}
+    for position in range(len(trial.curve)):
+        point = facts.point(trial, position)
+        for name, value in facts.split(point.values)[1].items():
+            found.setdefault(f"curve/{name}", []).append(f"{point.steps}: {value}")
+    return {name: ", ".join(values) for name, values in found.items()}
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _name(text: str) -> str:
+    """Returns a name that MLflow accepts: letters, digits and _ - . : / and spaces."""
+    return re.sub(r"[^/\w.\- :]", "_", text)[:MAX_NAME].strip("/. ") or "_"
+
+
+def _without_password(uri: str) -> str:
+    parts = urlsplit(uri)
+    if "@" not in parts.netloc:
+        return uri
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

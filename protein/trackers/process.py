@@ -1,0 +1,101 @@
+"""A tracker's process, as seen by the process that starts it: it is told when to end, listened to, and outlived.
+
+It is in a session of its own, so Ctrl-C in the terminal does not reach it. Its standard input is a pipe that stays
+open for as long as there may be news: when that closes, also because this process has died, it writes what is left and
+ends. Nothing that it does can block this process: its output is read by a thread, and its end is waited for with a
+limit.
+"""
+
+import contextlib
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from protein.trackers.messages import Message, parse
+
+MAX_UNREAD = 10_000  # messages that are kept; later ones are dropped
+
+
+class TrackerProcess:
+    """One tracker's process. `words` are the arguments of `module`, which is started with `python -m`."""
+
+    def __init__(self, name: str, module: str, words: Sequence[str], log: Path) -> None:
+        self.name, self.log = name, log
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *words],  # -P: modules in the working directory are not ours
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
+            )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Returns the exit code of a process that has ended; negative: the signal that killed it."""
+        return self._process.poll()
+
+    def messages(self) -> list[Message]:
+        """Returns what it has said since the last call. Does not wait."""
+        found: list[Message] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._messages.get_nowait())
+        return found
+
+    def ask_to_end(self) -> None:
+        """Tells it that there will be no more news."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for its end, and returns whether it has come."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        self._reader.join(timeout=1.0)  # the last messages; a process that it left behind may hold the pipe
+        return True
+
+    def kill(self) -> None:
+        """Ends it at once. Safe to call twice."""
+        self.ask_to_end()
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self.wait(5.0)
+
+    def last_error(self) -> str:
+        """Returns the last line of its log, "" without one."""
+        with contextlib.suppress(OSError):
+            lines = self.log.read_text(errors="replace").split("\n")
+            return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    def _read(self, output: IO[str]) -> None:
+        with contextlib.suppress(OSError, ValueError), output:
+            for line in output:
+                message = parse(line)
+                if message is not None and self._messages.qsize() < MAX_UNREAD:
+                    self._messages.put(message)
+
+
+def wait_all(processes: Sequence[TrackerProcess], seconds: float) -> None:
+    """Waits until all have ended, or the time is over."""
+    until = time.monotonic() + seconds
+    for process in processes:
+        process.wait(max(until - time.monotonic(), 0.0))

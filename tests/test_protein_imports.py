@@ -1,0 +1,399 @@
+"""`protein import`: real studies of Optuna, files as W&B and PufferLib write them.
+
+MLflow's part is in `contracts/test_trackers`, which has an MLflow to read from.
+"""
+
+import csv
+import json
+import math
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from commands import Run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protein import Float, Space, Sweep
+from protein.api import importing
+from protein.imports.runs import Imported, Source, parameter_name, parameters
+from protein.imports.runs import Run as ImportedRun
+from protein.imports.spaces import infer
+from protein.ports import Store
+from protein.space.parameters import Categorical, Integer
+from protein.storage import open_store
+from protein.types import Direction, Suggestion, SuggestionKind, TrialEnd, TrialRecord
+
+STUDY = "sqlite:///study.db"
+
+
+def objective(trial: optuna.Trial) -> float:
+    rate, layers = trial.suggest_float("opt/lr", 1e-4, 0.1, log=True), trial.suggest_int("layers", 1, 4)
+    if trial.suggest_categorical("act", ["relu", "tanh"]) == "tanh":
+        trial.suggest_float("slope", 0.0, 1.0)
+    if trial.number == 1:
+        raise RuntimeError("broken")
+    if trial.number == 2:
+        return math.nan
+    for step in range(4):
+        trial.report(rate * (4 - step), step)
+        if trial.number == 3 and step == 1:
+            raise optuna.TrialPruned
+    return math.log10(rate) ** 2 / layers
+
+
+@pytest.fixture(scope="module")
+def study_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of 12 trials, made once."""
+    path = tmp_path_factory.mktemp("optuna") / "study.db"
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    sampler = optuna.samplers.RandomSampler(seed=0)
+    found = optuna.create_study(
+        study_name="old study", storage=f"sqlite:///{path}", sampler=sampler, direction="minimize"
+    )
+    found.optimize(objective, n_trials=12, catch=(RuntimeError,))
+    return path
+
+
+@pytest.fixture
+def study(study_file: Path, folder: Path) -> optuna.Study:
+    shutil.copy(study_file, folder / "study.db")
+    return optuna.load_study(study_name="old study", storage=STUDY)
+
+
+def stored(sweep: str) -> tuple[Any, list[TrialRecord]]:
+    store = open_store("runs/protein.db")
+    record = store.find_sweep(sweep)
+    assert record is not None
+    trials = store.trials(record.id)
+    store.close()
+    return record, trials
+
+
+class TestOptuna:
+    def test_every_trial_is_taken_over_as_it_was(self, study: optuna.Study, run: Run) -> None:
+        study.ask()  # waits: it is left out
+        assert "1 run left out: not finished yet" in run(f"import optuna {STUDY}")
+        sweep, trials = stored("old-study")
+        assert (sweep.spec.method, sweep.spec.direction) == ("imported", Direction.MINIMIZE)
+        assert "imported from optuna: sqlite:///study.db, study 'old study'" in sweep.spec.provenance.machine
+        space = Space.from_dict(sweep.spec.space)
+        assert space.names == ("opt.lr", "layers", "act")  # some lack the slope
+        assert space.parameters[0] == Float("opt.lr", 1e-4, 0.1, scale="log")
+        assert space.parameters[1:] == (Integer("layers", 1, 4), Categorical("act", ("relu", "tanh")))
+        for trial, theirs in zip(trials, study.trials, strict=False):
+            assert trial.params == {name.replace("/", "."): value for name, value in theirs.params.items()}
+            assert theirs.duration is not None
+            assert trial.cost_seconds == theirs.duration.total_seconds()
+            assert trial.origin.startswith(f"imported from optuna: run {theirs.number}, begun 2")
+            assert [-point.score for point in trial.curve if point.score is not None] == list(
+                theirs.intermediate_values.values()
+            )
+        ends = [trial.end for trial in trials[:4]]
+        assert ends == [TrialEnd.COMPLETE, TrialEnd.FAILED, TrialEnd.FAILED, TrialEnd.STOPPED_EARLY]
+        assert trials[0].score == -study.trials[0].values[0]  # stored to be maximised
+        assert trials[3].score == -study.trials[3].intermediate_values[1]
+        assert trials[1].score is None
+        shown = run.json("show old-study --json")["trials"]
+        assert shown[0]["score"] == study.trials[0].values[0]  # shown as the user knows it
+
+    def test_again_it_adds_what_is_new(self, study: optuna.Study, run: Run) -> None:
+        run(f"import optuna {STUDY}")
+        study.optimize(objective, n_trials=2)
+        again = run.json("import optuna study.db --json")  # the file's path means the same storage
+        assert {name: again[name] for name in ("created", "added", "known", "unfinished")} == {
+            "created": False, "added": 2, "known": 12, "unfinished": 0
+        }  # fmt: skip
+        assert [trial.owner for trial in stored("old-study")[1]] == [f"import:{number}" for number in range(14)]
+
+    def test_an_import_that_was_cut_short_is_completed(self, study: optuna.Study, run: Run) -> None:
+        imported = importing.read("optuna", Source(place=STUDY), params=None, rename={})
+        store = open_store("runs/protein.db")
+
+        class Cut(Exception): ...
+
+        def cut(done: int, of: int) -> None:
+            if done == 3:
+                raise Cut
+
+        with pytest.raises(Cut):
+            _store(store, imported, cut)
+        sweep = store.find_sweep("old-study")
+        assert sweep is not None
+        store.start_trial(  # what a process leaves that dies while it stores the fourth run
+            sweep.id,
+            Suggestion(params=imported.runs[3].params, kind=SuggestionKind.RANDOM, origin="x"),
+            seed=0,
+            owner="import:3",
+            lease_seconds=600.0,
+            suggest_seconds=0.0,
+            provenance=sweep.spec.provenance,
+        )
+        done = _store(store, imported, lambda *_: None)
+        assert (done.added, done.known) == (9, 3)
+        trials = store.trials(sweep.id)
+        store.close()
+        whole = [trial.owner for trial in trials if trial.end is not TrialEnd.INTERRUPTED]
+        assert sorted(whole) == sorted(f"import:{number}" for number in range(12))
+
+    def test_several_studies_or_objectives_have_to_be_named(self, study: optuna.Study, run: Run) -> None:
+        two = optuna.create_study(study_name="two", storage=STUDY, directions=["minimize", "maximize"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            two.set_metric_names(["loss", "reward"])
+        two.optimize(lambda trial: (1.0, trial.suggest_float("x", 0.0, 1.0)), n_trials=3)
+        assert run.error(f"import optuna {STUDY}") == "--experiment (the study) is needed, one of: old study, two"
+        two_error = run.error(f"import optuna {STUDY} --experiment two")
+        assert two_error == "--score (the objective) is needed, one of: loss, reward"
+        run(f"import optuna {STUDY} --experiment two --score reward")
+        sweep, trials = stored("two")
+        assert sweep.spec.direction is Direction.MAXIMIZE
+        assert [trial.score for trial in trials] == [trial.params["x"] for trial in trials]
+
+    def test_a_new_sweep_starts_warm_from_it(self, study: optuna.Study, run: Run) -> None:
+        run(f"import optuna {STUDY} --rename opt.lr=lr")
+        space = Space(
+            [Float("lr", 1e-4, 0.1, scale="log"), Integer("layers", 1, 4), Categorical("act", ("relu", "tanh"))]
+        )
+
+        def train(params: Mapping[str, Any], report: Any) -> float:
+            score = math.log10(params["lr"]) ** 2 / params["layers"]
+            report(1, score, cost_seconds=1.0)
+            return float(score)
+
+        found = Sweep(space, name="new", direction="minimize", warm_start="old-study", max_trials=2).run(train)
+        assert "warm_start" in {str(trial.kind) for trial in found.trials}
+        [source] = stored("new")[0].spec.warm_start["sources"]
+        assert (source["sweep"], len(source["trials"])) == ("old-study", 12)
+
+
+def _store(store: Store, imported: Imported, progress: Any) -> importing.Done:
+    return importing.store_runs(
+        store, imported, name="old-study", space_file=None, cost_parameter=None, progress=progress
+    )
+
+
+SWEEP = {
+    "metric": "score",
+    "goal": "maximize",
+    "downsample": 5,
+    "train": {
+        "total_timesteps": {"distribution": "log_normal", "min": 3e7, "max": 2e8, "mean": 8e7, "scale": "auto"},
+        "gamma": {"distribution": "logit_normal", "min": 0.8, "max": 0.9999, "scale": "auto"},
+    },
+    "policy": {"hidden_size": {"distribution": "uniform_pow2", "min": 32, "max": 1024, "scale": "auto"}},
+}
+
+
+def puffer_log(folder: Path, number: int, **changes: Any) -> None:
+    """Writes a file in the form of PufferLib 4: the whole config, and the points of the curve by metric."""
+    steps = 4e7 * (1 + number / 10)
+    score = [1.0, 2.0, float(number)]
+    log = {
+        "env_name": "breakout",
+        "log_dir": "logs",
+        "seed": 73,
+        "vec": {"total_agents": 4096},
+        "policy": {"hidden_size": float(2 ** (5 + number % 5)), "num_layers": 2},
+        "env": {},
+        "train": {"total_timesteps": steps, "gamma": 0.9 + number / 1000, "seed": 42},
+        "sweep": SWEEP,
+        "tag": None,
+        "metrics": {
+            "agent_steps": [0.3 * steps, 0.6 * steps, steps],
+            "uptime": [10.0, 20.0, 30.0 + number],
+            "env/score": score,
+            "env/perf": [0.1, 0.2, 0.3],
+            "SPS": [1e6, 1e6, 1e6],
+        },
+        **changes,
+    }
+    (folder / f"{1_790_000_000_000 + 1000 * number}.json").write_text(json.dumps(log))
+
+
+class TestPufferLib:
+    @pytest.fixture
+    def logs(self, folder: Path) -> Path:
+        found = folder / "logs" / "breakout"
+        found.mkdir(parents=True)
+        for number in range(6):
+            puffer_log(found, number)
+        return found
+
+    def test_ranges_goal_and_cost_are_the_sweeps_own(self, logs: Path, run: Run) -> None:
+        metrics = {"agent_steps": [1e6, 2e6], "uptime": [1.0, 2.0], "env/score": [1.0, math.nan]}
+        puffer_log(logs, 6, metrics=metrics)
+        (logs / "half.json").write_text('{"metrics": {"agent_st')  # it is being written
+        found = run.json("import pufferlib logs/breakout --json")
+        assert (found["added"], found["outside"], found["score"]) == (7, 0, "env/score")
+        sweep, trials = stored("breakout")
+        space = Space.from_dict(sweep.spec.space)
+        assert space.cost_parameter == "train.total_timesteps"
+        kinds = {
+            one.name: (one.low, one.high, one.scale) for one in space.parameters if not isinstance(one, Categorical)
+        }
+        assert kinds == {
+            "train.total_timesteps": (3e7, 2e8, "log"),
+            "train.gamma": (0.8, 0.9999, "logit"),
+            "policy.hidden_size": (32, 1024, "pow2"),
+        }
+        assert trials[4].score == 4.0
+        assert trials[4].cost_seconds == 34.0
+        assert [(point.elapsed_seconds, point.score) for point in trials[4].curve] == [
+            (10.0, 1.0),
+            (20.0, 2.0),
+            (34.0, 4.0),
+        ]
+        assert (trials[6].end, trials[6].score, trials[6].reason) == (TrialEnd.DIVERGED, None, "score nan")
+        assert trials[6].cost_seconds == 2.0
+        assert trials[0].params["policy.num_layers"] == 2
+        assert run.json("best breakout --json")
+
+    def test_mistakes_are_one_line(self, logs: Path, run: Run) -> None:
+        assert run.error("import pufferlib logs") == (
+            "logs holds no log of PufferLib (JSON files with metrics); give one of its folders: breakout"
+        )
+        assert "there is no folder nowhere" in run.error("import pufferlib nowhere")
+        assert run.error("import pufferlib logs/breakout --score perff").startswith("--score 'perff' is not among")
+        puffer_log(logs, 9, env_name="pong")
+        assert "logs of several environments, breakout, pong" in run.error("import pufferlib logs/breakout")
+
+
+def table(path: Path, header: str, *rows: str) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([line.split("|") for line in (header, *rows)])
+
+
+class TestWandb:
+    HEADER = "Name|State|Runtime|lr|train.layers|opt|eval/acc|reward|Created"
+    ROWS = (
+        "c|finished|62|0.1|2|sgd|0.5|3.5|2026-01-03",
+        "b|crashed|61|0.01|4|adam|||2026-01-02",
+        "d|running|5|0.02|1|adam|0.1|1|2026-01-04",
+        "a|finished|60|0.001|1|adam|0.25|2.5|2026-01-01",
+        "e|finished|64|0.03|3|adam|0.25|NaN|2026-01-05",
+        "f|killed|65|0.03|3|adam|0.25|1|2026-01-06",
+    )
+
+    def test_a_table_becomes_a_sweep(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        found = run.json("import wandb w.csv --score reward --direction maximize --json")
+        assert (found["added"], found["unfinished"], found["without_cost"]) == (5, 1, 0)
+        sweep, trials = stored("w")
+        assert Space.from_dict(sweep.spec.space).parameters == (
+            Float("lr", 0.001, 0.1, scale="log"), Integer("train.layers", 1, 2), Categorical("opt", ("adam", "sgd"))
+        )  # fmt: skip
+        assert [(trial.score, str(trial.end), trial.cost_seconds) for trial in trials] == [
+            (2.5, "complete", 60.0),
+            (None, "crashed", 61.0),
+            (3.5, "complete", 62.0),
+            (None, "diverged", 64.0),
+            (None, "interrupted", 65.0),
+        ]
+        assert trials[0].metrics["eval/acc"] == 0.25
+        assert trials[1].reason == "crashed"
+
+    def test_a_later_export_adds_what_is_new(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        words = "--name w --score reward --direction maximize --json"
+        run(f"import wandb w.csv {words}")
+        table(folder / "later.csv", self.HEADER, *self.ROWS[:2], "d|finished|70|0.02|1|adam|0.1|1|2026-01-04")
+        assert run.json(f"import wandb later.csv {words}")["added"] == 1
+        table(folder / "other.csv", self.HEADER.replace("reward", "return"), *self.ROWS)
+        refused = run.error("import wandb other.csv --name w --score return --direction maximize")
+        assert refused == ("sweep 'w' was imported with score 'reward' (now 'return'); choose another name with --name")
+
+    @pytest.mark.parametrize(
+        ("flags", "words"),
+        [
+            ("", "--score COLUMN is needed, one of: lr, train.layers, eval/acc, reward"),
+            ("--score reward", "say whether a higher reward is better: --direction maximize or --direction minimize"),
+            ("--score rewards", "--score 'rewards' is no column with numbers; did you mean 'reward'?"),
+            ("--score reward --direction up", "--direction 'up' is neither maximize nor minimize"),
+            ("--score reward --direction maximize --params lr,lay", "--params: there is no column 'lay'"),
+            ("--score reward --direction maximize --rename lr", "--rename 'lr' is not of the form OLD=NEW"),
+            ("--score reward --direction maximize --rename x=y", "--rename: no run has the parameter 'x'"),
+            ("--score reward --direction maximize --cost sec", "--cost 'sec' is no column with numbers"),
+            ("--score reward --direction maximize --space no.toml", "--space no.toml cannot be read"),
+            (
+                "--score reward --direction maximize --cost-parameter opt",
+                "--cost-parameter 'opt' is no numeric parameter",
+            ),
+        ],
+    )
+    def test_mistakes_are_one_line(self, folder: Path, run: Run, flags: str, words: str) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        assert words in run.error(f"import wandb w.csv {flags}")
+        assert open_store("runs/protein.db").find_sweep("w") is None
+
+    def test_without_a_cost_the_user_says_what_to_count(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", "Name|lr|reward", "a|0.1|1", "b|0.2|2", "c|0.3|3")
+        assert "no column tells what a run cost" in run.error("import wandb w.csv --score reward --direction maximize")
+        run("import wandb w.csv --score reward --direction maximize --cost equal")
+        assert [trial.cost_seconds for trial in stored("w")[1]] == [1.0, 1.0, 1.0]
+
+    def test_a_file_gives_the_ranges(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        (folder / "s.toml").write_text(
+            'lr = { min = 0.005, max = 1.0, scale = "log" }\n[train]\nlayers = { min = 1, max = 8 }'
+        )
+        found = run.json("import wandb w.csv --score reward --direction maximize --space s.toml --json")
+        assert found["outside"] == 1  # its lr is 0.001
+        assert Space.from_dict(found["space"]).parameters == (
+            Float("lr", 0.005, 1.0, scale="log"), Integer("train.layers", 1, 8)
+        )  # fmt: skip
+        again = run.error("import wandb w.csv --score reward --direction maximize --space s.toml")
+        assert "sweep 'w' has its space already" in again
+
+
+def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Run) -> None:
+    table(filled / "pong.csv", TestWandb.HEADER, *TestWandb.ROWS)
+    assert "sweep 'pong' was run here" in run.error("import wandb pong.csv --score reward --direction maximize")
+    run("import wandb pong.csv --score reward --direction maximize --name old")
+    assert "sweep 'old' was imported and cannot be resumed" in run.error("sweep --env pong --name old --max-trials 1")
+
+
+VALUES = st.one_of(
+    st.lists(st.integers(-(2**70), 2**70), min_size=2, max_size=8),
+    st.lists(st.floats(), min_size=2, max_size=8),
+    st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=8),
+    st.lists(st.floats(0.5, 1.0, exclude_max=True), min_size=2, max_size=8),
+    st.lists(st.integers(0, 20).map(lambda k: 2**k), min_size=2, max_size=8),
+    st.lists(st.booleans(), min_size=2, max_size=8),
+    st.lists(st.text(max_size=4), min_size=2, max_size=8),
+    st.lists(st.one_of(st.integers(0, 3), st.booleans(), st.text(max_size=2), st.none()), min_size=2, max_size=8),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values=VALUES)
+def test_a_space_holds_the_values_that_it_was_made_of(values: list[Any]) -> None:
+    runs = [
+        ImportedRun(
+            key=str(i), params=parameters({"a b": value, "i": i}), end=TrialEnd.COMPLETE, score=1.0, cost_seconds=1.0
+        )
+        for i, value in enumerate(values)
+    ]
+    imported = Imported(
+        tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
+    )
+    space = infer(imported)
+    assert "i" in space.names
+    for run in runs:
+        if set(space.names) <= set(run.params):
+            space.validate({name: run.params[name] for name in space.names})
+            assert np.isfinite(space.to_unit(run.params)).all()
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("lr", "lr"), ("opt/lr-rate 1", "opt.lr_rate_1"), ("1x", "_1x"), ("a..b", "a._.b"), ("größe", "größe")],
+)
+def test_names_become_names_of_a_space(theirs: str, ours: str) -> None:
+    assert parameter_name(theirs) == ours
+    Float(ours, 0.0, 1.0)
