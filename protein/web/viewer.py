@@ -4,6 +4,7 @@ A frame is read when a page first asks for its sweep. Later it is brought up to 
 every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
 """
 
+import contextlib
 import dataclasses
 import secrets
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.api import stores
-from protein.errors import UsageError
+from protein.errors import ProteinError, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
@@ -81,6 +82,12 @@ class Viewer:
                 kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
                 kept.read_at = now
             return kept.frame
+
+    def preload(self) -> None:
+        """Reads the newest sweep, which a page shows first. An error is left to the page that meets it."""
+        with contextlib.suppress(ProteinError):
+            for name in list(self.sweeps())[-1:]:
+                self.frame(name)
 
     def forget(self, name: str) -> None:
         """Makes the next request for a sweep read what changed: it was written to."""
