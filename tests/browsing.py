@@ -112,7 +112,7 @@ class View:
     def open(self, place: str) -> None:
         """Opens a page, such as "table?sweep=pong", and waits until it shows something."""
         self.page.goto(f"{self.address}#/{place}")
-        self.page.wait_for_selector("main .page > *, main .state:not(.loading)", timeout=WAIT_MS)
+        self.page.wait_for_selector("main .page > :visible, main .state:not(.loading):visible", timeout=WAIT_MS)
 
     def allow(self, pattern: str) -> None:
         """Expects errors of the browser that match a pattern."""

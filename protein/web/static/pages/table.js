@@ -47,6 +47,8 @@ export async function render(root, context) {
 
   const grid = new Grid(room, {
     label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths, failed: (error) => show(error),
+    rowState: (row, index) => `${selection.has(row.sweep, row.number)} ${index === focus}`,
+    headState: () => [state.get("sort"), boxState(), ...shownKeys, ...pinned()].join("\n"),
   });
 
   async function load(offset, limit, fresh) {
@@ -68,8 +70,8 @@ export async function render(root, context) {
   function taken(found) {
     const rows = found.keys.map(([place, number], i) => {
       const key = `${number} ${found.sweeps[place]}`;
-      const values = found.rows[i] ?? rowsByKey.get(key)?.values;
-      return values && { sweep: found.sweeps[place], number, values, key };
+      const before = rowsByKey.get(key); // the same object, so that the row is not drawn again
+      return found.rows[i] ? { sweep: found.sweeps[place], number, values: found.rows[i], key } : before;
     });
     if (rows.includes(undefined)) return null;
     if (rowsByKey.size > 20000) rowsByKey = new Map();
@@ -96,7 +98,7 @@ export async function render(root, context) {
       measure();
       filter.fault(null);
       show(null);
-      grid.redraw();
+      grid.rebuild();
     } catch (error) {
       show(error);
     }
@@ -221,11 +223,15 @@ export async function render(root, context) {
     state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replace("%", "%25").replace(",", "%2C")).join(",") });
   }
 
+  function boxState() {
+    return !selection.size || !grid.total ? "none" : selection.size === grid.total ? "all" : "some";
+  }
+
   function headers() {
     const sorted = sortKeys();
     const box = h("input", { type: "checkbox", "aria-label": "Select all trials that match", onchange: (event) => selectAll(event.target.checked) });
-    box.checked = grid.total > 0 && selection.size > 0 && selection.size === grid.total;
-    box.indeterminate = selection.size > 0 && !box.checked;
+    box.checked = boxState() === "all";
+    box.indeterminate = boxState() === "some";
     return h("tr", { "aria-rowindex": 1 }, h("th", { class: "box stuck", style: { left: "0px" } }, box), shownKeys.map((key) => {
       const column = columnOf(key);
       const at = sorted.findIndex((one) => one.key === key);
