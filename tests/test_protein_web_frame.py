@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from browsing import fill_loss
 from storing import complete, new_sweep, points, start
 
 from protein.analysis.columns import Kind
-from protein.errors import UsageError
+from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store
 from protein.types import Outcome, TrialEnd
@@ -185,3 +186,17 @@ def test_a_summary_of_the_store_equals_one_of_the_frame(loss: Store) -> None:
     assert counted["states"] == {"running": 1, "complete": 34, "pruned": 0, "failed": 6}
     assert counted["excluded"] == 1 and counted["trials"] == 41
     assert counted["spent_seconds"] == pytest.approx(sum(2.0 + i for i in range(40)))
+
+
+def test_a_store_that_was_replaced_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "protein.db"
+    fill_loss(f"sqlite:///{path}", num_trials=2)
+    store = open_store(str(path))
+    viewer = Viewer(store, str(path), threading.Event())
+    assert list(viewer.sweeps()) == ["loss"]
+    path.rename(tmp_path / "old.db")
+    open_store(str(path)).close()
+    monkeypatch.setattr(viewer_module, "REFRESH_SECONDS", -1.0)
+    with pytest.raises(StoreUnavailable, match="was removed or replaced; end protein view"):
+        viewer.sweeps()
+    store.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.api import stores
-from protein.errors import ProteinError, UsageError
+from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
@@ -45,6 +45,8 @@ class Viewer:
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
+        self._path = stores.file(store_url)
+        self._file = self._file_now()
         self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
     def sweeps(self) -> dict[str, SweepRecord]:
@@ -53,10 +55,22 @@ class Viewer:
             read_at, found = self._sweeps
         if time.monotonic() - read_at > REFRESH_SECONDS:
             now = time.monotonic()
+            if self._file_now() != self._file:  # SQLite goes on reading the old one without a word
+                raise StoreUnavailable(
+                    f"the file {self._path} was removed or replaced; end protein view with Ctrl-C and start it again"
+                )
             found = {sweep.spec.name: sweep for sweep in self.store.list_sweeps()}
             with self._lock:
                 self._sweeps = (now, found)
         return found
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Returns what tells the store's file from another one at its place; None: there is no file, or none is used."""
+        try:
+            found = None if self._path is None else self._path.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
 
     def sweep(self, name: str) -> SweepRecord:
         """Returns a sweep by name. Raises `NotFound`."""

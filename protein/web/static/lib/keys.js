@@ -41,11 +41,10 @@ function name(event) {
 
 /** Shows all keys in a dialog. */
 export function showHelp() {
-  const rows = bound.filter((one) => one.help).map((one) => h("tr", {},
-    h("td", {}, one.keys.split(" ").map((key) => [h("kbd", { text: key.replace("Shift+", "⇧") }), " "])),
-    h("td", { text: one.help })));
-  const dialog = h("dialog", { class: "dialog", "aria-label": "Keys" },
-    h("h2", { text: "Keys" }), h("table", { class: "keys" }, h("tbody", {}, rows)),
+  const rows = bound.filter((one) => one.help).map((one) => h("div", {},
+    h("dt", {}, one.keys.split(" ").map((key) => [h("kbd", { text: key.replace("Shift+", "⇧") }), " "])),
+    h("dd", { text: one.help })));
+  const dialog = h("dialog", { class: "dialog", "aria-label": "Keys" }, h("h2", { text: "Keys" }), h("dl", { class: "keys" }, rows),
     h("form", { method: "dialog" }, h("button", { class: "button", text: "Close" })));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

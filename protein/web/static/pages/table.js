@@ -6,7 +6,7 @@ import { columnChooser } from "../lib/columns.js";
 import { debounced, fill, h, stateOf } from "../lib/dom.js";
 import { save } from "../lib/export.js";
 import { filterField } from "../lib/filter.js";
-import { MISSING, cell, title, toTheRight, whole } from "../lib/format.js";
+import { MISSING, cell, param, title, toTheRight, whole } from "../lib/format.js";
 import { Grid } from "../lib/grid.js";
 import { annotations } from "../lib/annotations.js";
 
@@ -180,7 +180,7 @@ export async function render(root, context) {
       const texts = rows.map((row) => shownText(column, row.values[i], row));
       const longest = Math.max(0, ...texts.map((text) => canvas.measureText(text).width));
       canvas.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
-      const head = canvas.measureText(headText(column).name).width + 16;
+      const head = canvas.measureText(headText(column).name).width + 24;
       canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
       const most = ["origin", "reason", "note"].includes(key) ? 320 : 230;
       widths.set(key, Math.round(Math.min(most, Math.max(longest + (key === "state" ? 18 : 0), head) + 22)));
@@ -269,13 +269,16 @@ export async function render(root, context) {
     }
     if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
     if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text });
+    const short = column.group === "params" && typeof given === "number" && param(given) !== text;
     const unusual = typeof given === "string" && ["nan", "inf", "-inf"].includes(given) && kind;
-    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : null, text });
+    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : short ? param(given) : null, text });
   }
 
   function shownText(column, given, row) {
     if (column.key === "state") return ends(value(row, "end") || given);
     if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
+    // Four digits of a parameter are enough here; the whole number is in the row's title, the trial's page and the CSV.
+    if (column.group === "params" && column.kind === "number" && typeof given === "number") return param(given, 4);
     return cell(column, given);
   }
 
