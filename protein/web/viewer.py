@@ -65,7 +65,7 @@ class Viewer:
         return found
 
     def _file_now(self) -> tuple[int, int] | None:
-        """Returns what tells the store's file from another one at its place; None: there is no file, or none is used."""
+        """Returns what tells the store's file from another one at its place; None: there is no file."""
         try:
             found = None if self._path is None else self._path.stat()
         except OSError:
