@@ -17,7 +17,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def sweeps(query: Query) -> dict[str, Any]:
         found = list(viewer.sweeps())[::-1]
         return {
-            "store": shown_store(viewer),
+            "store": shown_store(viewer.url),
             "epoch": viewer.epoch,
             "sweeps": [
                 summary(viewer.frame(name)) if place < MAX_SUMMARIES else {"name": name}
@@ -28,9 +28,9 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     return [get("/sweeps", sweeps)]
 
 
-def shown_store(viewer: Viewer) -> str:
+def shown_store(url: str) -> str:
     """Returns what the page calls the store: the name of its file or database, without folders, user and password."""
-    return viewer.url.partition("?")[0].replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return url.partition("?")[0].replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
 def summary(frame: Frame) -> dict[str, Any]:

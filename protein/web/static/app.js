@@ -98,7 +98,6 @@ async function stateChanged(keys) {
 }
 
 async function open(now) {
-  const sameSweeps = opened.split("\n").slice(1).join() === now.split("\n").slice(1).join();
   opened = now;
   view = null;
   leave.abort();
@@ -112,7 +111,7 @@ async function open(now) {
   }
   const loading = setTimeout(() => { if (!signal.aborted && !root.childNodes.length) fill(root, stateOf("loading", "Loading")); }, 150);
   fill(main, root);
-  if (!sameSweeps || !watching) watch();
+  watch();
   try {
     const { render } = await import(`./pages/${page.name}.js`);
     if (signal.aborted) return;
@@ -129,7 +128,7 @@ async function open(now) {
   }
 }
 
-let watching = "";
+let watching = null; // the sweeps whose news come, as one text
 
 /** Listens for news of the chosen sweeps. */
 function watch() {
@@ -186,7 +185,6 @@ async function refreshSweeps() {
 }
 
 function showNoSweep() {
-  if (opened !== "none") watching = "";
   opened = "none";
   view = {};
   watch();

@@ -87,8 +87,8 @@ export async function render(root, context) {
     try {
       if (!known.columns.length) {
         const found = await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal });
-        known = { ...known, columns: found.columns };
         if (!found.total) return empty();
+        known = { ...known, columns: found.columns };
       }
       shownKeys = columnsAsked();
       widths = new Map();
@@ -108,6 +108,8 @@ export async function render(root, context) {
     if (grid.room.hidden && !grid.total) return reset();
     try {
       await grid.refresh();
+      // A first tag, or a first metric, brings its column.
+      if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset();
       show(null);
     } catch (error) {
       if (error.status !== 0) show(error); // the shell says that the server is gone; what is known stays
@@ -231,7 +233,7 @@ export async function render(root, context) {
       const head = h("th", { class: toTheRight(column) ? "number" : "", scope: "col", "aria-sort": at < 0 ? null : sorted[at].down ? "descending" : "ascending" },
         h("button", { type: "button", title: `${column.key}: sort; with Shift, sort by it next`, onclick: (event) => sortBy(key, event.shiftKey) },
           h("span", { class: "head-text" }, headText(column).section ? h("span", { class: "section", text: headText(column).section }) : null, headText(column).name),
-          sign ? h("span", { class: "sign", text: sign + (sorted.length > 1 ? at + 1 : "") }) : null));
+          sign ? h("span", { class: "sign", "aria-hidden": "true", text: sign + (sorted.length > 1 ? at + 1 : "") }) : null));
       return place(head, key);
     }));
   }
@@ -370,7 +372,7 @@ export async function render(root, context) {
 
   const changedSoon = debounced(() => { if (!signal.aborted) refresh(); }, 200);
   await reset();
-  grid.room.focus({ preventScroll: true });
+  if (document.activeElement === document.body) grid.room.focus({ preventScroll: true });
   return {
     update: changedSoon,
     stateChanged(changed) {
