@@ -14,20 +14,19 @@ import numpy as np
 from protein.api import stores
 from protein.api.found_config import base_layers, config_changes
 from protein.api.outlook import sweep_outlook
+from protein.api.reading import readable
 from protein.api.recommended import Choice, Recommendation, duration_above, initial_params, recommendation
 from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
 from protein.errors import ProteinError
 from protein.sweep.job import runs_trainer
-from protein.types import Estimate, Measurement, SweepRecord, TrialRecord, TrialState
+from protein.types import Estimate, SweepRecord, TrialState
 from protein.units import format_duration
 from protein.view import commands, data
 from protein.web.background import Progress
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
-MAX_READ = 5_000  # trials whose curves are read
-READ_AT_ONCE = 200
 MAX_FORECASTS = 2_000  # of a calibration that are sent; all of them count
 
 
@@ -43,31 +42,6 @@ def asked(progress: Progress) -> dict[str, Any]:
     return {"state": progress.state, "error": progress.error, "value": progress.value}
 
 
-def finished_trials(viewer: Viewer, sweep: SweepRecord) -> list[TrialRecord]:
-    """Returns a sweep's trials, each with at most one point of its curve: its last step is all that the fits read.
-
-    Curves are most of a store, so they are read a few at a time. Of more than `MAX_READ` trials none is read: the steps
-    at the trial's end then stand for those of its curve. These are the same but for functions that report other steps.
-    """
-    trials = viewer.store.trials(sweep.id, curves=False)
-    if len(trials) > MAX_READ:
-        return [
-            dataclasses.replace(
-                one, curve=(Measurement(steps=one.steps, elapsed_seconds=one.cost_seconds, score=None),)
-            )
-            if one.steps > 0
-            else one
-            for one in trials
-        ]
-    found = []
-    for begin in range(0, len(trials), READ_AT_ONCE):
-        numbers = [one.number for one in trials[begin : begin + READ_AT_ONCE]]
-        for one in viewer.store.trials(sweep.id, numbers=numbers):
-            last = max(one.curve, key=lambda point: point.steps, default=None)
-            found.append(dataclasses.replace(one, curve=() if last is None else (last,)))
-    return found
-
-
 def expected(viewer: Viewer, name: str) -> Progress:
     """Returns the expected front of a sweep, or that it is being computed."""
     frame, sweep = viewer.frame(name), viewer.sweep(name)
@@ -81,7 +55,8 @@ def outlook_of(viewer: Viewer, name: str) -> Progress:
 
 
 def _expected(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any]:
-    found = recommendation(sweep, finished_trials(viewer, sweep))
+    known = readable(viewer.store, sweep)
+    found = recommendation(sweep, known.trials, None, known.sample)
     store = store_words(viewer)
     return {
         "basis": found.best.contender.basis,
@@ -138,7 +113,8 @@ def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
 
 
 def _outlook(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any] | None:
-    found = sweep_outlook(sweep, finished_trials(viewer, sweep))
+    known = readable(viewer.store, sweep)
+    found = sweep_outlook(sweep, known.trials, known.sample)
     if found is None:
         return None
     spans = [
