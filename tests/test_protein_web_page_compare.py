@@ -27,7 +27,7 @@ def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
     expect(better).to_have_text("−1.05")  # a lower loss is better
     assert row(view, "optimizer") == [], "all three are sgd"
     assert row(view, "layers") == ["2", "1 ×0.5", "4 ×2"]
-    assert row(view, "nesterov") == ["false", "true", "false"]
+    assert row(view, "nesterov") == ["no", "yes", "no"]
     expect(view.page.get_by_text(re.compile(r"3 trials against trial 1\."))).to_be_visible()
     view.page.get_by_label("all rows").check()
     expect(view.page.locator("table.compare")).to_contain_text("optimizer")
@@ -103,7 +103,6 @@ def test_sides_may_be_named(view_of_planted: View) -> None:
 
 
 def test_what_cannot_be_compared_says_why(view: View) -> None:
-    view.allow("status of 400")
     view.open("compare?sweep=loss&sweep=pong")
     expect(view.page.get_by_text("no environment in common")).to_be_visible()
     view.open("compare?sweep=loss&sweep=failed")

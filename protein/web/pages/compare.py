@@ -74,9 +74,14 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         wanted = query.texts("env", most=MAX_SWEEPS)
         key = ("comparison", tuple(f.sweep.id for f in frames), tuple(labels), reference, tuple(wanted))
         version = tuple(findings.version(frame) for frame in frames)
-        found: dict[str, Any] = viewer.remembered(
-            (*key, version), lambda: shown(_compared(frames, labels, reference, wanted))
-        )
+
+        def make() -> dict[str, Any]:
+            try:
+                return shown(_compared(frames, labels, reference, wanted))
+            except UsageError as error:  # a sweep has no complete trial yet, or the sides have nothing in common
+                return {"problem": str(error)}
+
+        found: dict[str, Any] = viewer.remembered((*key, version), make)
         by_label: dict[str, list[str]] = {}
         for name, label in zip(names, labels, strict=True):
             by_label.setdefault(label, []).append(name)

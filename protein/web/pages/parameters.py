@@ -7,7 +7,8 @@
                     values lie on the end of their range (`protein.analysis.range_ends`)
 `/api/map`          the model over two parameters
 
-Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`).
+Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`). That there is no
+model yet, because a sweep has just begun, is no error: such an answer has a `problem`, a line for people.
 """
 
 import math
@@ -94,7 +95,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def important(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
-        space = space_of(frame)
+        try:
+            space = space_of(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
 
         def make() -> list[importance.Importance]:
             return importance.importances(space, observations(frame), target="cost" if target == "cost" else "score")
@@ -124,7 +128,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def slices(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        found = model(frame)
+        try:
+            found = model(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)
         points = query.integer("points", 41, least=2, most=101)
         dots = _Dots.of(frame, found)
@@ -169,7 +176,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def two_dimensional(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        found = model(frame)
+        try:
+            found = model(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)
         name_x, name_y = query.text("x"), query.text("y")
         one = found.map(
