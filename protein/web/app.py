@@ -35,6 +35,9 @@ PAGES = (
     "front",
     "trial",
     "sweep",
+    "curves",
+    "compare",
+    "parameters",
     "changes",
     "writing",
 )
