@@ -22,6 +22,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect, sync_playwright
 from viewing import PROVENANCE, fill_store
 
+from protein.space import Space
 from protein.storage import open_store
 from protein.types import (
     Direction,
@@ -268,11 +269,23 @@ def fill_sweep(
     trials: list[tuple[Params, float | None, float, str]],
     *,
     direction: Direction = Direction.MAXIMIZE,
+    env: str = "own",
+    space: Space | None = None,
 ) -> None:
-    """Adds a sweep. A trial is its params, its score as the user knows it, its cost in seconds, why it failed."""
+    """Adds a sweep. A trial is its params, its score as the user knows it, its cost in seconds, why it failed.
+
+    Without a space it is one that no model can be fitted to.
+    """
     sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
     spec = SweepSpec(
-        name=name, env="own", method="protein", seed=0, space={}, config={}, provenance=PROVENANCE, direction=direction
+        name=name,
+        env=env,
+        method="protein",
+        seed=0,
+        space={} if space is None else space.to_dict(),
+        config={},
+        provenance=PROVENANCE,
+        direction=direction,
     )
     store = open_store(url)
     sweep = store.create_sweep(spec, 600.0)

@@ -30,6 +30,7 @@ def found(best: Choice, initial: Choice | None, knee: Choice | None = None) -> R
         best=best,
         under=None,
         knee=knee,
+        front=(best,),
         best_measured=None,
         has_initial=initial is not None,
         initial=initial,

@@ -58,6 +58,7 @@ def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky
         best=best,
         under=None,
         knee=best,
+        front=(best,),
         best_measured=choice(126, 20.79, 9.0),
         has_initial=False,
         initial=None,
@@ -177,8 +178,10 @@ def test_when_nothing_is_cheap_enough_the_cheapest_is_named(filled: Path, run: R
     )
 
 
-def test_best_as_toml_trains_the_very_same_config(filled: Path, run: Run) -> None:
-    assert "config: out/best.toml" in run("best --toml out/best.toml")
+def test_the_written_config_trains_the_very_same_config(filled: Path, run: Run) -> None:
+    shown = run("best --write out/best.toml")
+    assert "config: out/best.toml, best expected: expected score " in shown
+    assert shown.rstrip().endswith("protein train --config out/best.toml")
     layers = load("pong", config_file=filled / "out" / "best.toml")
     trained = layers.run_config()
     assert trained.train.learning_rate == 0.005
@@ -188,6 +191,65 @@ def test_best_as_toml_trains_the_very_same_config(filled: Path, run: Run) -> Non
     assert trained.policy == expected.policy
     assert make_space(layers).names == make_space(stored_layers()).names
     assert start_params(layers)["train.learning_rate"] == 0.005
+
+
+def test_the_written_config_is_short_and_says_where_each_value_comes_from(filled: Path, run: Run) -> None:
+    run("best --write best.toml")
+    text = (filled / "best.toml").read_text()
+    written = tomllib.loads(text)
+    assert written == {
+        "env": {"name": "pong", "num_envs": 64},
+        "train": {"seed": 1004, "minibatch_size": 1024, "learning_rate": {"value": 0.005}},
+    }
+    lines = text.splitlines()
+    assert 'name = "pong"  # the environment' in lines
+    assert "num_envs = 64  # fixed by the sweep; pong.toml has 256" in lines
+    assert "learning_rate = { value = 0.005 }  # searched; pong.toml has 0.008" in lines
+    assert "seed = 1004  # the trial's own; default.toml has 0" in lines
+    head = [line for line in lines if line.startswith("#")]
+    assert head[0] == "# sweep 'pong' of pong, best expected: trial 4 (initial design 4 of 8)"
+    assert re.fullmatch(r"# expected score: [\d.]+ \([\d.]+ to [\d.]+\), with the central 80 % .*", head[1]), head[1]
+    assert head[2] == "# measured score: 18.00 (1 run)"
+    assert head[3] == "# expected cost: 1m00s of training on host, 4 cores"
+    assert head[4].startswith("# found with version 0.1.0, commit abc, on 20")
+    assert "# note: its cost was measured on another machine (host, 4 cores)" in head
+
+
+def test_a_ladder_writes_the_best_config_under_each_limit(filled: Path, run: Run) -> None:
+    found = run.json("best pong --ladder 10s,30s,2m --write out/p.toml --json")["written"]
+    assert [one["path"] for one in found] == ["out/p_10s.toml", "out/p_30s.toml", "out/p_2m.toml"]
+    for one, limit in zip(found, ("10s", "30s", "2m"), strict=True):
+        assert one["trial"] == run.json(f"best pong --under {limit} --json")["number"]
+        trained = load("pong", config_file=Path(one["path"])).run_config()
+        assert trained.train.learning_rate == round(0.001 * (one["trial"] + 1), 6)
+        assert f"best under {limit}: trial {one['trial']} " in Path(one["path"]).read_text()
+    assert [one["trial"] for one in found][:2] == [0, 3]
+    run("best --ladder 10s")
+    assert (filled / "pong_10s.toml").read_text().count("protein train --config pong_10s.toml") == 1
+
+
+def test_mistakes_of_a_ladder_write_nothing(filled: Path, run: Run) -> None:
+    assert run.error("best --ladder 10s,9s") == (
+        "no trial of sweep 'pong' cost 9s or less; the cheapest took 10.0s, so begin the --ladder with 10s or more"
+    )
+    assert run.error("best --ladder 10s,soon").startswith("--ladder 'soon' is not a duration; ")
+    assert run.error("best --ladder 10s --under 20s") == "--ladder 10s has limits of its own; drop --under 20s"
+    assert not list(filled.glob("*.toml"))
+
+
+def test_pareto_shows_the_expected_front_and_where_the_budget_went(filled: Path, run: Run) -> None:
+    found = run.json("pareto --json")
+    expected = [point["trials"][0] for point in found["expected_front"]]
+    assert expected[-1] == found["best"] == run.json("best --json")["number"]
+    scores = [point["expected_score"]["value"] for point in found["expected_front"]]
+    assert scores == sorted(set(scores))
+    spent = found["spending"]
+    # Trials 0, 3 and 1 are the front; 4 scored no more than 1 and cost more; 5 was stopped, 2 and 6 failed.
+    assert (spent["front"], spent["dominated_expensive"], spent["cut_short"], spent["failed"]) == (75, 60, 70, 25)
+    assert spent["total"] == 230 and spent["share"] == 60 / 230 and spent["expensive_above"] == 32.5
+    shown = run("pareto")
+    assert "26 % of the cost went to 1 expensive trial that a cheaper one beats (expensive: over 32.5s)" in shown
+    assert "★ best expected" in shown and "expected front: " in shown
 
 
 def test_the_printed_command_can_be_run_as_it_is(filled: Path, run: Run) -> None:

@@ -112,9 +112,9 @@ def test_the_command_of_a_plan_trains_its_config(swept: Path, run: Run) -> None:
     assert plan["command"] in run("laws --at 20m")
 
 
-def test_toml_holds_the_config_and_trains(swept: Path, run: Run) -> None:
-    shown = run("laws --at 20m --toml far.toml")
-    assert shown.endswith("train it with\n  protein train --env pong --config far.toml\n")
+def test_the_file_holds_the_config_and_trains(swept: Path, run: Run) -> None:
+    shown = run("laws --at 20m --write far.toml")
+    assert shown.endswith("train it with\n  protein train --config far.toml\n")
     assert "train.total_timesteps is beyond the range that the sweep has searched" in shown
     plan = run.json("laws --at 20m --json")["plan"]
     assert (swept / "far.toml").read_text().startswith("# laws of sweep 'pong' at a cost of 20m00s, ")
@@ -136,8 +136,8 @@ def test_mistakes_are_one_line(swept: Path, run: Run) -> None:
     assert re.fullmatch(
         r"--at 1s is below \S+, where the laws of sweep 'pong' begin; give --at \w+ or more", run.error("laws --at 1s")
     )
-    assert run.error("laws --toml x.toml") == (
-        "--toml x.toml needs the cost that the config is for; give it with --at, as in 8h"
+    assert run.error("laws --write x.toml") == (
+        "--write x.toml needs the cost that the config is for; give it with --at, as in 8h"
     )
     assert run.error("laws --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
     assert run.error("laws none").startswith("there is no sweep 'none'")

@@ -55,13 +55,13 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(filled: Path, run:
 
 def test_a_full_disk_is_one_line(filled: Path, run: Run) -> None:
     line = "/dev/full cannot be written (No space left on device); give another path or free some space"
-    assert run.error("best --toml /dev/full") == line
+    assert run.error("best --write /dev/full") == line
     assert run.error("pareto --png /dev/full") == line
 
 
 def test_a_file_that_cannot_be_written_is_one_line(filled: Path, run: Run) -> None:
     (filled / "taken").mkdir()
-    assert run.error("best --toml taken") == ("taken cannot be written (Is a directory); give another path")
+    assert run.error("best --write taken") == ("taken cannot be written (Is a directory); give another path")
     assert run.error("pareto --png /proc/none/x.png").startswith("/proc/none/x.png cannot be written (")
     assert run.error("train --env pong --checkpoint taken") == "--checkpoint taken is a folder; give the path of a file"
     assert run.error("train --env pong --checkpoint /proc/none/x").startswith("/proc/none/x cannot be written (")

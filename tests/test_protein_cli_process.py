@@ -238,7 +238,7 @@ def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
     ranges = "--train.threads 1 --max-trials 1"
     for number, file in enumerate((own.relative_to(folder), "best.toml")):
         if file == "best.toml":
-            run("best pong --toml best.toml")
+            run("best pong --write best.toml")
         again = run(f"sweep --config {file} --name again-{number} {ranges}")
         assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again.stdout)
         first = json.loads(run(f"show again-{number} --trial 0 --json").stdout)

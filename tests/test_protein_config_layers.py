@@ -1,12 +1,14 @@
 """Layers of configuration: which wins, what leaves the space, and what each mistake in a file is answered with."""
 
+import dataclasses
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protein.config.layers import Layers, flatten, unflatten, value_types
+from protein.config.layers import Layers, flatten, value_types
 from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.write import to_toml
@@ -313,21 +315,44 @@ def test_an_environment_without_a_file_can_be_swept_where_it_is_in_python() -> N
     assert {"train.total_timesteps", "train.learning_rate", "train.minibatch_size"} < set(space.names)
 
 
-def test_a_written_config_reads_back_to_the_same_values_and_the_same_space(folder: Path) -> None:
-    layers = load(
-        "pong", flags={"train.beta2": 0.1 + 0.2, "env.num_envs": 64, "train.minibatch_size": 512}, directory=folder
-    )
+def test_a_written_config_holds_what_differs_and_reads_back_to_the_same_values_and_space(folder: Path) -> None:
+    flags = {"train.beta2": 0.1 + 0.2, "env.num_envs": 64, "train.minibatch_size": 512}
+    layers = load("pong", flags=flags, directory=folder)
     space = make_space(layers)
-    params = {**space.default(), "train.learning_rate": 0.0123456, "train.precision": "bf16"}
-    config = unflatten({**layers.values(), **params})
-    (folder / "best.toml").write_text(to_toml(config, space, "trial 3:\nscore 5"))
-    read = load("pong", config_file=folder / "best.toml", directory=folder / "nowhere")
-    assert read.run_config().to_dict() == config
+    params = {**space.default(), "train.learning_rate": 0.0123456}
+    values = {**layers.values(), **params, "train.precision": "bf16"}
+    below = load("pong", directory=folder)
+    (folder / "best.toml").write_text(to_toml(values, space, below, ["trial 3:\nscore 5", "more"], found="searched"))
+    read = load("pong", config_file=folder / "best.toml", directory=folder)
+    assert flatten(read.run_config().to_dict()) == values
+    assert {p.name: p for p in make_space(read).parameters} == {
+        p.name: dataclasses.replace(p, default=values[p.name]) for p in space.parameters
+    }
+    assert make_space(read).constraints == space.constraints
+    text = (folder / "best.toml").read_text()
+    assert text.startswith("# trial 3: score 5\n# more\n")
+    written = tomllib.loads(text)
+    assert {f"{section}.{key}" for section, table in written.items() for key in table} == {
+        "env.name", *flags, "train.learning_rate", "train.precision"
+    }  # fmt: skip
+    assert written["train"]["learning_rate"] == {"value": 0.0123456}  # its range is that of the file below
+
+
+def test_a_written_config_keeps_the_ranges_and_constraints_that_the_files_below_do_not_have(folder: Path) -> None:
+    (folder / "mine.toml").write_text(
+        '[train]\nlearning_rate = { value = 0.02, min = 1e-3, max = 0.5, scale = "log" }\n'
+        'optimizer = { value = "adamw", choices = ["adamw", "muon"] }\n'
+        '[sweep]\nconstraints = ["train.horizon <= 128"]\n'
+    )
+    layers = load("pong", config_file=folder / "mine.toml")
+    space, below = make_space(layers), load("pong")
+    written = to_toml({**layers.values(), "train.learning_rate": 0.3}, space, below, [], found="searched")
+    (folder / "best.toml").write_text(written)
+    read = load("pong", config_file=folder / "best.toml")
     again = make_space(read)
-    assert {p.name: (p, p.default) for p in again.parameters}.keys() == {p.name for p in space.parameters}
-    assert start_params(read) == {name: flatten(config)[name] for name in space.names}
-    assert again.constraints == space.constraints
-    assert (folder / "best.toml").read_text().startswith("# trial 3: score 5\n")
+    assert again.parameter("train.learning_rate") == Float("train.learning_rate", 1e-3, 0.5, "log", 0.3)
+    assert again.parameter("train.optimizer") == space.parameter("train.optimizer")
+    assert again.constraints == space.constraints != make_space(below).constraints
 
 
 def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> None:

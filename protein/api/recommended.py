@@ -3,6 +3,7 @@
     best measured   the highest measured score among complete trials; noise may have raised it
     best expected   the highest expected true score: what is recommended
     best under X    the same among configs that are expected to cost at most X
+    front           the best expected under X, for every X (`protein.analysis.expected_front`)
     knee            the best balance of expected score and cost; not every front has one
 
 Every command that names one of these takes it from here, so that all name the same.
@@ -14,10 +15,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from protein import envs_c
+from protein.analysis.expected_front import expected_front
+from protein.api.reading import sampled
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import pareto, recommend
 from protein.engine.recommend import Contender
+from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
@@ -26,6 +30,7 @@ from protein.units import format_duration, parse_duration
 from protein.view import text
 
 BEST = "best expected"
+FRONT = "expected front"
 KNEE = "knee"
 NO_KNEE = "no knee: no config between the cheapest and the best of the front lies above the line between these two"
 
@@ -57,6 +62,7 @@ class Recommendation:
         best: the best expected.
         under: the best expected under a limit of cost; None where no limit was asked for.
         knee: None where the front has none.
+        front: the expected front, cheapest first; its last one is the best expected.
         best_measured: what measured better than the chosen one, under the same limit; None: nothing did.
         has_initial: whether the sweep has an initial config.
         initial: the initial config; None: there is none, or it was not trained to its end.
@@ -69,6 +75,7 @@ class Recommendation:
     best: Choice
     under: Choice | None
     knee: Choice | None
+    front: tuple[Choice, ...]
     best_measured: Choice | None
     has_initial: bool
     initial: Choice | None
@@ -81,6 +88,11 @@ class Recommendation:
         """What was asked for: the best under the limit, or overall."""
         return self.under or self.best
 
+    def affordable(self, seconds: float) -> Choice | None:
+        """Returns the best expected among the configs that are expected to cost at most `seconds`, if any."""
+        fitting = [choice for choice in self.front if choice.contender.expected_cost_seconds <= seconds]
+        return fitting[-1] if fitting else None
+
     def marks(self) -> dict[int, str]:
         """Returns the notes on trials in a table of the front, by number: the best expected one, and the knee."""
         found: dict[int, str] = {}
@@ -89,6 +101,14 @@ class Recommendation:
                 before = found.get(trial.number)
                 found[trial.number] = choice.name if before is None else f"{before}, {choice.name}"
         return found
+
+    def drawn(self) -> dict[str, Any]:
+        """Returns what a picture of the front shows beside the trials: arguments of `protein.view.plots`."""
+        pointed = (choice for choice in (self.best, self.knee) if choice is not None)
+        return {
+            "expected": [choice.contender for choice in self.front],
+            "marks": {choice.name: (choice.trial.number, choice.contender) for choice in pointed},
+        }
 
     def notes(self) -> list[str]:
         """Returns warnings about the chosen config: better scores that are not recommended, and why."""
@@ -148,22 +168,27 @@ def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> s
     return cut_short_note(shown_trial(cut_short, sweep.spec.direction), trains=runs_trainer(sweep.spec.config))
 
 
-def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
-    """Returns what a sweep's trials recommend.
+def recommendation(
+    sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None, sample: Sample | None = None
+) -> Recommendation:
+    """Returns what a sweep's trials recommend. Of a very large sweep, a sample of them is looked at.
 
     Args:
         sweep: as it is stored.
         trials: its trials as they are stored.
         under: a duration, the most that a config may be expected to cost; None: no limit.
+        sample: where these trials are not all: what is known of the others (`protein.api.reading`).
 
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
     direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
+    if sample is None:
+        trials, sample = sampled(trials)
     finished = [trial for trial in trials if trial.state.finished]
     space = _space(sweep.spec)
-    contenders = recommend.contenders(space, [trial.observation() for trial in finished])
+    contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:
@@ -187,12 +212,9 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
     affordable = None
     if limit is not None:
         affordable = recommend.best(contenders, limit)
-        if affordable is None:
-            cheapest = min(contender.expected_cost_seconds for contender in contenders)
-            raise UsageError(
-                f"no trial of sweep '{sweep.spec.name}' cost {under} or less; the cheapest took"
-                f" {text.seconds(cheapest)}, so give --under {duration_above(cheapest)} or more"
-            )
+        if affordable is None and under is not None:
+            cheapest = min(contenders, key=lambda contender: contender.expected_cost_seconds)
+            raise too_expensive(sweep.spec.name, cheapest, under, "give --under")
     chosen = best if affordable is None else affordable
     allowed = [c for c in contenders if limit is None or c.expected_cost_seconds <= limit]
     highest = max(allowed, key=lambda contender: max(contender.measured))
@@ -207,12 +229,22 @@ def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str
         best=choice(BEST, best),
         under=None if affordable is None else choice(f"best under {under}", affordable),
         knee=None if knee is None else choice(KNEE, knee),
+        front=tuple(choice(FRONT, contender) for contender in expected_front(contenders)),
         best_measured=choice("best measured", highest) if max(highest.measured) > max(chosen.measured) else None,
         has_initial=start is not None,
         initial=None if initial is None else choice("initial config", initial),
         cut_short=None if cut_short is None else shown_trial(cut_short, direction),
         direction=direction,
         trains=trains,
+    )
+
+
+def too_expensive(sweep: str, cheapest: Contender, limit: str, remedy: str) -> UsageError:
+    """Returns the error for a limit of cost that no config keeps."""
+    seconds = cheapest.expected_cost_seconds
+    return UsageError(
+        f"no trial of sweep '{sweep}' cost {limit} or less; the cheapest took {text.seconds(seconds)}, so {remedy}"
+        f" {duration_above(seconds)} or more"
     )
 
 

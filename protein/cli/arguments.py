@@ -129,7 +129,7 @@ class StatusArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParetoArguments(StoreArguments):
-    """Show a sweep's Pareto front: the best measured score for every cost."""
+    """Show a sweep's Pareto fronts: the best score for every cost, as measured and as expected without luck."""
 
     sweep: _SweepName = None
     """Name of the sweep."""
@@ -147,8 +147,10 @@ class BestArguments(StoreArguments):
     """Name of the sweep."""
     under: _Under = None
     """Also show the best among configs that are expected to cost at most this much training time, as in 30s."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """Also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """Also write the config as a short TOML file for --config, with comments. With --ladder: FILE_10s, FILE_1m, ..."""
+    ladder: Annotated[str | None, _arg("DURATION[,DURATION...]", "(default: none)")] = None
+    """Write the best config under each of these limits, as in 10s,1m,10m. The files begin with the sweep's name."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
@@ -161,8 +163,8 @@ class LawsArguments(StoreArguments):
     """Name of the sweep."""
     at: Annotated[str | None, _arg("DURATION", "(default: none)")] = None
     """Also show the config to try at this cost, as in 8h. It may be far above that of the largest trial."""
-    toml: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
-    """With --at: also write the config as a TOML file, in the form of configs/."""
+    write: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --at: also write the config as a short TOML file for --config, with comments."""
     png: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
     """Also draw the laws into this PNG file."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False

@@ -1,11 +1,14 @@
-"""`protein best`: what a sweep recommends, as text, JSON or TOML, and the commands that train it."""
+"""`protein best`: what a sweep recommends, as text, JSON or config files, and the commands that train it."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
 from protein.api import stores
+from protein.api.found_config import found_config, rung_path
+from protein.api.reading import readable
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -14,33 +17,39 @@ from protein.api.recommended import (
     Recommendation,
     duration_above,
     recommendation,
-    stored_values,
+    too_expensive,
 )
 from protein.cli.arguments import BestArguments
-from protein.cli.output import print_json, writing
+from protein.cli.output import print_json, require_file, writing
 from protein.cli.parse import Command
-from protein.config.layers import unflatten
-from protein.config.write import to_toml
 from protein.errors import UsageError
-from protein.space import Space
 from protein.types import SweepRecord
+from protein.units import parse_duration
 from protein.view import commands, data, tables
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A config file that was written: whose config it holds, and what may make its figures wrong here."""
+
+    path: Path
+    choice: Choice
+    changes: tuple[str, ...]
+    command: str
 
 
 def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        found = recommendation(sweep, store.trials(sweep.id), arguments.under)
-    if arguments.toml is not None:
-        if not found.trains:
-            raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
-        _write(sweep, found.chosen, arguments.toml)
+        known = readable(store, sweep)
+        found = recommendation(sweep, known.trials, arguments.under, known.sample)
+    written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments) if found.trains else {}
     if arguments.json:
-        _print_json(sweep, found, training)
+        _print_json(sweep, found, training, written)
     else:
-        _print(sweep, found, training, arguments.toml)
+        _print(sweep, found, training, written)
     return 0
 
 
@@ -64,13 +73,17 @@ def _rows(found: Recommendation) -> list[Choice]:
     return [choice for choice in (found.best, found.under, found.knee) if choice is not None]
 
 
-def _print_json(sweep: SweepRecord, found: Recommendation, training: dict[str, str]) -> None:
+def _print_json(sweep: SweepRecord, found: Recommendation, training: dict[str, str], written: list[Written]) -> None:
     chosen = found.chosen
     record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": training.get(chosen.name)}
     answers = [
         {"params": dict(row.trial.params), **_json(row), "command": training.get(row.name)} for row in _rows(found)
     ]
-    print_json({"sweep": sweep.spec.name, **record, "answers": answers, "notes": found.notes()})
+    files = [
+        {"path": str(one.path), "trial": one.choice.trial.number, "changes": list(one.changes), "command": one.command}
+        for one in written
+    ]
+    print_json({"sweep": sweep.spec.name, **record, "answers": answers, "notes": found.notes(), "written": files})
 
 
 def _json(choice: Choice) -> dict[str, Any]:
@@ -86,7 +99,7 @@ def _json(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _print(sweep: SweepRecord, found: Recommendation, training: dict[str, str], toml: Path | None) -> None:
+def _print(sweep: SweepRecord, found: Recommendation, training: dict[str, str], written: list[Written]) -> None:
     console = tables.make_console()
     chosen, rows = found.chosen, _rows(found)
     head = f"trial {chosen.trial.number} of sweep '{sweep.spec.name}', {chosen.name}: expected {chosen.phrase()}"
@@ -101,19 +114,39 @@ def _print(sweep: SweepRecord, found: Recommendation, training: dict[str, str], 
         console.print(note, soft_wrap=True)
     console.print()
     console.print(tables.params(chosen.trial.params))
-    if toml is not None:
-        console.print(f"\nconfig: {toml}", soft_wrap=True)
     for name, line in training.items():
         console.print(f"\n{name}, train it with\n  {line}", soft_wrap=True)
+    for one in written:
+        console.print(f"\nconfig: {one.path}, {one.choice.name}: expected {one.choice.phrase()}", soft_wrap=True)
+        for change in one.changes:
+            console.print(f"  note: {change}", soft_wrap=True)
+        console.print(f"  {one.command}", soft_wrap=True)
 
 
-def _write(sweep: SweepRecord, choice: Choice, path: Path) -> None:
-    trial = choice.trial
-    origin = (
-        f"trial {trial.number} of sweep '{sweep.spec.name}', {choice.name}: expected {choice.phrase()}"
-        f" on {trial.provenance.machine}"
-    )
-    content = to_toml(unflatten(stored_values(sweep.spec, trial)), Space.from_dict(sweep.spec.space), origin)
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) -> list[Written]:
+    """Writes what `--write` and `--ladder` ask for: all files, or none where one of them cannot be made."""
+    chosen: list[tuple[Path, Choice]] = []
+    if arguments.ladder is not None:
+        if arguments.under is not None:
+            raise UsageError(f"--ladder {arguments.ladder} has limits of its own; drop --under {arguments.under}")
+        for limit in arguments.ladder.split(","):
+            choice = found.affordable(parse_duration(limit, "--ladder"))
+            if choice is None:
+                raise too_expensive(sweep.spec.name, found.front[0].contender, limit.strip(), "begin the --ladder with")
+            choice = dataclasses.replace(choice, name=f"best under {limit.strip()}")
+            chosen.append((rung_path(arguments.write, sweep.spec.name, limit), choice))
+    elif arguments.write is not None:
+        chosen.append((arguments.write, found.chosen))
+    written = []
+    for path, choice in chosen:
+        command = commands.command("train", "--config", str(path))
+        config = found_config(sweep, choice, command)
+        written.append((config.content, Written(path=path, choice=choice, changes=config.changes, command=command)))
+    if len(written) > 1:
+        for _, one in written:
+            require_file("--write", one.path)
+    for content, one in written:
+        with writing(one.path):
+            one.path.parent.mkdir(parents=True, exist_ok=True)
+            one.path.write_text(content, encoding="utf-8")
+    return [one for _, one in written]

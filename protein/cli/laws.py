@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from protein.api import stores
+from protein.api.found_config import base_layers
 from protein.cli.arguments import LawsArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
-from protein.config.layers import flag, flatten, unflatten
+from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
 from protein.errors import UsageError
 from protein.space import Categorical, Space
@@ -31,13 +32,15 @@ def run(command: Command) -> int:
 
     arguments: LawsArguments = command.arguments
     at = None if arguments.at is None else parse_duration(arguments.at, "--at")
-    if arguments.toml is not None and at is None:
-        raise UsageError(f"--toml {arguments.toml} needs the cost that the config is for; give it with --at, as in 8h")
+    if arguments.write is not None and at is None:
+        raise UsageError(
+            f"--write {arguments.write} needs the cost that the config is for; give it with --at, as in 8h"
+        )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
     trains = runs_trainer(sweep.spec.config)
-    if arguments.toml is not None and not trains:
+    if arguments.write is not None and not trains:
         raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
     observations = [trial.observation() for trial in trials if trial.state.finished]
     laws = fit_laws(Space.from_dict(sweep.spec.space), observations)
@@ -50,8 +53,8 @@ def run(command: Command) -> int:
     plan = None if at is None else laws.plan(at)
     seconds = views.TEN_TIMES * laws.largest_seconds if at is None else at
     train = None if plan is None or not trains else _training_command(sweep, plan, arguments)
-    if arguments.toml is not None and plan is not None:
-        _write(sweep, plan, arguments.toml)
+    if arguments.write is not None and plan is not None:
+        _write(sweep, plan, arguments.write, arguments)
     if arguments.png is not None:
         title = f"{sweep.spec.name}: best values over cost, with 80 % intervals; dashed: the largest trial"
         with writing(arguments.png):
@@ -65,14 +68,14 @@ def run(command: Command) -> int:
 
 def _training_command(sweep: SweepRecord, plan: "Plan", arguments: LawsArguments) -> str:
     """Returns the command that trains a plan's config."""
-    if arguments.toml is not None:
-        return commands.command("train", "--env", sweep.spec.env, "--config", str(arguments.toml))
+    if arguments.write is not None:
+        return commands.command("train", "--config", str(arguments.write))
     words = [word for name, value in plan.params.items() for word in (flag(name), str(value))]
     store = stores.store_words(arguments.store)
     return commands.command("train", "--env", sweep.spec.env, "--from", sweep.spec.name, *words, *store)
 
 
-def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
+def _write(sweep: SweepRecord, plan: "Plan", path: Path, arguments: LawsArguments) -> None:
     space = Space.from_dict(sweep.spec.space)
     name = space.cost_parameter
     values = {**flatten(sweep.spec.config), **plan.params}
@@ -80,11 +83,16 @@ def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
     for fields in data["parameters"]:
         if fields["name"] == name:  # the plan's value may be beyond the range, which has to hold it
             fields["high"] = max(fields["high"], values[fields["name"]])
-    origin = f"laws of sweep '{sweep.spec.name}' at a cost of {text.seconds(plan.seconds)}, {_distance(plan)}"
-    content = to_toml(unflatten(values), Space.from_dict(data), origin)
+    head = [
+        f"laws of sweep '{sweep.spec.name}' at a cost of {text.seconds(plan.seconds)}, {_distance(plan)}",
+        "This is a forecast: no trial was run at this cost.",
+        f"train it with: {_training_command(sweep, plan, arguments)}",
+        "Values that are not listed are those of the config files below this one.",
+    ]
+    content = to_toml(values, Space.from_dict(data), base_layers(sweep.spec), head, found="by the laws")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
 
 
 def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | None", train: str | None) -> None:
@@ -157,8 +165,8 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
         console.print(
             "no trial comes near this cost; a sweep at a cost in between would make the laws safer", soft_wrap=True
         )
-    if arguments.toml is not None:
-        console.print(f"config: {arguments.toml}", soft_wrap=True)
+    if arguments.write is not None:
+        console.print(f"config: {arguments.write}", soft_wrap=True)
     if train is not None:
         console.print(f"\ntrain it with\n  {train}", soft_wrap=True)
 

@@ -1,5 +1,8 @@
-"""`protein pareto`: a sweep's front as a table, a plot in the terminal, and a picture."""
+"""`protein pareto`: a sweep's fronts, measured and expected, as tables, a plot in the terminal, and a picture."""
 
+import dataclasses
+
+from protein.analysis.dominated import Spending, spending
 from protein.api import stores
 from protein.api.recommended import NO_KNEE, beaten_measured_note, recommendation
 from protein.cli.arguments import ParetoArguments
@@ -9,7 +12,7 @@ from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.view import data, tables, text
 from protein.view.plots import write_pareto
-from protein.view.scatter import LEGEND, scatter
+from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 18
 MAX_PLOT_WIDTH = 110
@@ -21,29 +24,68 @@ def run(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         trials = store.trials(sweep.id)
     direction = sweep.spec.direction
-    found = recommendation(sweep, trials)  # the knee is the one that `protein best` names
+    found = recommendation(sweep, trials)  # the best and the knee are those that `protein best` names
     knee = None if found.knee is None else found.knee.trial.number
+    best = found.best.trial.number
+    spent_on = spending(trials)
     if arguments.png is not None:
         spent = text.seconds(data.spent_seconds(trials))
         title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png, knee=knee, direction=direction)
+            write_pareto(trials, title, arguments.png, **found.drawn(), direction=direction)
     shown = [shown_trial(record, direction) for record in pareto.front(trials)]
     if arguments.json:
         points = [data.point(record) for record in shown]
-        print_json({"sweep": data.sweep(sweep, trials), "front": points, "knee": knee})
+        expected_points = [
+            {
+                "trials": [trial.number for trial in choice.trials],
+                "expected_score": data.estimate(choice.contender.score),
+                "expected_cost_seconds": choice.contender.expected_cost_seconds,
+                "params": dict(choice.contender.params),
+            }
+            for choice in found.front
+        ]
+        print_json(
+            {
+                "sweep": data.sweep(sweep, trials),
+                "front": points,
+                "expected_front": expected_points,
+                "best": best,
+                "knee": knee,
+                "spending": {**dataclasses.asdict(spent_on), "total": spent_on.total, "share": spent_on.share},
+            }
+        )
         return 0
     console = tables.make_console()
     width = min(console.width, MAX_PLOT_WIDTH)
-    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, direction=direction)), soft_wrap=True)
-    console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
+    console.print("\n".join(scatter(trials, width - 1, PLOT_HEIGHT, best=best, direction=direction)), soft_wrap=True)
+    console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
+    console.print("measured front")
     console.print(tables.front(shown, console.width, found.marks()))
+    console.print("\nexpected front: the same without luck, by the posterior mean of the true score")
+    names = [found.marks().get(choice.trial.number, "") for choice in found.front]
+    rows = [choice.contender for choice in found.front]
+    console.print(tables.answers(names, rows, [choice.trials for choice in found.front], console.width))
     said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"
-    best = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
+    line = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
     beaten = beaten_measured_note(sweep, trials)
     if beaten is not None:
-        best += f"\n{beaten}"
-    console.print(f"\n{said}\n{best}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
+        line += f"\n{beaten}"
+    if spent_on.num_dominated_expensive:
+        line += f"\n{_dominated(spent_on)}"
+    console.print(f"\n{said}\n{line}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0
+
+
+def _dominated(spent_on: Spending) -> str:
+    """Says how much of the budget went to expensive trials that a cheaper one beats."""
+    number = spent_on.num_dominated_expensive
+    who = (
+        "1 expensive trial that a cheaper one beats"
+        if number == 1
+        else f"{number} expensive trials that cheaper ones beat"
+    )
+    over = text.seconds(spent_on.expensive_above)
+    return f"{100 * spent_on.share:.0f} % of the cost went to {who} (expensive: over {over})"

@@ -21,7 +21,7 @@ from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration
 from protein.view import commands, data, tables, text
 from protein.view.plots import write_pareto
-from protein.view.scatter import LEGEND, scatter
+from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 16
 MAX_PLOT_WIDTH = 110
@@ -109,14 +109,16 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
     """Prints the front as a plot and a table, and draws it into the sweep's folder."""
     name, trials = status.sweep.spec.name, status.trials
     width = min(console.width, MAX_PLOT_WIDTH)
-    console.print("\n" + "\n".join(scatter(trials, width - 1, PLOT_HEIGHT)), soft_wrap=True)
-    console.print(text.shorten(LEGEND, width) + "\n", soft_wrap=True)
+    console.print(
+        "\n" + "\n".join(scatter(trials, width - 1, PLOT_HEIGHT, best=found.best.trial.number)), soft_wrap=True
+    )
+    console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
     console.print(tables.front(pareto.front(trials), console.width, found.marks()))
     path = stores.artifact_directory(stores.url(store), name) / "pareto.png"
     title = f"{name}: {data.counts(trials).finished} trials, {text.seconds(status.spent_seconds)} of training"
     try:
         with writing(path):
-            write_pareto(trials, title, path, knee=None if found.knee is None else found.knee.trial.number)
+            write_pareto(trials, title, path, **found.drawn())
         console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     except UsageError as error:  # the results are in the store, so a picture that fails ends nothing
         console.print(f"\nno plot: {error}", soft_wrap=True)

@@ -1,45 +1,107 @@
-"""Writes a run config as TOML in the form that `layers` reads: its origin on top, ranges beside the values."""
+"""Writes a found config as a TOML file that holds only what differs from the files below it (see `layers`).
 
-from collections.abc import Mapping
+Each line says where its value comes from and what it replaces. So the file is short enough to be read. Laid over the
+files below with `--config`, it trains exactly the config that was found. A sweep that starts from it searches the same
+parameters as the sweep that found it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from protein.config.layers import Layers, Setting
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 
+SEED = "train.seed"
+MAX_COMMENT = 60  # characters of a value that a comment quotes
 
-def to_toml(config: Mapping[str, Mapping[str, Any]], space: Space, origin: str) -> str:
-    """Returns a config file that trains exactly `config` and sweeps `space` from there.
+
+def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequence[str], *, found: str) -> str:
+    """Returns a config file that, laid over `below`, trains exactly `values` and sweeps `space` from there.
 
     Args:
-        config: nested run config, complete.
-        space: the parameters whose ranges are written beside their values.
-        origin: one line about where the values come from.
+        values: the run config by dotted name. Values that it lacks stay as they are below.
+        space: the parameters that were searched, whose ranges are kept.
+        below: the layers that the file will be laid over, without flags.
+        head: lines at the top, about where the values come from.
+        found: how the searched values were found, in a word or two, as in "searched".
     """
-    parameters = {parameter.name: parameter for parameter in space.parameters}
-    blocks = [f"# {' '.join(origin.split())}\n"]
-    for section, table in config.items():
-        lines = [f"[{section}]"]
-        for key, value in table.items():
-            parameter = parameters.get(f"{section}.{key}")
-            lines.append(_line(key, value) if parameter is None else f"{key} = {_range_table(value, parameter)}")
-        blocks.append("\n".join(lines) + "\n")
-    sweep: dict[str, Any] = {"constraints": list(space.constraints)}
-    if space.cost_parameter is not None:
-        sweep["cost_parameter"] = space.cost_parameter
-    blocks.append("[sweep]\n" + tomli_w.dumps(sweep, indent=2))
+    searched = {parameter.name: parameter for parameter in space.parameters}
+    ranges = {parameter.name: parameter for parameter in below.parameters()}
+    blocks = ["".join(f"# {' '.join(line.split())}\n" for line in head)]
+    sections = dict.fromkeys(name.partition(".")[0] for name in below.settings)
+    for section in sections:
+        lines = []
+        for name, setting in below.settings.items():
+            key = name.removeprefix(f"{section}.")
+            if key == name or name not in values:
+                continue
+            text = _setting(name, values[name], setting, searched.get(name), ranges.get(name))
+            if text is not None:
+                how = found if name in searched else "the trial's own" if name == SEED else "fixed by the sweep"
+                lines.append(f"{key} = {text}  # {_comment(values[name], setting, how, section)}")
+        if lines:
+            blocks.append("\n".join([f"[{section}]", *lines]) + "\n")
+    if sweep := _sweep(space, below):
+        blocks.append("[sweep]\n" + tomli_w.dumps(sweep, indent=2))
     return "\n".join(blocks)
 
 
-def _range_table(value: Any, parameter: Parameter) -> str:
-    if isinstance(parameter, Categorical):
-        table: dict[str, Any] = {"value": value, "choices": list(parameter.choices)}
-    else:
-        table = {"value": value, "min": parameter.low, "max": parameter.high, "scale": parameter.scale}
-    return "{ " + ", ".join(_line(key, item) for key, item in table.items()) + " }"
+def _setting(
+    name: str, value: Any, setting: Setting, searched: Parameter | None, below: Parameter | None
+) -> str | None:
+    """Returns what the file says of a value: alone, or in a table beside its range; None: nothing differs."""
+    if searched is None:
+        same = _same(value, setting.value) and below is None and name != "env.name"
+        return None if same else _text(value)
+    if below is not None and _range(searched) == _range(below):
+        return None if _same(value, setting.value) else _table({"value": value})
+    if isinstance(searched, Categorical):
+        return _table({"value": value, "choices": list(searched.choices)})
+    return _table({"value": value, "min": searched.low, "max": searched.high, "scale": searched.scale})
 
 
-def _line(key: str, value: Any) -> str:
+def _range(parameter: Parameter) -> Parameter:
+    return dataclasses.replace(parameter, default=None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _comment(value: Any, setting: Setting, how: str, section: str) -> str:
+    if section == "env" and _same(value, setting.value):
+        return "the environment"
+    where = setting.source
+    if where.endswith(".toml"):
+        where = Path(where).name
+    is_same = "has the same value" if _same(value, setting.value) else f"has {_quoted(setting.value)}"
+    return f"{how}; {'the ' if not where.endswith('.toml') else ''}{where} {is_same}"
+
+
+def _quoted(value: Any) -> str:
+    text = _text(value)
+    return text if len(text) <= MAX_COMMENT else f"{text[: MAX_COMMENT - 1]}…"
+
+
+def _sweep(space: Space, below: Layers) -> dict[str, Any]:
+    """Returns the keys of `[sweep]` that differ from those below."""
+    found: dict[str, Any] = {}
+    if tuple(space.constraints) != tuple(below.sweep.constraints):
+        found["constraints"] = list(space.constraints)
+    if space.cost_parameter is not None and space.cost_parameter != below.sweep.cost_parameter:
+        found["cost_parameter"] = space.cost_parameter
+    return found
+
+
+def _table(items: Mapping[str, Any]) -> str:
+    return "{ " + ", ".join(f"{key} = {_text(item)}" for key, item in items.items()) + " }"
+
+
+def _text(value: Any) -> str:
     # An inline table must be one line; the writer breaks arrays over several, and line ends in texts are escaped.
-    return " ".join(tomli_w.dumps({key: value}, indent=0).split("\n")).strip()
+    return " ".join(tomli_w.dumps({"v": value}, indent=0).split("\n")).strip().removeprefix("v = ")

@@ -1,10 +1,11 @@
 """The Pareto plot as a picture: score against training seconds, for a report or a README."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from protein.direction import shown_score
+from protein.direction import shown_score, stored_score
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
@@ -12,10 +13,14 @@ from protein.units import format_duration
 from protein.view import text
 from protein.view.scatter import bounds, cost_bounds, cost_ticks
 
+if TYPE_CHECKING:
+    from protein.engine.recommend import Contender  # which loads the models
+
 INCHES = (9.0, 5.5)
 DOTS_PER_INCH = 120
 LETTER = 0.016  # width of a letter of a mark's name, as a share of the cost axis
-FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#1f5fa8", "#8d99a6", "#c98a1b", "#b3382c"
+FRONT_COLOR, EXPECTED_COLOR = "#1f5fa8", "#2d8a5f"
+OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#8d99a6", "#c98a1b", "#b3382c"
 
 
 def write_pareto(
@@ -23,16 +28,19 @@ def write_pareto(
     title: str,
     path: Path,
     *,
-    knee: int | None = None,
+    expected: "Sequence[Contender]" = (),
+    marks: "Mapping[str, tuple[int, Contender]]" = MappingProxyType({}),
     direction: Direction = Direction.MAXIMIZE,
 ) -> None:
-    """Writes a PNG of every finished trial, the front as a staircase, the best measured trial and the knee.
+    """Writes a PNG of every finished trial, both fronts as staircases, the best expected config and the knee.
 
     Args:
         trials: of one sweep, as they are stored; running ones are left out.
         title: stands above the plot.
         path: the file; its folder is made.
-        knee: number of the trial to mark as the knee; None: there is none.
+        expected: the expected front, cheapest first, as it is shown.
+        marks: configs to point out by name, at their expected score and cost, as shown, each with a trial's number. The
+            first gets a star.
         direction: of the scores as they are written (see `protein.direction`); the best is at the top in any case.
 
     Raises:
@@ -68,7 +76,11 @@ def write_pareto(
         axes.yaxis.set_major_formatter(lambda value, _: f"{shown_score(value, direction):g}")
     axes.set_title(title, loc="left", fontsize=11)
     _draw_trials(axes, done, left, right, low - margin * 0.7)
-    _draw_front(axes, done, right * stretch, knee, direction)
+    _draw_expected(axes, expected, right * stretch, direction)
+    _draw_front(axes, done, right * stretch)
+    for position, (name, (number, one)) in enumerate(marks.items()):
+        marker, size = ("D", 70) if position else ("*", 190)
+        _mark(axes, one, f"{name} (trial {number})", name, direction, marker=marker, size=size)
     # Outside the axes, so that it covers no point.
     figure.legend(loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,34 +105,45 @@ def _points(axes: Any, trials: Sequence[TrialRecord], label: str, **style: Any) 
         axes.scatter(costs, [trial.score for trial in trials], label=f"{label} ({len(trials)})", **style)
 
 
-def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float, knee: int | None, direction: Direction) -> None:
+def _draw_expected(axes: Any, expected: "Sequence[Contender]", right: float, direction: Direction) -> None:
+    """Draws the expected front with the 80 % interval of each config; scores turn back to where the best is on top."""
+    if not expected:
+        return
+    costs = [*(max(one.expected_cost_seconds, pareto.MIN_COST_SECONDS) for one in expected), right]
+    ends = [(one.score.value, *sorted((one.score.low, one.score.high))) for one in expected]
+    middle, low, high = (
+        [stored_score(value, direction) for value in (*column, column[-1])] for column in zip(*ends, strict=True)
+    )
+    axes.fill_between(costs, low, high, step="post", color=EXPECTED_COLOR, alpha=0.15, linewidth=0)
+    label = f"expected front, 80 % interval ({len(expected)})"
+    axes.step(costs, middle, where="post", color=EXPECTED_COLOR, linewidth=1.6, label=label)
+
+
+def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
     front = pareto.front(done)
     if not front:
         return
     costs = [max(trial.run_seconds, pareto.MIN_COST_SECONDS) for trial in front]
     scores = [trial.score for trial in front]
     axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.6)
-    label = f"Pareto front ({len(front)})"
+    label = f"measured front ({len(front)})"
     axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
-    best = front[-1]
-    for trial in done:
-        if trial.number == knee and trial is not best:
-            _mark(axes, trial, "knee", direction, marker="D", size=70)
-    _mark(axes, best, "best measured", direction, marker="*", size=190)
 
 
-def _mark(axes: Any, trial: TrialRecord, name: str, direction: Direction, *, marker: str, size: float) -> None:
-    cost = max(trial.run_seconds, pareto.MIN_COST_SECONDS)
-    score = text.score(shown_score(trial.score, direction))
-    label = f"{name}: {score} in {text.seconds(trial.run_seconds)} (trial {trial.number})"
-    style = {"color": FRONT_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
-    axes.scatter([cost], [trial.score], marker=marker, s=size, label=label, **style)
+def _mark(
+    axes: Any, one: "Contender", title: str, name: str, direction: Direction, *, marker: str, size: float
+) -> None:
+    cost = max(one.expected_cost_seconds, pareto.MIN_COST_SECONDS)
+    score = stored_score(one.score.value, direction)
+    label = f"{title}: {text.score(one.score.value)} in {text.seconds(one.expected_cost_seconds)}"
+    style = {"color": EXPECTED_COLOR, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
+    axes.scatter([cost], [score], marker=marker, s=size, label=label, **style)
     # The area above and to the left of the front is empty, but the axis is close to the front's cheapest point.
     left, right = axes.get_xlim()
     room = LETTER * (len(name) + 2)
     place, side = ((4, 9), "left") if cost < left * (right / left) ** room else ((-9, 7), "right")
-    style = {"fontsize": 10, "fontweight": "bold", "color": FRONT_COLOR, "zorder": 5}
-    axes.annotate(name, (cost, trial.score), xytext=place, textcoords="offset points", ha=side, **style)
+    style = {"fontsize": 10, "fontweight": "bold", "color": EXPECTED_COLOR, "zorder": 5}
+    axes.annotate(name, (cost, score), xytext=place, textcoords="offset points", ha=side, **style)
 
 
 def thinned(ticks: Sequence[float], left: float, right: float) -> list[float]:

@@ -1,6 +1,9 @@
 """Score against seconds in characters: every trial, the Pareto front as a staircase, failures along the axis.
 
-    ●  front    ★  best measured    ·  other complete trials    ○  cut short (stopped)    ×  failed
+    ●  front    ★  best    ·  other complete trials    ○  cut short (stopped)    ×  failed
+
+The star is the trial that the caller names, which is the best expected one where it is known. Without a name it is the
+best measured one.
 
 The cost axis is logarithmic; both axes are labelled at round values.
 """
@@ -16,10 +19,16 @@ from protein.units import format_duration
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
 LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
+LEGEND_EXPECTED = LEGEND.replace("best measured", "best expected")
 
 
 def scatter(
-    trials: Sequence[TrialRecord], width: int, height: int, *, direction: Direction = Direction.MAXIMIZE
+    trials: Sequence[TrialRecord],
+    width: int,
+    height: int,
+    *,
+    best: int | None = None,
+    direction: Direction = Direction.MAXIMIZE,
 ) -> list[str]:
     """Returns the plot as `height` lines of at most `width` characters; one line of text when no trial has a score.
 
@@ -27,6 +36,7 @@ def scatter(
         trials: of one sweep; running ones are left out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
+        best: number of the trial that gets the star; None: the best measured one.
         direction: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
     """
     done = [trial for trial in trials if trial.state.finished]
@@ -66,7 +76,10 @@ def scatter(
     for trial in scored:
         grid[y(trial)][x(trial)] = "○" if trial.state is TrialState.PRUNED else "·"
     for record in front:
-        grid[y(record)][x(record)] = "★" if record is front[-1] else "●"
+        grid[y(record)][x(record)] = "●"
+    stars = front[-1:] if best is None else [trial for trial in scored if trial.number == best]
+    for record in stars:
+        grid[y(record)][x(record)] = "★"
     axis = ["─"] * columns
     for trial in done:
         if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED:

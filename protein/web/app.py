@@ -32,6 +32,12 @@ STATIC = Path(__file__).parent / "static"
 PAGES = (
     "sweeps",
     "table",
+    "front",
+    "trial",
+    "sweep",
+    "curves",
+    "compare",
+    "parameters",
     "changes",
     "writing",
 )

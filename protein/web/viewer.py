@@ -20,6 +20,7 @@ from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
 from protein.web.answers import NotFound
+from protein.web.background import Background
 from protein.web.frame import Frame, Table, together
 
 REFRESH_SECONDS = 0.5  # how old what a page is shown may be
@@ -41,6 +42,7 @@ class Viewer:
         self.store = store
         self.url = store_url
         self.stopping = stopping  # set when the server is asked to end
+        self.background = Background(stopping)  # for what takes seconds
         self.epoch = secrets.token_hex(4)  # versions of frames mean nothing to another process
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()

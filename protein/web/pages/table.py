@@ -36,7 +36,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         order = _order(viewer, query, found, version)
         rows = order[offset : offset + limit]
         shown = chosen(found, query.texts("column", most=MAX_COLUMNS))
-        described, schema = viewer.remembered(("columns", version), lambda: _described(found.columns))
+        about, schema = viewer.remembered(("columns", version), lambda: described(found.columns))
         values: list[Any] = list(zip(*(found.columns[key].listed(rows) for key in shown), strict=True))
         known = query.text("known")
         if known:
@@ -49,7 +49,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             "matching": len(order),
             "offset": offset,
             "schema": schema,
-            "columns": None if known and query.text("schema") == schema else described,
+            "columns": None if known and query.text("schema") == schema else about,
             "shown": shown,
             "sweeps": sweeps,
             "keys": keys,
@@ -122,7 +122,7 @@ def _check(key: str, table: Table, what: str) -> None:
         raise UsageError(f"{what}: there is no column '{key[:80]}'{nearest(key, table.columns)}")
 
 
-def _described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]:
+def described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]:
     """Returns each column's key, group, title, kind and name in filters, and a text that changes whenever they do.
 
     `empty` columns have no value, and `constant` ones have the same in all trials.

@@ -46,6 +46,11 @@ export function seconds(value) {
   return `${Math.floor(hours / 24)}d${two(hours % 24)}h`;
 }
 
+/** A duration at a tick of an axis: without needless digits. */
+export function clock(value) {
+  return value === 0 ? "0" : seconds(value).replace(/(\.\d*?)0+s$/, "$1s").replace(/\.s$/, "s").replace(/(m|h|d)00[smh]$/, "$1");
+}
+
 /** A number of steps: 950, 12.3k, 5M. */
 export function count(value) {
   const x = number(value);

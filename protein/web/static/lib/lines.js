@@ -4,7 +4,8 @@
 //     name: "curves of pong", signal, height: 420,
 //     series: [{ key: "pong/17", label: "trial 17", color: "#2f5fd0", width: 1.5, dash: [], x: [...], y: [...],
 //                band: { low: [...], high: [...] } }],          // x increases; a null in y is a gap; band is optional
-//     x: { label: "steps", log: false, format: (value) => text }, y: { label: "score", log: false, format },
+//     x: { label: "steps", log: false, format: (value) => text, incrs: [...] }, y: { label: "score", log: false, format },
+//                                                   // incrs: distances that ticks may have; TIME_STEPS for seconds
 //     onHover: (series | null, index) => {}, onClick: (series, index) => {},
 //     describe: (series, index) => [title, [[label, text], ...]],   // of the box at the pointer; there is a usual one
 //   });
@@ -35,6 +36,10 @@ export function uplot() {
   return library;
 }
 
+// Distances between ticks of a duration: 1, 2 and 5 of each unit, and what clocks have.
+export const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600,
+  7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000];
+
 const NEAR = 24; // pixels: how near to a curve the pointer counts as on it
 
 /** Draws curves into an element. See above. */
@@ -52,7 +57,12 @@ export async function lines(root, options) {
   function build() {
     plot?.destroy();
     const theme = colors();
-    const range = (which, log) => (_, low, high) => rangeOf(low, high, log);
+    const room1 = bandRange(now.series);
+    const range = (which, log) => (_, low, high) => {
+      // All curves are shown: so are their bands. A part that somebody has zoomed into stays as it is.
+      const whole = which === "y" && low <= room1.low && high >= room1.high;
+      return whole ? rangeOf(Math.min(low, room1.bandLow), Math.max(high, room1.bandHigh), log) : rangeOf(low, high, log);
+    };
     plot = new UPlot({
       mode: 2, width: Math.max(200, room.clientWidth), height: now.height, padding: [10, 14, 0, 0], legend: { show: false },
       scales: {
@@ -76,6 +86,7 @@ export async function lines(root, options) {
       stroke: theme.muted, font: `12px ${getComputedStyle(document.body).fontFamily}`, label: given.label, labelSize: 18, labelGap: 2, gap: 6,
       labelFont: `12.5px ${getComputedStyle(document.body).fontFamily}`,
       grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.line, width: 1, size: 5 }, border: { show: true, stroke: theme.line, width: 1 },
+      ...(given.incrs ? { incrs: given.incrs } : {}),
       values: (_, values) => values.map((value) => (value === null || value === undefined ? "" : (given.format || tick)(value))), ...more,
     };
   }
@@ -205,6 +216,20 @@ export async function lines(root, options) {
 function clean(one, { x, y }) {
   const good = (value, log) => (typeof value === "number" && Number.isFinite(value) && (!log || value > 0) ? value : null);
   return [one.x.map((value) => good(value, x.log)), one.y.map((value) => good(value, y.log))];
+}
+
+/** The lowest and highest values of all curves, and of their bands. */
+function bandRange(series) {
+  const found = { low: Infinity, high: -Infinity, bandLow: Infinity, bandHigh: -Infinity };
+  for (const one of series) {
+    for (const value of one.band ? one.y : []) {
+      if (value < found.low) found.low = value;
+      if (value > found.high) found.high = value;
+    }
+    for (const value of one.band?.low || []) if (value < found.bandLow) found.bandLow = value;
+    for (const value of one.band?.high || []) if (value > found.bandHigh) found.bandHigh = value;
+  }
+  return found;
 }
 
 function rangeOf(low, high, log) {

@@ -1,0 +1,192 @@
+"""Parameters whose best values lie on the end of their range: the range hides something better, perhaps.
+
+The question is answered by the engine's score model, not by counting trials. A search repeats what worked: many of the
+best trials share a value because they were bred from one config, and some of these values lie on an end by chance.
+
+A parameter is named when all of this holds:
+
+1. The best expected config has a value in the end zone: the outer 10 % of the range on its scale, or the outermost
+   value where the parameter has 3 to 20 of them.
+2. The model believes, with a probability of 80 %, that along this parameter, through the best configs, the score is
+   highest in the end zone. The probability is the share of functions, drawn from the joint posterior, whose maximum is
+   there. Where a parameter does nothing, drawn functions have their maxima on both ends and between them. So chance
+   rarely reaches 70 %.
+3. The best value is better than a random value of the range by at least `MIN_EFFECT` standard deviations of the scores.
+   A parameter that does less has no best value (as in `protein.engine.laws`).
+
+The cost parameter is left out: more steps nearly always help, and `protein laws` says by how much. So are categoricals
+and parameters with two values, which have no end.
+
+Scores are those of the store, to be maximised.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from protein.analysis.model_maps import SweepModel, weighted_parts
+from protein.engine import recommend
+from protein.engine.front_draws import MIN_EFFECT
+from protein.engine.gp import Array, GaussianProcess, single_thread
+from protein.engine.joint_fit import model_inputs
+from protein.errors import UsageError
+from protein.space import Categorical, Parameter, Space
+from protein.types import Observation, ParamValue
+
+MIN_TRIALS = 12  # distinct configs that were trained to their end
+ZONE = 0.1  # of the unit range
+LEAST_PROBABILITY = 0.8
+_MAX_COUNTED = 20  # values: a parameter with more is treated like a continuous one
+_NUM_POINTS = 21  # along a continuous parameter
+_NUM_ANCHORS = 3  # the best configs, through which the slices go
+_NUM_DRAWS = 300  # for each of them
+_JITTER = 1e-9
+_SEED = 11  # the answer is a function of the trials alone
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RangeEnd:
+    """A parameter whose best values lie on the end of its range.
+
+    Attributes:
+        name: of the parameter.
+        end: which end.
+        bound: the value there.
+        best_value: that of the best expected config.
+        probability: that the score is highest in the end zone.
+        effect: by how much the best value is better than a random one, in standard deviations of the scores.
+        natural: whether nothing lies beyond, as far as the bound tells (0 and 1 of a share or a probability, 0 or 1 of
+            a count). Then there is nothing to widen.
+    """
+
+    name: str
+    end: Literal["low", "high"]
+    bound: ParamValue
+    best_value: ParamValue
+    probability: float
+    effect: float
+    natural: bool
+
+    def text(self) -> str:
+        """Returns it as a sentence without a full stop, with what to do."""
+        bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
+        said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
+        if self.natural:
+            return f"{said}; nothing may lie beyond it, but it could be fixed there"
+        side = "below" if self.end == "low" else "above"
+        return f"{said}; better ones may lie {side}: widen the range in the next sweep"
+
+
+def range_ends(space: Space, observations: Sequence[Observation], *, model: SweepModel | None = None) -> list[RangeEnd]:
+    """Returns the parameters whose best values lie on the end of their range, most certain first.
+
+    Nothing is returned where too few trials tell (`MIN_TRIALS` configs that were trained to their end).
+
+    Args:
+        space: what was searched.
+        observations: of one sweep, in any state, oldest first; scores are to be maximised.
+        model: fitted to the same observations, where the caller has it already.
+    """
+    if model is None:
+        if sum(o.score is not None for o in observations) < MIN_TRIALS:
+            return []
+        try:
+            model = SweepModel.fit(space, observations)
+        except UsageError:  # the scores cannot be modelled, and nothing can be said
+            return []
+    ranked = sorted(model.contenders, key=lambda c: (-c.score.value, c.expected_cost_seconds))
+    if len(ranked) < MIN_TRIALS or recommend.MODEL not in model.basis:
+        return []
+    anchors = space.canonical(space.to_unit_many([one.params for one in ranked[:_NUM_ANCHORS]]))
+    found = []
+    with single_thread(), np.errstate(all="ignore"):
+        for i, parameter in enumerate(space.parameters):
+            if i == space.cost_index or isinstance(parameter, Categorical):
+                continue
+            end = _end_of(parameter, i, model, anchors)
+            if end is not None:
+                found.append(end)
+    return sorted(found, key=lambda one: (-one.probability, -one.effect, one.name))
+
+
+def _end_of(parameter: Parameter, i: int, model: SweepModel, anchors: Array) -> RangeEnd | None:
+    """Returns the finding on the i-th parameter, if there is one; `anchors` are the best configs, best first."""
+    assert not isinstance(parameter, Categorical)
+    listed = parameter.values()
+    if listed is not None and len(listed) <= 2:
+        return None
+    if listed is not None and len(listed) <= _MAX_COUNTED:
+        grid = parameter.encode(np.array(listed, dtype=np.float64))
+        low_zone, high_zone = grid <= grid[0], grid >= grid[-1]
+    else:
+        grid = np.linspace(0.0, 1.0, _NUM_POINTS)
+        low_zone, high_zone = grid <= ZONE + 1e-9, grid >= 1.0 - ZONE - 1e-9
+    side: Literal["low", "high"]
+    here = anchors[0, i]
+    if here <= grid[low_zone].max() + 1e-9:
+        side, zone = "low", low_zone
+    elif here >= grid[high_zone].min() - 1e-9:
+        side, zone = "high", high_zone
+    else:
+        return None
+    rng = np.random.default_rng(_SEED)
+    in_zone, effects = [], []
+    for anchor in anchors:
+        x = np.tile(anchor, (len(grid), 1))
+        x[:, i] = grid
+        valid = model.space.valid(model.space.canonical(x))
+        if not (valid & zone).any() or not (valid & ~zone).any():
+            return None  # a constraint ends the range elsewhere
+        x, inside = x[valid], zone[valid]
+        draws = _draws(model, x, _NUM_DRAWS, rng)
+        if not np.isfinite(draws).all():
+            return None
+        in_zone.append(float(np.mean(inside[np.argmax(draws, axis=1)])))
+        mean = model.score.mean(x)
+        effects.append(float(mean[inside].max() - mean.mean()))
+    probability, effect = float(np.mean(in_zone)), float(np.mean(effects))
+    if probability < LEAST_PROBABILITY or effect < MIN_EFFECT:
+        return None
+    bound = parameter.low if side == "low" else parameter.high
+    return RangeEnd(
+        name=parameter.name,
+        end=side,
+        bound=bound,
+        best_value=parameter.raw(float(parameter.decode(np.array([here]))[0])),
+        probability=probability,
+        effect=effect,
+        natural=_is_natural(parameter, side),
+    )
+
+
+def _is_natural(parameter: Parameter, side: Literal["low", "high"]) -> bool:
+    """Whether a bound looks like one that cannot be passed."""
+    assert not isinstance(parameter, Categorical)
+    if side == "low":
+        whole = isinstance(parameter.low, int)
+        return parameter.low == 0 or (whole and parameter.low == 1)
+    return parameter.high == 1.0 and parameter.low >= 0 and not isinstance(parameter.high, int)
+
+
+def _draws(model: SweepModel, x_unit: Array, num_draws: int, rng: np.random.Generator) -> Array:
+    """Returns functions drawn from the joint posterior of z at `m x d` points, `num_draws x m`."""
+    features = model_inputs(model.space, x_unit, model.score.process)
+    parts = weighted_parts(model.score.process)
+    counts = rng.multinomial(num_draws, [weight for weight, _ in parts])
+    drawn = [
+        _draws_of(part, features, int(count), rng) for (_, part), count in zip(parts, counts, strict=True) if count
+    ]
+    line = model.score.mean(x_unit) - model.score.process.mean(features)
+    return np.concatenate(drawn) + line
+
+
+def _draws_of(process: GaussianProcess, features: Array, num_draws: int, rng: np.random.Generator) -> Array:
+    v = solve_triangular(process.chol, process.kernel(process.x, features), lower=True, check_finite=False)
+    covariance = process.kernel(features, features) - v.T @ v
+    values, vectors = np.linalg.eigh(covariance + _JITTER * np.eye(len(features)))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    draws = rng.standard_normal((num_draws, len(features))) @ root.T
+    return np.asarray(process.mean(features) + draws)

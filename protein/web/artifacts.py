@@ -1,0 +1,164 @@
+"""A trial's files: which there are, the end of its log, and pictures of its agent at play.
+
+A stored path is not trusted. Only files in the folder of the sweep's artifacts are listed as there, read or sent
+(`protein.web.security.inside`). Files are named by the trial and a name of this module's list, never by a path of the
+request.
+"""
+
+import dataclasses
+import mimetypes
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from protein.config.resolve import file_name
+from protein.errors import ProteinError, UsageError
+from protein.types import TrialRecord
+from protein.web.security import inside
+
+MAX_FILES = 200  # of a trial that are listed
+LOG_BYTES = 65_536  # of the end of a log that are read
+MAX_LINE = 2_000  # characters of a line of the log
+PLAY_SECONDS = 120.0  # after which a playback is given up
+PLAYABLE = (".gif", ".png", ".jpg", ".jpeg", ".webp", ".mp4", ".webm")  # what the page shows itself
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file of a trial's. `path` is None where it is gone, or lies outside the folder of artifacts."""
+
+    name: str  # unique in its trial: what a request gives
+    kind: str
+    path: Path | None
+    size: int | None
+    problem: str  # why it cannot be read; "" where it can
+
+
+def files(root: Path, trial: TrialRecord) -> list[File]:
+    """Returns a trial's artifacts, and what else lies in its own folder, each once.
+
+    Args:
+        root: the folder of the sweep's artifacts.
+        trial: as it is stored.
+    """
+    found: dict[str, File] = {}
+    for artifact in trial.artifacts:
+        one = _file(root, Path(artifact.path), artifact.kind)
+        name = one.name
+        for count in range(2, MAX_FILES):  # two artifacts may have the same name in different folders
+            if name not in found or found[name].path == one.path:
+                break
+            name = f"{count}-{one.name}"
+        found[name] = dataclasses.replace(one, name=name)
+    known = {one.path for one in found.values()}
+    for path in _beside(root, trial):
+        if path.resolve() not in known and path.name not in found and len(found) < MAX_FILES:
+            found[path.name] = _file(root, path, "file")
+    return list(found.values())
+
+
+def find(root: Path, trial: TrialRecord, name: str) -> Path:
+    """Returns the path of one of a trial's files. Raises `UsageError` where it cannot be read."""
+    for one in files(root, trial):
+        if one.name == name:
+            if one.path is None:
+                raise UsageError(f"{name} of trial {trial.number} cannot be read: {one.problem}")
+            return one.path
+    raise UsageError(f"trial {trial.number} has no file '{name[:80]}'")
+
+
+def described(one: File) -> dict[str, Any]:
+    """Returns a file as a page lists it: without its path."""
+    kind, _ = mimetypes.guess_type(one.name)
+    shown = one.path is not None and Path(one.name).suffix.lower() in PLAYABLE
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "size": one.size,
+        "problem": one.problem,
+        "media": kind if shown else None,
+    }
+
+
+def tail(path: Path) -> dict[str, Any]:
+    """Returns the last lines of a log, at most `LOG_BYTES`. Raises `UsageError` where it cannot be read."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            stream.seek(max(0, size - LOG_BYTES))
+            content = stream.read(LOG_BYTES)
+    except OSError as error:
+        raise UsageError(f"the log cannot be read: {error.strerror or error}") from error
+    lines = content.decode("utf-8", "replace").splitlines()
+    if size > LOG_BYTES:
+        lines = lines[1:]  # the first is only the end of one
+    return {"size": size, "cut": size > LOG_BYTES, "lines": [line[:MAX_LINE] for line in lines]}
+
+
+def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> bytes:
+    """Returns a GIF of one episode that a checkpoint plays, by `protein eval` in a process of its own.
+
+    Args:
+        checkpoint: of the trainer.
+        env: the environment that it was trained on.
+        seed: of the episode.
+        stopping: ends the process when it is set.
+
+    Raises:
+        UsageError: it cannot play; says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="protein-view-") as folder:
+        path, errors = Path(folder) / f"{file_name(env)}.gif", Path(folder) / "stderr"
+        words = ["eval", "--checkpoint", str(checkpoint), "--gif", str(path), "--seed", str(seed), "--json"]
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "protein", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},  # a running sweep keeps the other cores
+            )
+            until = time.monotonic() + PLAY_SECONDS
+            while process.poll() is None:
+                if stopping.wait(0.05) or time.monotonic() > until:
+                    process.kill()
+                    process.wait()
+                    raise UsageError(f"an episode takes longer than {PLAY_SECONDS:.0f} s, so no picture was made")
+        if not path.exists():
+            lines = errors.read_text(errors="replace").splitlines()
+            line = next((line for line in reversed(lines) if line.strip()), "no picture was drawn")
+            raise UsageError(f"the agent cannot be shown at play: {line.strip().removeprefix('error: ')}")
+        return path.read_bytes()
+
+
+def _file(root: Path, path: Path, kind: str) -> File:
+    # A store that was copied with its folder has the old paths; the same file then lies in the new folder.
+    for candidate in (path, root / path.parent.name / path.name):
+        try:
+            real = inside(root, candidate)
+            return File(name=path.name, kind=kind, path=real, size=real.stat().st_size, problem="")
+        except (ProteinError, OSError):
+            continue
+    problem = "it lies outside the folder of the sweep's artifacts" if _exists(path) else "it is no longer there"
+    return File(name=path.name or kind, kind=kind, path=None, size=None, problem=problem)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # ValueError: a NUL character
+        return False
+
+
+def _beside(root: Path, trial: TrialRecord) -> list[Path]:
+    """Returns the files in a trial's own folder, by name."""
+    folder = root / f"{trial.number:04d}"
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))[:MAX_FILES]
+    except OSError:
+        return []

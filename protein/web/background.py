@@ -1,0 +1,126 @@
+"""Slow work for pages: fits of the engine's models, which take seconds. A page never waits for them.
+
+A piece of work has a name, such as a sweep and "front", and a version, such as its number of trials. One thread
+does one piece after the other, so that pages and a running sweep keep the processor. A page that asks gets the newest
+result that there is, is told whether it is of this version, and asks again while it is not.
+"""
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from protein.errors import ProteinError
+
+PATIENCE_SECONDS = 0.4  # how long an answer waits for a result that may be there at once
+MAX_RESULTS = 64  # kept; the one that was asked for least recently is dropped
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a page gets. `value` is of an earlier version where `state` is "computing", None where there is none.
+
+    `state` is "ready", "computing" or "failed"; `error` is a line for people where it failed.
+    """
+
+    state: str
+    value: Any = None
+    error: str = ""
+
+
+@dataclasses.dataclass(slots=True)
+class _Piece:
+    version: Hashable = None  # of `value` or `error`
+    value: Any = None
+    error: str = ""
+    wanted: Hashable = None  # the version that is waited for
+    make: Callable[[], Any] | None = None
+    done: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+
+class Background:
+    """Does pieces of work, each once for each version. May be asked from any thread."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._pieces: OrderedDict[Hashable, _Piece] = OrderedDict()
+        self._queue: OrderedDict[Hashable, None] = OrderedDict()
+        self._lock = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def ask(
+        self, name: Hashable, version: Hashable, make: Callable[[], Any], *, patience: float | None = None
+    ) -> Progress:
+        """Returns the result of a piece of work, or begins it and returns what is known so far.
+
+        Args:
+            name: of the piece.
+            version: of what it is made from.
+            make: does the work; only the newest request's is called.
+            patience: seconds to wait for the result; None: `PATIENCE_SECONDS`.
+        """
+        with self._lock:
+            piece = self._pieces.setdefault(name, _Piece())
+            self._pieces.move_to_end(name)
+            while len(self._pieces) > MAX_RESULTS:
+                self._pieces.popitem(last=False)
+            if piece.version == version and piece.wanted is None:
+                return self._progress(piece, version)
+            if piece.wanted != version:
+                piece.wanted, piece.make = version, make
+                piece.done.clear()
+                self._queue[name] = None
+                self._begin()
+                self._lock.notify()
+        piece.done.wait(PATIENCE_SECONDS if patience is None else patience)
+        with self._lock:
+            return self._progress(piece, version)
+
+    def known(self, name: Hashable) -> Progress | None:
+        """Returns how far a piece of work is, without beginning it; None where nobody has asked for it."""
+        with self._lock:
+            piece = self._pieces.get(name)
+            if piece is None:
+                return None
+            return self._progress(piece, piece.version if piece.wanted is None else piece.wanted)
+
+    def _progress(self, piece: _Piece, version: Hashable) -> Progress:
+        if piece.version != version:
+            return Progress(state="computing", value=piece.value)
+        return (
+            Progress(state="failed", error=piece.error) if piece.error else Progress(state="ready", value=piece.value)
+        )
+
+    def _begin(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="protein-view-background", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self._lock:
+                if not self._queue and not self._lock.wait_for(lambda: bool(self._queue), timeout=1.0):
+                    continue
+                name, _ = self._queue.popitem(last=False)
+                piece = self._pieces.get(name)
+                if piece is None or piece.make is None:
+                    continue
+                version, make = piece.wanted, piece.make
+            value, error = None, ""
+            try:
+                value = make()
+            except ProteinError as problem:
+                error = str(problem)
+            except Exception as problem:  # whatever it is, the pages go on without this result
+                error = f"this could not be computed ({type(problem).__name__}: {problem})"
+            with self._lock:
+                if error:
+                    piece.version, piece.error = version, error
+                else:
+                    piece.version, piece.value, piece.error = version, value, ""
+                if piece.wanted == version:
+                    piece.wanted = piece.make = None
+                    piece.done.set()
+                else:  # something newer was asked for meanwhile
+                    self._queue[name] = None

@@ -1,0 +1,214 @@
+"""What the engine's models say of a sweep, for pages: made in the background, one result for each number of trials.
+
+expected      the expected front, the recommended config and the knee
+outlook       what more training is expected to change
+calibration   how well the predictions held
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from protein.api import stores
+from protein.api.found_config import base_layers, config_changes
+from protein.api.outlook import sweep_outlook
+from protein.api.reading import readable
+from protein.api.recommended import Choice, Recommendation, duration_above, initial_params, recommendation
+from protein.config.resolve import file_name
+from protein.engine.calibration import Calibration, Quantity, calibration
+from protein.errors import ProteinError
+from protein.sweep.job import runs_trainer
+from protein.types import Estimate, SweepRecord, TrialState
+from protein.units import format_duration
+from protein.view import commands, data
+from protein.web.background import Progress
+from protein.web.frame import Frame
+from protein.web.viewer import Viewer
+
+MAX_FORECASTS = 2_000  # of a calibration that are sent; all of them count
+
+
+def version(frame: Frame) -> tuple[int, ...]:
+    """Returns what changes whenever a model would: how many trials have finished, and which are excluded."""
+    finished = ~frame.columns["finished_at"].missing
+    excluded = np.flatnonzero(frame.columns["excluded"].values)
+    return (int(finished.sum()), *frame.numbers[excluded].tolist())
+
+
+def asked(progress: Progress) -> dict[str, Any]:
+    """Returns a piece of background work as pages get it."""
+    return {"state": progress.state, "error": progress.error, "value": progress.value}
+
+
+def expected(viewer: Viewer, name: str) -> Progress:
+    """Returns the expected front of a sweep, or that it is being computed."""
+    frame, sweep = viewer.frame(name), viewer.sweep(name)
+    return viewer.background.ask(("expected", sweep.id), version(frame), lambda: _expected(viewer, sweep))
+
+
+def outlook_of(viewer: Viewer, name: str) -> Progress:
+    """Returns what more training is expected to change, or that it is being computed."""
+    frame, sweep = viewer.frame(name), viewer.sweep(name)
+    return viewer.background.ask(("outlook", sweep.id), version(frame), lambda: _outlook(viewer, sweep))
+
+
+def _expected(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any]:
+    known = readable(viewer.store, sweep)
+    found = recommendation(sweep, known.trials, None, known.sample)
+    store = store_words(viewer)
+    return {
+        "basis": found.best.contender.basis,
+        "front": [_choice(sweep, choice, store) for choice in found.front],
+        "best": found.best.trial.number,
+        "knee": None if found.knee is None else found.knee.trial.number,
+        "initial": None if found.initial is None else _choice(sweep, found.initial, store),
+        "initial_params": initial_params(sweep.spec),
+        "notes": found.notes(),
+        "changes": _changes(sweep, found),
+        "trains": found.trains,
+        "ladder": _ladder(sweep, found, store),
+    }
+
+
+def _choice(sweep: SweepRecord, choice: Choice, store: list[str]) -> dict[str, Any]:
+    contender = choice.contender
+    under = duration_above(contender.expected_cost_seconds)
+    trains = runs_trainer(sweep.spec.config)
+    name = sweep.spec.name
+    return {
+        "trials": [trial.number for trial in choice.trials],
+        "score": data.estimate(contender.score),
+        "cost_seconds": contender.expected_cost_seconds,
+        "measured": list(contender.measured),
+        "params": dict(contender.params),
+        "under": under,
+        "train": commands.command("train", "--env", sweep.spec.env, "--from", name, "--under", under, *store)
+        if trains
+        else None,
+        "write": commands.command("best", name, "--under", under, "--write", f"{file_name(name)}_{under}.toml", *store)
+        if trains
+        else commands.command("best", name, "--under", under, *store),
+    }
+
+
+def _ladder(sweep: SweepRecord, found: Recommendation, store: list[str]) -> str | None:
+    """Returns the command that writes the front as files: three limits from the cheapest config to the best one."""
+    costs = [choice.contender.expected_cost_seconds for choice in found.front]
+    if not found.trains or len(costs) < 2:
+        return None
+    middle = costs[len(costs) // 2] if found.knee is None else found.knee.contender.expected_cost_seconds
+    limits = dict.fromkeys(duration_above(seconds) for seconds in sorted((costs[0], middle, costs[-1])))
+    return commands.command("best", sweep.spec.name, "--ladder", ",".join(limits), *store)
+
+
+def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
+    if not found.trains:
+        return []
+    try:
+        return config_changes(sweep.spec, found.best, base_layers(sweep.spec))
+    except ProteinError as error:  # the environment is gone
+        return [str(error)]
+
+
+def _outlook(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any] | None:
+    known = readable(viewer.store, sweep)
+    found = sweep_outlook(sweep, known.trials, known.sample)
+    if found is None:
+        return None
+    spans = [
+        {
+            "seconds": seconds,
+            "name": format_duration(seconds),
+            "best": dataclasses.asdict(found.best(seconds)),
+            "front": dataclasses.asdict(found.front(seconds)),
+        }
+        for seconds in found.horizons()
+    ]
+    return {"spent_seconds": found.spent_seconds, "spans": spans}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Predicted:
+    """One trial as `protein.engine.calibration` reads it."""
+
+    state: TrialState
+    score: float | None
+    cost_seconds: float
+    predicted_score: Estimate | None
+    predicted_cost_seconds: Estimate | None
+
+
+def calibrations(frame: Frame) -> dict[str, Any]:
+    """Returns how the predicted scores and costs of a sweep held, in the user's direction."""
+    complete = np.array([state == TrialState.COMPLETE for state in frame.columns["state"].listed()], dtype=bool)
+    rows = np.flatnonzero(complete & ~frame.columns["score"].missing)
+    listed: Mapping[str, list[Any]] = {
+        key: frame.columns[key].listed(rows)
+        for key in ("number", "score", "cost_seconds", *_parts("predicted_score"), *_parts("predicted_cost_seconds"))
+    }
+    records = [
+        _Predicted(
+            state=TrialState.COMPLETE,
+            score=listed["score"][i],
+            cost_seconds=listed["cost_seconds"][i],
+            predicted_score=_estimate(listed, "predicted_score", i),
+            predicted_cost_seconds=_estimate(listed, "predicted_cost_seconds", i),
+        )
+        for i in range(len(rows))
+    ]
+    return {
+        quantity: _calibration(calibration(records, quantity), listed["number"], records, quantity)
+        for quantity in ("score", "cost")
+    }
+
+
+def _calibration(
+    found: Calibration, numbers: list[int], records: list[_Predicted], quantity: Quantity
+) -> dict[str, Any]:
+    predicted = [one.predicted_score if quantity == "score" else one.predicted_cost_seconds for one in records]
+    numbers = [number for number, one in zip(numbers, predicted, strict=True) if one is not None]
+    step = max(1, -(-len(found.forecasts) // MAX_FORECASTS))
+    shown = found.forecasts[::step]
+    return {
+        "below": found.below,
+        "inside": found.inside,
+        "above": found.above,
+        "coverage": found.coverage,
+        "mean_z": found.mean_z,
+        "error": found.error,
+        "pit": list(found.pit),
+        "coverage_by_part": list(found.coverage_by_part),
+        "verdict": found.verdict,
+        "forecasts": {
+            "number": numbers[::step],
+            "predicted": [one.predicted.value for one in shown],
+            "low": [one.predicted.low for one in shown],
+            "high": [one.predicted.high for one in shown],
+            "measured": [one.measured for one in shown],
+        },
+        "left_out": len(found.forecasts) - len(shown),
+    }
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    return name, f"{name}_low", f"{name}_high"
+
+
+def _estimate(listed: Mapping[str, list[Any]], name: str, place: int) -> Estimate | None:
+    value, low, high = (listed[part][place] for part in _parts(name))
+    if value is None or low is None or high is None or not low <= value <= high:
+        return None
+    return Estimate(value=value, low=low, high=high)
+
+
+def store_words(viewer: Viewer) -> list[str]:
+    """Returns the words that name the viewed store in a command; without a password, which no page may show."""
+    if viewer.url == stores.url(None):
+        return []
+    scheme, separator, rest = viewer.url.partition("://")
+    if separator and "@" in rest.partition("/")[0]:
+        user, _, host = rest.rpartition("@")
+        rest = f"{user.partition(':')[0]}@{host}"
+    return ["--store", scheme + separator + rest]

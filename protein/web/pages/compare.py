@@ -1,0 +1,206 @@
+"""`/api/compare`: chosen trials side by side. `/api/compare-sweeps`: sweeps over each other.
+
+Side by side, a row has one value for each trial, and says whether they differ. Where numbers differ, the page shows by
+how much, against a reference. Sweeps are compared by `protein.analysis.comparison`.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from starlette.routing import BaseRoute
+
+from protein.analysis.columns import Indices
+from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, Side, SweepResult, compare, side_labels
+from protein.direction import shown_score
+from protein.errors import UsageError
+from protein.types import Direction, Estimate, TrialRecord, TrialState
+from protein.web import findings
+from protein.web.answers import NotFound, Query, get
+from protein.web.frame import Frame, Table
+from protein.web.pages.table import described
+from protein.web.selected import MAX_LENGTH, selected
+from protein.web.viewer import MAX_SWEEPS, Viewer
+
+MAX_TRIALS = 24  # side by side
+# Fields that identify a trial or only say when it ran: they always differ, and nobody compares them.
+_NOT_COMPARED = frozenset(
+    (
+        "sweep",
+        "number",
+        "predicted_score_low",
+        "predicted_score_high",
+        "predicted_cost_seconds_low",
+        "predicted_cost_seconds_high",
+        "started_at",
+        "finished_at",
+        "note",
+        "tags",
+        "suggest_seconds",
+        "continued_seconds",
+    )
+)
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def trials(query: Query) -> dict[str, Any]:
+        chosen = selected(query.text("sel", most=MAX_LENGTH), most=MAX_TRIALS)
+        pairs = [(name, number) for name, numbers in chosen.items() for number in numbers]
+        if not pairs:
+            raise UsageError("no trial is selected; select two or more in the table")
+        table, version = viewer.together(viewer.frames(list(chosen)))
+        names, numbers = table.columns["sweep"].listed(), table.columns["number"].listed()
+        place = {(name, number): row for row, (name, number) in enumerate(zip(names, numbers, strict=True))}
+        for name, number in pairs:
+            if (name, number) not in place:
+                raise NotFound(f"sweep '{name}' has no trial {number}")
+        rows = np.array([place[pair] for pair in pairs], np.int64)
+        return {
+            "version": version,
+            "trials": [{"sweep": name, "number": number} for name, number in pairs],
+            "rows": [*_rows(table, rows), *_provenance(viewer, pairs)],
+        }
+
+    def sweeps(query: Query) -> dict[str, Any]:
+        names = list(dict.fromkeys(query.texts("sweep", most=MAX_SWEEPS)))
+        frames = viewer.frames(names)
+        labels = query.texts("side", most=MAX_SWEEPS) or (
+            side_labels([(f.sweep.spec.name, f.sweep.spec.env) for f in frames]) if query.flag("group") else names
+        )
+        if len(labels) != len(names):
+            raise UsageError(f"{len(labels)} sides are given for {len(names)} sweeps; give one for each, or none")
+        reference = query.text("reference")
+        wanted = query.texts("env", most=MAX_SWEEPS)
+        key = ("comparison", tuple(f.sweep.id for f in frames), tuple(labels), reference, tuple(wanted))
+        version = tuple(findings.version(frame) for frame in frames)
+
+        def make() -> dict[str, Any]:
+            try:
+                return shown(_compared(frames, labels, reference, wanted))
+            except UsageError as error:  # a sweep has no complete trial yet, or the sides have nothing in common
+                return {"problem": str(error)}
+
+        found: dict[str, Any] = viewer.remembered((*key, version), make)
+        by_label: dict[str, list[str]] = {}
+        for name, label in zip(names, labels, strict=True):
+            by_label.setdefault(label, []).append(name)
+        return {"version": viewer.version(frames), "labels": by_label, **found}
+
+    return [get("/compare", trials), get("/compare-sweeps", sweeps)]
+
+
+def _rows(table: Table, rows: Indices) -> list[dict[str, Any]]:
+    """Returns what is known of some trials: a row for each column in which one of them has a value."""
+    found = []
+    for about in described(table.columns)[0]:
+        values = table.columns[about["key"]].listed(rows)
+        if about["key"] not in _NOT_COMPARED and any(value is not None for value in values):
+            found.append({**about, "values": values, "differs": _differ(values)})
+    return found
+
+
+def _differ(values: Sequence[Any]) -> bool:
+    return any(value != values[0] or type(value) is not type(values[0]) for value in values[1:])
+
+
+def _provenance(viewer: Viewer, pairs: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Returns rows on where the trials come from."""
+    records: dict[tuple[str, int], TrialRecord] = {}
+    for name in dict.fromkeys(name for name, _ in pairs):
+        sweep = viewer.sweep(name)
+        wanted = [number for of, number in pairs if of == name]
+        for record in viewer.store.trials(sweep.id, curves=False, numbers=wanted):
+            records[name, record.number] = record
+    rows = []
+    for key, title in (("version", "version of protein"), ("git_commit", "git commit"), ("machine", "machine")):
+        values = [getattr(records[pair].provenance, key) if pair in records else None for pair in pairs]
+        rows.append(_row(key, title, values))
+    rows.append(_row("seed", "seed", [records[pair].seed if pair in records else None for pair in pairs]))
+    return rows
+
+
+def _row(key: str, title: str, values: list[Any]) -> dict[str, Any]:
+    about = {"key": f"provenance.{key}", "group": "provenance", "title": title, "kind": "text", "empty": False}
+    return {**about, "values": values, "differs": _differ(values)}
+
+
+def _compared(frames: Sequence[Frame], labels: Sequence[str], reference: str, envs: Sequence[str]) -> Comparison:
+    sides: dict[str, list[SweepResult]] = {}
+    for frame, label in zip(frames, labels, strict=True):
+        sides.setdefault(label, []).append(result_of(frame))
+    if reference and reference not in sides:
+        raise UsageError(f"the reference '{reference[:80]}' is none of the sides: {', '.join(sides)}")
+    order = sorted(sides, key=lambda label: label != reference) if reference else list(sides)
+    return compare([Side(label=label, sweeps=tuple(sides[label])) for label in order], environments=envs)
+
+
+def result_of(frame: Frame) -> SweepResult:
+    """Returns what is compared of a sweep. Raises `UsageError` where no trial was trained to its end."""
+    state = frame.columns["state"]
+
+    def is_state(wanted: TrialState) -> Any:
+        return state.values == (state.words.index(wanted.value) if wanted.value in state.words else -1)
+
+    finished = np.flatnonzero(~is_state(TrialState.RUNNING))
+    excluded = frame.columns["excluded"].values.astype(bool)
+    return SweepResult.of_columns(
+        frame.sweep.spec.name,
+        frame.sweep.spec.env,
+        complete=(is_state(TrialState.COMPLETE) & ~excluded)[finished],
+        score=frame.stored_score()[finished],
+        cost_seconds=np.nan_to_num(frame.columns["cost_seconds"].floats()[finished]),
+        run_seconds=np.nan_to_num(frame.columns["run_seconds"].floats()[finished]),
+        finished_at=frame.columns["finished_at"].floats()[finished],
+        direction=frame.sweep.spec.direction,
+    )
+
+
+def shown(found: Comparison) -> dict[str, Any]:
+    """Returns a comparison as the page draws it: scores in the user's direction."""
+    direction = {env.name: env.direction for env in found.environments}
+    return {
+        "figures": list(FIGURES),
+        "environments": [
+            {
+                "name": env.name,
+                "direction": str(env.direction),
+                "low": shown_score(env.low, env.direction),
+                "high": shown_score(env.high, env.direction),
+                "common_seconds": env.common_seconds,
+                "cost_range": env.cost_range,
+            }
+            for env in found.environments
+        ],
+        "sides": [
+            {
+                "label": side.label,
+                "num_seeds": side.num_seeds,
+                "figures": {name: dataclasses.asdict(one) for name, one in side.figures.items()},
+                "by_environment": {
+                    env: {name: dataclasses.asdict(one) for name, one in own.items()}
+                    for env, own in side.by_environment.items()
+                },
+                "best": {env: _band(band, direction[env]) for env, band in side.best.items()},
+                "front": {env: _band(band, direction[env]) for env, band in side.front.items()},
+                "overall": _band(side.overall, Direction.MAXIMIZE),
+            }
+            for side in found.sides
+        ],
+        "differences": {label: [_difference(one) for one in own] for label, own in found.differences.items()},
+        "notes": list(found.notes),
+    }
+
+
+def _band(band: Band, direction: Direction) -> dict[str, Any]:
+    low, high = (band.low, band.high) if direction is Direction.MAXIMIZE else (-band.high, -band.low)
+    value = band.value if direction is Direction.MAXIMIZE else -band.value
+    return {"x": band.x, "value": value + 0.0, "low": low + 0.0, "high": high + 0.0}
+
+
+def _difference(one: Difference) -> dict[str, Any]:
+    return {"figure": one.figure, "value": _estimate(one.value), "probability": one.probability}
+
+
+def _estimate(value: Estimate) -> dict[str, float]:
+    return dataclasses.asdict(value)

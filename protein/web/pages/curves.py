@@ -1,0 +1,205 @@
+"""`/api/curves`: learning curves, thinned for the width at which they are drawn.
+
+Which curves: those of the selected trials, or of the best, the newest, or trials spread from the best to the worst.
+Long curves are thinned by the store to two points for each pixel, the lowest and the highest value of its stretch
+(`protein.storage.curves`). Where very many curves are asked for, they share `MAX_POINTS`.
+"""
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from protein.analysis.columns import Column, Indices
+from protein.columns import MAX_CURVE_POINTS, CurveColumns
+from protein.errors import UsageError
+from protein.spelling import nearest
+from protein.types import Direction
+from protein.web.answers import Query, get, plain
+from protein.web.frame import Frame, Table
+from protein.web.pages.table import ordered
+from protein.web.selected import MAX_LENGTH, selected
+from protein.web.viewer import MAX_SWEEPS, Viewer
+
+PICKS = ("selected", "best", "newest", "spread")
+MAX_CURVES = 500
+DEFAULT_CURVES = 12
+MAX_POINTS = 200_000  # of all curves together
+_DIGITS = 6  # significant ones of what is sent
+
+Floats = NDArray[np.float64]
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def curves(query: Query) -> Response:
+        names = query.texts("sweep", most=MAX_SWEEPS)
+        limit = query.integer("limit", DEFAULT_CURVES, least=1, most=MAX_CURVES)
+        points = query.integer("points", 1200, least=4, most=MAX_CURVE_POINTS)
+        metric = query.text("metric", most=300) or None
+        group = query.text("group", most=300) or None
+        pick = query.choice("pick", PICKS, "best")
+        chosen = selected(query.text("sel", most=MAX_LENGTH), most=100_000)
+        frames = viewer.frames(names)
+        table, version = viewer.together(frames)
+        metrics = curve_metrics(viewer, names)
+        if metric is not None and metric not in metrics:
+            raise UsageError(f"no curve has a metric '{metric[:80]}'{nearest(metric, metrics)}")
+        if group is not None and group not in table.columns:
+            raise UsageError(f"group: there is no column '{group[:80]}'{nearest(group, table.columns)}")
+        matching = ordered(table, query.text("filter"), "number")
+        rows = picked(table, quality(frames), matching, pick, chosen)
+        shown = rows[:limit]
+        found = _read(viewer, table, shown, metric, min(points, max(MAX_POINTS // max(len(shown), 1), 50)))
+        return Response(
+            json.dumps(
+                {
+                    "version": version,
+                    "total": len(rows),
+                    "metrics": metrics,
+                    "group": None if group is None else plain(_group(table.columns[group], shown, group)),
+                    "curves": found,
+                },
+                allow_nan=False,
+                separators=(",", ":"),
+            ).encode("utf-8", "replace"),
+            media_type="application/json",
+        )
+
+    return [get("/curves", curves)]
+
+
+def picked(table: Table, quality: Floats, matching: Indices, pick: str, chosen: dict[str, list[int]]) -> Indices:
+    """Returns the rows of a table whose curves are shown, the most wanted first.
+
+    Args:
+        table: the trials, `n`.
+        quality: `n`, see `quality`.
+        matching: rows to choose from.
+        pick: of `PICKS`. Excluded trials and such without a score are not among the best, nor spread.
+        chosen: the selected numbers by sweep.
+    """
+    number, sweep = table.columns["number"].values, table.columns["sweep"]
+    if pick == "selected":
+        parts = []
+        for name, numbers in chosen.items():
+            if name in sweep.words:
+                mine = matching[sweep.values[matching] == sweep.words.index(name)]
+                place = {n: i for i, n in enumerate(numbers)}
+                own = mine[np.isin(number[mine], numbers)]
+                parts.append(own[np.argsort([place[int(n)] for n in number[own]], kind="stable")])
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+    started = table.columns["started_at"].values
+    if pick == "newest":
+        newest: Indices = matching[np.lexsort((-number[matching], -started[matching]))]
+        return newest
+    usable = ~np.isnan(quality[matching]) & ~table.columns["excluded"].values[matching].astype(bool)
+    rows = matching[usable]
+    best_first: Indices = rows[np.lexsort((number[rows], -quality[rows]))]
+    if pick == "best" or len(best_first) <= 2:
+        return best_first
+    # Spread: each further one halves the largest gap, so that any first few are spread.
+    return best_first[spread_order(len(best_first))]
+
+
+def spread_order(count: int) -> Indices:
+    """Returns the positions 0 to `count` - 1 in an order whose first few are spread evenly, for every first few."""
+    size = 1 << max(count - 1, 1).bit_length()
+    bits = size.bit_length() - 1
+    reversed_bits = np.zeros(size, np.int64)
+    for bit in range(bits):
+        reversed_bits |= ((np.arange(size) >> bit) & 1) << (bits - 1 - bit)
+    rest = reversed_bits[reversed_bits < count]
+    ends = [0, count - 1] if count > 1 else [0]
+    return np.array([*ends, *(one for one in rest.tolist() if one not in ends)], np.int64)
+
+
+def quality(frames: Sequence[Frame]) -> Floats:
+    """Returns 1 for the best trial of each sweep, 1/2 for the second, 1/3 for the third, ..., `n`; NaN without a score.
+
+    Scores of two environments cannot be compared, and these can: the best of several sweeps come in turn.
+    """
+    found = []
+    for frame in frames:
+        scores = frame.stored_score()
+        has = np.flatnonzero(np.isfinite(scores))
+        own = np.full(len(scores), np.nan)
+        own[has[np.argsort(-scores[has], kind="stable")]] = 1.0 / (1.0 + np.arange(len(has)))
+        found.append(own)
+    return np.concatenate(found)
+
+
+def _read(viewer: Viewer, table: Table, rows: Indices, metric: str | None, points: int) -> list[dict[str, Any]]:
+    sweeps, numbers = table.columns["sweep"].listed(rows), table.columns["number"].listed(rows)
+    behind = table.columns["continued_seconds"].floats()[rows]
+    state, score = table.columns["state"].listed(rows), table.columns["score"].listed(rows)
+    cost = table.columns["cost_seconds"].listed(rows)
+    by_sweep: dict[str, dict[int, CurveColumns]] = {}
+    for name in dict.fromkeys(str(name) for name in sweeps):
+        own = [int(str(n)) for n, of in zip(numbers, sweeps, strict=True) if of == name]
+        by_sweep[name] = viewer.store.curves(viewer.sweep(name).id, own, points, metric=metric)
+    found = []
+    for i, (of, number) in enumerate(zip(sweeps, numbers, strict=True)):
+        curve = by_sweep[str(of)].get(int(str(number)))
+        if curve is None:
+            continue
+        flips = metric is None and viewer.sweep(str(of)).spec.direction is Direction.MINIMIZE
+        value = -curve.value + 0.0 if flips else curve.value
+        usable = np.isfinite(value)
+        seconds = curve.elapsed_seconds + (behind[i] if behind[i] == behind[i] else 0.0)
+        found.append(
+            {
+                "sweep": of,
+                "number": number,
+                "state": state[i],
+                "score": plain(score[i]),
+                "cost_seconds": plain(cost[i]),
+                "points": curve.num_points,
+                "steps": curve.steps[usable].tolist(),
+                "seconds": rounded(seconds[usable]).tolist(),
+                "value": rounded(value[usable]).tolist(),
+            }
+        )
+    return found
+
+
+def rounded(values: Floats) -> Floats:
+    """Returns finite numbers, `n`, to the digits that a chart can show: short numbers are quick to send."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        power = np.clip(_DIGITS - 1 - np.floor(np.log10(np.abs(values))), -300, 300)
+        scale = 10.0 ** np.abs(power)
+        found = np.where(power >= 0, np.round(values * scale) / scale, np.round(values / scale) * scale)
+    return np.where((values == 0) | ~np.isfinite(found), values, found)
+
+
+def _group(column: Column, rows: Indices, key: str) -> dict[str, Any]:
+    """Returns what curves are coloured by: a value for each of some rows."""
+    return {"key": key, "kind": str(column.kind), "values": column.listed(rows)}
+
+
+def curve_metrics(viewer: Viewer, names: Sequence[str]) -> list[str]:
+    """Returns the names of what the curves of these sweeps have beside the score, sorted.
+
+    All trials of a sweep report the same, so one of each is looked at: the shortest that was trained to its end.
+    """
+    found: set[str] = set()
+    for frame in viewer.frames(names):
+        steps = frame.columns["steps"].values
+        cost = frame.columns["cost_seconds"].floats()
+        complete = ~np.isnan(frame.stored_score())
+        with_curve = (
+            np.flatnonzero((steps > 0) & complete) if (steps[complete] > 0).any() else np.flatnonzero(steps > 0)
+        )
+        if len(with_curve):
+            number = int(frame.numbers[with_curve[int(np.argmin(cost[with_curve]))]])
+            key = ("curve-metrics", frame.sweep.id, number)
+            found |= viewer.remembered(key, functools.partial(_metrics_of, viewer, frame, number))
+    return sorted(found)
+
+
+def _metrics_of(viewer: Viewer, frame: Frame, number: int) -> set[str]:
+    return {name for point in viewer.store.trial(frame.sweep.id, number).curve for name in point.metrics}

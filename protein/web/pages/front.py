@@ -1,0 +1,128 @@
+"""`/api/front`: score against cost of every trial of some sweeps. `/api/expected`: a sweep's expected front.
+
+A chart cannot show 100,000 points. Where there are more than `points`, they are thinned: what stands close together
+becomes one point, and the front, the extremes and the selected trials stay. The front is that of all trials.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from starlette.routing import BaseRoute
+
+from protein.analysis.columns import Column, Indices
+from protein.analysis.thinning import thinned
+from protein.api.recommended import score_range
+from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+from protein.errors import UsageError
+from protein.types import TrialState
+from protein.web import findings
+from protein.web.answers import Query, get
+from protein.web.frame import Frame
+from protein.web.viewer import MAX_SWEEPS, Viewer
+
+MAX_POINTS = 10_000  # of all sweeps together
+DEFAULT_POINTS = 4_000
+MAX_WITH_PARAMS = 600  # trials whose params are sent along; of more, a page asks for those it points at
+COLUMNS = (
+    "number",
+    "run_seconds",
+    "score",
+    "state",
+    "end",
+    "predicted_score",
+    "predicted_score_low",
+    "predicted_score_high",
+    "predicted_cost_seconds",
+    "continued_seconds",
+)
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def front(query: Query) -> dict[str, Any]:
+        names = query.texts("sweep", most=MAX_SWEEPS)
+        points = query.integer("points", DEFAULT_POINTS, least=1, most=MAX_POINTS)
+        frames = viewer.frames(names)
+        share = max(1, points // len(frames))
+        return {"version": viewer.version(frames), "sweeps": [scatter(frame, share) for frame in frames]}
+
+    def config(query: Query) -> dict[str, Any]:
+        [name] = query.texts("sweep", most=1) or [""]
+        frame = viewer.frame(name)
+        rows = frame.rows([query.integer("number", -1, least=0, most=2**53)])
+        if not len(rows):
+            raise UsageError(f"sweep '{name}' has no such trial")
+        return {"params": _params(frame, rows[0])}
+
+    def within(query: Query) -> dict[str, Any]:
+        frame = viewer.frame((query.texts("sweep", most=1) or [""])[0])
+        costs, scores = frame.columns["run_seconds"].floats(), frame.columns["score"].floats()
+        inside = np.ones(len(frame), dtype=bool)
+        for values, name in ((costs, "cost"), (scores, "score")):
+            low, high = query.number(f"least_{name}"), query.number(f"most_{name}")
+            inside &= (values >= (-math.inf if low is None else low)) & (values <= (math.inf if high is None else high))
+        numbers = frame.numbers[inside].tolist()
+        return {"total": len(numbers), "numbers": numbers[:MAX_POINTS]}
+
+    def expected(query: Query) -> dict[str, Any]:
+        [name] = query.texts("sweep", most=1) or [""]
+        return findings.asked(findings.expected(viewer, name))
+
+    return [
+        get("/front", front),
+        get("/front/config", config),
+        get("/front/within", within),
+        get("/expected", expected),
+    ]
+
+
+def scatter(frame: Frame, points: int) -> dict[str, Any]:
+    """Returns a sweep's trials as points, at most `points` and those that must not be left out."""
+    state, scores, excluded = frame.columns["state"], frame.columns["score"], frame.columns["excluded"]
+    shown = ~scores.missing & ~np.isnan(scores.floats())
+    drawn = np.flatnonzero(shown)
+    costs = np.maximum(frame.columns["run_seconds"].floats(), MIN_COST_SECONDS)
+    complete = np.flatnonzero(shown & _is(state, TrialState.COMPLETE) & (excluded.values == 0))
+    front = complete[front_indices(frame.stored_score()[complete], costs[complete])]
+    kept = thinned(np.log(costs[drawn]), scores.floats()[drawn], points, np.searchsorted(drawn, front))
+    failed = np.flatnonzero(_is(state, TrialState.FAILED))
+    some = thinned(np.log(costs[failed]), np.zeros(len(failed)), max(1, points // 4), np.zeros(0, dtype=np.intp))
+    rows = np.concatenate([drawn[kept], failed[some]])
+    possible = score_range(frame.sweep.spec.env)
+    predicted = {key: frame.columns[key].listed(rows) for key in COLUMNS if key.startswith("predicted_score")}
+    if possible is not None:
+        for key, values in predicted.items():
+            predicted[key] = [None if one is None else min(max(one, possible[0]), possible[1]) for one in values]
+    running = np.flatnonzero(_is(state, TrialState.RUNNING))
+    return {
+        "name": frame.sweep.spec.name,
+        "env": frame.sweep.spec.env,
+        "direction": str(frame.sweep.spec.direction),
+        "total": len(frame),
+        "left_out": len(drawn) + len(failed) - len(rows),
+        "points": {
+            **{key: frame.columns[key].listed(rows) for key in COLUMNS},
+            **predicted,
+            "excluded": excluded.listed(rows),
+        },
+        "params": _columns(frame, rows) if len(rows) <= MAX_WITH_PARAMS else None,
+        "front": frame.numbers[front].tolist(),
+        "running": frame.numbers[running].tolist()[:100],
+    }
+
+
+def _is(state: Column, wanted: TrialState) -> Any:
+    """Returns which of n trials are in a state, `n`."""
+    if wanted.value not in state.words:
+        return np.zeros(len(state), dtype=bool)
+    return ~state.missing & (state.values == state.words.index(wanted.value))
+
+
+def _columns(frame: Frame, rows: Indices) -> dict[str, list[Any]]:
+    return {name: column.listed(rows) for name, column in frame.group("params").items()}
+
+
+def _params(frame: Frame, row: int) -> dict[str, Any]:
+    return {
+        name: column.value(int(row)) for name, column in frame.group("params").items() if not column.missing[int(row)]
+    }

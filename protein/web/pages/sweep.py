@@ -1,0 +1,198 @@
+"""`/api/sweep`: how a sweep went, as a whole; behind it what takes the engine's models."""
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from starlette.routing import BaseRoute
+
+from protein.analysis import timeline
+from protein.analysis.dominated import spending_of
+from protein.direction import shown_score
+from protein.engine.gp import Array
+from protein.errors import UsageError
+from protein.sweep.job import runs_trainer
+from protein.types import SweepRecord, TrialEnd, TrialState
+from protein.view import commands
+from protein.web import findings
+from protein.web.answers import Query, get
+from protein.web.frame import Frame
+from protein.web.pages.sweeps import summary
+from protein.web.viewer import Viewer
+
+MAX_BARS = 2_000  # of the time line
+MAX_LANES = 64  # of the time line; trials in further lanes are counted
+MAX_STEPS = 1_000  # of the lines over time
+MAX_REASONS = 3  # of each end
+MAX_NUMBERS = 20  # of trials that are named
+_GAP_SHARE, _GAP_SECONDS = 0.04, 5.0  # a time without trials is left out if it is longer than both
+
+
+def routes(viewer: Viewer) -> list[BaseRoute]:
+    def sweep(query: Query) -> dict[str, Any]:
+        name = _name(query)
+        frame, record = viewer.frame(name), viewer.sweep(name)
+        requested = viewer.store.wishes(record.id).requested
+        running = _states(frame) == TrialState.RUNNING
+        # What runs grows with time; everything else only with the frame.
+        key = ("sweep", viewer.version([frame]), int(time.time()) if running.any() else 0)
+        return {"requested": str(requested), **viewer.remembered(key, lambda: whole(viewer, frame, record))}
+
+    def calibration(query: Query) -> dict[str, Any]:
+        frame = viewer.frame(_name(query))
+        found = viewer.background.ask(
+            ("calibration", frame.sweep.id), findings.version(frame), lambda: findings.calibrations(frame)
+        )
+        return findings.asked(found)
+
+    def outlook(query: Query) -> dict[str, Any]:
+        return findings.asked(findings.outlook_of(viewer, _name(query)))
+
+    return [
+        get("/sweep", sweep),
+        get("/sweep/calibration", calibration),
+        get("/sweep/outlook", outlook),
+    ]
+
+
+def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
+    """Returns what a sweep's trials tell about it without any model."""
+    states, now = _states(frame), time.time()
+    running = states == TrialState.RUNNING
+    started, ended = frame.columns["started_at"].floats(), frame.columns["finished_at"].floats()
+    ended = np.where(np.isnan(ended), now, ended)
+    ended = np.maximum(ended, started)
+    own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
+    excluded = frame.columns["excluded"].values == 1
+    spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run), excluded)
+    spec = sweep.spec
+    return {
+        **summary(frame),
+        "seed": spec.seed,
+        "provenance": dataclasses.asdict(spec.provenance),
+        "trains": runs_trainer(spec.config),
+        "warm_start": warm_start(spec.warm_start),
+        "parameters": len(spec.space.get("parameters", ())),
+        "now": now,
+        "running": frame.numbers[running].tolist()[:MAX_NUMBERS],
+        "excluded": int(frame.columns["excluded"].values.sum()),
+        "engine_seconds": float(np.nansum(frame.columns["suggest_seconds"].floats())),
+        "wall_seconds": float(ended.max() - started.min()) if len(frame) else 0.0,
+        "timeline": time_line(frame, states, started, ended, _processes(viewer, sweep)),
+        "progress": progress(frame, states, ended, own),
+        "ends": ends(frame, own),
+        "kinds": dict(Counter(frame.columns["kind"].listed())),
+        "spending": {**dataclasses.asdict(spent), "total": spent.total, "share": spent.share},
+        "commands": _commands(viewer, sweep),
+    }
+
+
+def time_line(frame: Frame, states: Any, started: Array, ended: Array, owners: Mapping[int, str]) -> dict[str, Any]:
+    """Returns the trials as bars in lanes, and the spans in which nothing ran; `owners` by the trial's number."""
+    lane = timeline.lanes(started, ended)
+    shown = np.flatnonzero(lane < MAX_LANES)
+    made = timeline.bars(started[shown], ended[shown], lane[shown], MAX_BARS)
+    busy = float(np.sum(ended - started))
+    listed = []
+    for bar in made:
+        rows = shown[list(bar.rows)]
+        first = int(rows[0])
+        of = {str(state) for state in states[rows]}
+        listed.append(
+            {
+                "lane": bar.lane,
+                "start": bar.start,
+                "end": bar.end,
+                "count": len(rows),
+                "number": int(frame.numbers[first]),
+                "state": of.pop() if len(of) == 1 else "several",
+                "process": owners.get(int(frame.numbers[first])),
+                "score": frame.columns["score"].value(first) if len(rows) == 1 else None,
+            }
+        )
+    num_lanes = int(lane.max()) + 1 if len(lane) else 0
+    least = max(_GAP_SECONDS, _GAP_SHARE * busy / max(1, num_lanes))
+    return {
+        "bars": listed,
+        "lanes": min(num_lanes, MAX_LANES),
+        "hidden": len(frame) - len(shown),
+        "gaps": [list(gap) for gap in timeline.gaps(started, ended, least)],
+    }
+
+
+def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, Any]:
+    """Returns cost spent, trials finished and best measured score so far, as the trials ended."""
+    done = np.flatnonzero(states != TrialState.RUNNING)
+    order = done[np.argsort(ended[done], kind="stable")]
+    scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)
+    scores = np.where(frame.columns["excluded"].values == 1, np.nan, scores)[order]
+    best = np.fmax.accumulate(scores) if len(scores) else scores
+    spent = np.cumsum(np.nan_to_num(own[order]))
+    step = max(1, -(-len(order) // MAX_STEPS))
+    shown = np.unique(np.append(np.arange(0, len(order), step), max(len(order) - 1, 0)))[: len(order)]
+    direction = frame.sweep.spec.direction
+    return {
+        "at": ended[order][shown].tolist(),
+        "spent": spent[shown].tolist(),
+        "best": [None if np.isnan(one) else shown_score(float(one), direction) for one in best[shown]],
+        "trials": (shown + 1).tolist(),
+    }
+
+
+def ends(frame: Frame, own: Array) -> list[dict[str, Any]]:
+    """Returns for each way to end how many trials ended so, what they cost, and the usual reasons."""
+    listed, reasons = frame.columns["end"].listed(), frame.columns["reason"].listed()
+    found = []
+    for end in TrialEnd:
+        rows = [row for row, one in enumerate(listed) if one == end.value]
+        if not rows:
+            continue
+        counted = Counter(reasons[row] or "" for row in rows)
+        found.append(
+            {
+                "end": end.value,
+                "state": end.state.value,
+                "count": len(rows),
+                "seconds": float(np.nansum(own[rows])),
+                "teaches": end.teaches,
+                "reasons": [[text, number] for text, number in counted.most_common(MAX_REASONS) if text],
+                "numbers": frame.numbers[rows].tolist()[-MAX_NUMBERS:],
+            }
+        )
+    return found
+
+
+def warm_start(snapshot: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the sweeps that a sweep learns from."""
+    sources = snapshot.get("sources", [snapshot] if snapshot else [])
+    return [str(source["sweep"]) for source in sources if isinstance(source, Mapping) and "sweep" in source]
+
+
+def _states(frame: Frame) -> Any:
+    return np.array(frame.columns["state"].listed(), dtype=np.str_)
+
+
+def _processes(viewer: Viewer, sweep: SweepRecord) -> dict[int, str]:
+    """Returns which process ran each trial: its machine and its number there."""
+    found = viewer.store.columns(sweep.id, fields=("owner",))
+    # An owner is host:pid:time; the time only tells processes of the same number apart.
+    return {
+        number: " ".join(owner.rsplit(":", 2)[:2])
+        for number, owner in zip(found.number.tolist(), found.owner, strict=True)
+    }
+
+
+def _name(query: Query) -> str:
+    names = query.texts("sweep", most=1)
+    if not names:
+        raise UsageError("name the sweep with sweep=NAME")
+    return names[0]
+
+
+def _commands(viewer: Viewer, sweep: SweepRecord) -> dict[str, str]:
+    store = findings.store_words(viewer)
+    name = sweep.spec.name
+    return {word: commands.command(word, name, *store) for word in ("status", "best", "pareto")}

@@ -1,0 +1,24 @@
+// Answers that take the server seconds: {state: "ready" | "computing" | "failed", value, error}. A page shows what there
+// is and asks again until it is ready.
+
+const FIRST = 700; // milliseconds between two questions; each wait is longer, up to the last
+const LAST = 5000;
+
+/** Asks until the answer is ready or has failed; `show(answer)` is called with each one. Stops with the signal. */
+export async function whenReady(api, path, params, signal, show) {
+  for (let wait = FIRST; !signal.aborted; wait = Math.min(LAST, wait * 1.5)) {
+    const answer = await api.get(path, params, { signal });
+    if (signal.aborted) return;
+    show(answer);
+    if (answer.state !== "computing") return;
+    await pause(wait, signal);
+  }
+}
+
+/** Waits, or less where the signal is aborted. */
+export function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal?.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}

@@ -1,0 +1,175 @@
+// Two or more sweeps over each other: "the old algorithm against the new one, both tuned".
+
+import { segments, throttled, tick as box } from "../lib/controls.js";
+import { fill, h, popover, stateOf } from "../lib/dom.js";
+import { csv, saveMenu } from "../lib/export.js";
+import { clock, numbers, percent, score, seconds, tick } from "../lib/format.js";
+import { TIME_STEPS, lines } from "../lib/lines.js";
+import { colors, onTheme } from "../lib/theme.js";
+
+const TITLES = { best: "best config", hypervolume: "hypervolume", area: "mean of the best so far" };
+const MEANING = {
+  best: "the best score that the common budget has bought",
+  hypervolume: "area under the front of score and log cost",
+  area: "mean of the best score so far over the common budget: how soon it was found",
+};
+const FETCHED = ["group", "side", "reference"];
+
+export async function compareSweeps(root, tools, context) {
+  const { api, state, signal } = context;
+  let found = null;
+  const plots = {};
+  const grouped = () => state.get("group") !== "0";
+  const env = () => (found.environments.some((one) => one.name === state.get("env")) ? state.get("env") : found.environments.length > 1 ? "" : found.environments[0].name);
+  const group = box("seeds together", grouped(), (on) => state.set({ group: on ? "" : "0", side: [], reference: "" }));
+  const sides = popover("Sides", buildSides, { title: "Which sweeps belong together" });
+  onTheme(() => found && draw(), signal);
+  await load();
+
+  async function load() {
+    if (state.sweeps.length < 2) {
+      found = null;
+      fill(tools);
+      fill(root, stateOf("empty", "Choose two or more sweeps.", "Tick their boxes in the menu at the top left. Sweeps that differ in a seed at the end of their name are taken together.",
+        h("button", { type: "button", class: "button", text: "Choose sweeps", onclick: () => document.querySelector(".picker-button")?.click() })));
+      return;
+    }
+    found = await api.get("/compare-sweeps", { sweep: state.sweeps, group: grouped() ? 1 : 0, side: state.getAll("side"), reference: state.get("reference") }, { signal });
+    if (found.problem) {
+      const { problem } = found;
+      found = null;
+      fill(tools, group.root, sides.root);
+      fill(root, stateOf("empty", "These sweeps cannot be compared yet.", sentence(problem)));
+      return;
+    }
+    await draw();
+  }
+
+  function buildSides(panel, close) {
+    const labels = new Map(found ? Object.entries(found.labels).flatMap(([label, names]) => names.map((name) => [name, label])) : []);
+    const inputs = state.sweeps.map((name) => [name, h("input", { class: "input", value: labels.get(name) || name, "aria-label": `Side of ${name}` })]);
+    panel.append(h("p", { class: "hint", text: "Sweeps with the same label are one side. Its seeds give the intervals." }),
+      h("table", { class: "sides" }, inputs.map(([name, input]) => h("tr", {}, h("td", { text: name }), h("td", {}, input)))),
+      h("button", { type: "button", class: "button primary", text: "Compare", onclick: () => {
+        close();
+        state.set({ side: inputs.map(([name, input]) => input.value.trim() || name), group: "", reference: "" });
+      } }));
+  }
+
+  async function draw() {
+    const theme = colors();
+    const color = new Map(found.sides.map((one, i) => [one.label, theme.series[i % theme.series.length]]));
+    const here = env();
+    const tabs = found.environments.length > 1
+      ? segments("Environment", [["", "all, normalised"], ...found.environments.map((one) => [one.name, one.name])], here, (value) => state.set({ env: value })).root : null;
+    fill(tools, group.root, sides.root, tabs);
+    const chart1 = h("div", {});
+    const chart2 = h("div", {});
+    fill(root, headline(color), figures(color, here),
+      h("div", { class: "two-charts" },
+        card(here ? `Best score so far, ${here}` : "Best so far, mean over environments", chart1),
+        here ? card(`Front, ${here}`, chart2) : null),
+      legend(color),
+      found.notes.length ? h("ul", { class: "notes" }, found.notes.map((text) => h("li", { text: sentence(text) }))) : null);
+    const shared = { height: 320, signal };
+    plots.best = await lines(chart1, here
+      ? { ...shared, name: `best so far in ${here}`, series: bands(color, (one) => one.best[here]), x: { label: "training spent", format: clock, incrs: TIME_STEPS }, y: { label: "best score", format: tick } }
+      : { ...shared, name: "best so far, normalised", series: bands(color, (one) => one.overall), x: { label: "share of the common budget", format: (x) => percent(x) }, y: { label: "normalised score", format: tick } });
+    chart1.closest(".chart-card").querySelector(".chart-head").append(plots.best.menu);
+    if (here) {
+      plots.front = await lines(chart2, { ...shared, name: `fronts in ${here}`, series: bands(color, (one) => one.front[here]),
+        x: { label: "cost of a trial", format: clock, log: true }, y: { label: "best score up to this cost", format: tick } });
+      chart2.closest(".chart-card").querySelector(".chart-head").append(plots.front.menu);
+    }
+    root.dataset.sides = found.sides.map((one) => one.label).join("|");
+  }
+
+  function bands(color, of) {
+    return found.sides.map((one) => {
+      const band = of(one);
+      const [x, y, low, high] = [band.x, band.value, band.low, band.high].map(numbers);
+      const first = y.findIndex((value) => Number.isFinite(value));
+      const from = first < 0 ? y.length : first;
+      return { key: one.label, label: one.label, color: color.get(one.label), width: 2, x: x.slice(from), y: y.slice(from), band: { low: low.slice(from), high: high.slice(from) } };
+    });
+  }
+
+  /** The answer to the question, in a sentence for each side. */
+  function headline(color) {
+    const [base, ...others] = found.sides;
+    if (!others.length) return h("p", { class: "headline", text: "All sweeps are on one side. Give them different labels to compare them." });
+    return h("div", { class: "headline" }, others.map((side) => {
+      const best = found.differences[side.label].find((one) => one.figure === "best");
+      const { value, low, high } = best.value;
+      const interval = best.probability !== null;
+      const verdict = !interval ? (value > 0 ? "is ahead of" : value < 0 ? "is behind" : "is level with")
+        : low > 0 ? "is better than" : high < 0 ? "is worse than" : "is neither clearly better nor worse than";
+      return h("p", {}, mark(color, side.label), h("strong", { text: side.label }), ` ${verdict} `, mark(color, base.label), h("strong", { text: base.label }),
+        ` in its best config: ${signed(value)}`, interval ? ` (${signed(low)} to ${signed(high)})` : "",
+        interval ? `. It is better with a probability of ${percent(best.probability)}.` : ". With one seed on a side, luck cannot be told from skill.");
+    }));
+  }
+
+  function figures(color, here) {
+    const of = (side) => (here ? side.by_environment[here] : side.figures);
+    const header = h("tr", {}, h("th", { scope: "col", text: here || "all environments" }), h("th", { scope: "col", class: "number", text: "seeds" }),
+      found.figures.map((name) => h("th", { scope: "col", class: "number", title: MEANING[name], text: TITLES[name] })));
+    const leader = Object.fromEntries(found.figures.map((name) => [name, Math.max(...found.sides.map((side) => of(side)[name].value))]));
+    const rows = found.sides.map((side, i) => h("tr", {}, h("th", { scope: "row" }, mark(color, side.label), side.label,
+      i ? h("button", { type: "button", class: "mini", text: "make reference", onclick: () => state.set({ reference: side.label }) }) : h("span", { class: "mini-note", text: "reference" })),
+    h("td", { class: "number", text: here ? String(side.num_seeds[here]) : [...new Set(Object.values(side.num_seeds))].sort().join(" to ") }),
+    found.figures.map((name) => {
+      const { value, low, high } = of(side)[name];
+      return h("td", { class: `number${value === leader[name] && found.sides.length > 1 ? " leader" : ""}` }, h("span", { text: fixed(value) }),
+        high > low ? h("span", { class: "interval", text: ` ${fixed(low)} to ${fixed(high)}` }) : null);
+    })));
+    const save = saveMenu("comparison of sweeps", { csv: () => csv(["environment", "side", "figure", "value", "low", "high"],
+      found.sides.flatMap((side) => [["all", side.figures], ...Object.entries(side.by_environment)].flatMap(([name, own]) =>
+        found.figures.map((figure) => [name, side.label, figure, own[figure].value, own[figure].low, own[figure].high])))) });
+    const scale = here ? found.environments.find((one) => one.name === here) : null;
+    return h("section", { class: "chart-card", "aria-label": "Figures" },
+      h("div", { class: "chart-head" }, h("p", { class: "chart-note", text: scale
+        ? `0 is score ${score(scale.low)}, the median of all trials; 1 is ${score(scale.high)}, the best. Budget: ${seconds(scale.common_seconds)}.`
+        : "0 is the median of all trials of an environment, 1 the best. Higher is better." }), h("span", { class: "space" }), save),
+      h("div", { class: "scroll-x" }, h("table", { class: "side-figures" }, h("thead", {}, header), h("tbody", {}, rows))));
+  }
+
+  function legend(color) {
+    return h("div", { class: "legend-row" }, found.sides.map((one) => h("span", { class: "swatch-name" }, mark(color, one.label), `${one.label} (${found.labels[one.label].join(", ")})`)),
+      found.sides.some((one) => Object.values(one.num_seeds).some((n) => n > 1)) ? h("span", { class: "muted", text: "bands: 80 % intervals over seeds" }) : null);
+  }
+
+  const soon = throttled(() => load().catch(report), 5000, signal);
+  function report(error) {
+    if (error.name !== "AbortError") context.notice(error.message, { kind: "warn", key: "compare" });
+  }
+  return {
+    update: () => soon(),
+    async stateChanged(keys) {
+      if (keys.some((key) => FETCHED.includes(key))) {
+        group.input.checked = grouped();
+        await load().catch(report);
+      } else if (found && keys.includes("env")) await draw();
+    },
+  };
+}
+
+function mark(color, label) {
+  return h("span", { class: "line-swatch", style: { background: color.get(label) }, "aria-hidden": "true" });
+}
+
+function card(name, room) {
+  return h("section", { class: "chart-card", "aria-label": name }, h("div", { class: "chart-head" }, h("h2", { text: name }), h("span", { class: "space" })), room);
+}
+
+function fixed(value) {
+  return value.toFixed(2).replace(/^-/, "−");
+}
+
+function signed(value) {
+  return `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(2)}`;
+}
+
+function sentence(line) {
+  return line.charAt(0).toUpperCase() + line.slice(1) + (line.endsWith(".") ? "" : ".");
+}

@@ -1,0 +1,172 @@
+// Chosen trials side by side: what differs, and by how much from a reference.
+
+import { throttled, tick as box } from "../lib/controls.js";
+import { fill, h, stateOf } from "../lib/dom.js";
+import { csv, saveMenu } from "../lib/export.js";
+import { cell, clock, number, score, seconds, tick, title } from "../lib/format.js";
+import { TIME_STEPS, lines } from "../lib/lines.js";
+import { colors, onTheme } from "../lib/theme.js";
+
+const MOST = 24;
+const GROUPS = [["trial", "Result"], ["params", "Parameters"], ["metrics", "Final figures"], ["timings", "Seconds beside training"], ["provenance", "Where it ran"]];
+const ORDER = ["score", "cost_seconds", "run_seconds", "steps", "state", "end", "reason"];
+const LOWER_IS_BETTER = new Set(["cost_seconds", "run_seconds"]);
+
+export async function compareTrials(root, tools, context) {
+  const { api, state, selection, signal, sweeps } = context;
+  let found = null;
+  let plot = null;
+  const all = box("all rows", state.get("rows") === "all", (on) => state.set({ rows: on ? "all" : "" }));
+  const table = h("div", { class: "side-by-side", tabindex: "0", role: "region", "aria-label": "Trials side by side" });
+  const note = h("p", { class: "chart-note", role: "status" });
+  const chartRoom = h("div", {});
+  onTheme(() => drawCurves(), signal);
+  await load();
+
+  async function load() {
+    if (!selection.size) return empty();
+    const pairs = selection.pairs();
+    const cut = pairs.slice(0, MOST);
+    found = await api.get("/compare", { sel: asText(cut) }, { signal });
+    const cost = found.rows.find((row) => row.key === "cost_seconds");
+    found.rows = found.rows.filter((row) => row.key !== "run_seconds" || different(row.values, cost?.values));
+    fill(tools, all.root, saveMenu(() => "comparison", { csv: () => asCsv() }));
+    fill(root, h("section", { class: "chart-card", "aria-label": "Trials" }, h("div", { class: "chart-head" }, note), table),
+      h("section", { class: "chart-card", "aria-label": "Their curves" }, h("div", { class: "chart-head" }, h("h2", { text: "Their learning curves" })), chartRoom));
+    found.more = pairs.length - cut.length;
+    draw();
+    const points = Math.min(4000, 2 * Math.max(300, chartRoom.clientWidth));
+    found.curves = (await api.get("/curves", { sweep: [...new Set(cut.map(([name]) => name))], pick: "selected", sel: asText(cut), limit: MOST, points }, { signal })).curves;
+    await drawCurves();
+    return undefined;
+  }
+
+  function empty() {
+    found = null;
+    plot = null;
+    fill(tools);
+    fill(root, stateOf("empty", "No trial is selected.", "Select two or more rows in the table, or points on the front. They are set side by side here.",
+      h("a", { class: "button", href: state.link("table"), text: "Go to the table" })));
+  }
+
+  function reference() {
+    const wanted = state.get("ref");
+    const place = found.trials.findIndex((one) => `${one.sweep}:${one.number}` === wanted);
+    return place < 0 ? 0 : place;
+  }
+
+  function draw() {
+    const ref = reference();
+    const several = new Set(found.trials.map((one) => one.sweep)).size > 1;
+    const several2 = found.trials.length > 1;
+    const every = state.get("rows") === "all" || !several2;
+    const groups = GROUPS.map(([group, name]) => [name, ordered(found.rows.filter((row) => row.group === group && (every || row.differs)))])
+      .filter(([, rows]) => rows.length);
+    const same = found.rows.filter((row) => !row.differs).length;
+    fill(note, found.trials.length === 1 ? "One trial is selected. Select more to see what differs."
+      : [`${found.trials.length} trials against `, h("strong", { text: name(found.trials[ref], several) }), ". ",
+        every ? "" : `${same} ${same === 1 ? "row is" : "rows are"} the same in all of them.`],
+    found.more > 0 ? ` ${found.more} more are selected and not shown.` : null);
+    const head = h("tr", {}, h("th", { scope: "col", class: "row-name", text: "" }), found.trials.map((one, i) => h("th", { scope: "col", class: i === ref ? "reference" : "" },
+      h("a", { href: state.link("trial", {}, [one.sweep, String(one.number)]), text: several ? `${one.sweep} ${one.number}` : `trial ${one.number}` }),
+      h("button", { type: "button", class: "mini", "aria-pressed": String(i === ref), title: "Compare the others with this one",
+        text: i === ref ? "reference" : "make reference", onclick: () => state.set({ ref: `${one.sweep}:${one.number}` }) }),
+      h("button", { type: "button", class: "mini", title: "Take it out of the comparison", "aria-label": `Take trial ${one.number} out`, text: "×",
+        onclick: () => selection.toggle(one.sweep, one.number) }))));
+    fill(table, h("table", { class: "compare" }, h("thead", {}, head), groups.map(([group, rows]) => h("tbody", {},
+      h("tr", { class: "group" }, h("th", { scope: "rowgroup", class: "row-name", text: group }), h("td", { colspan: found.trials.length })),
+      rows.map((row) => h("tr", { class: row.differs ? "differs" : "" }, h("th", { scope: "row", class: "row-name", text: title(row) }),
+        row.values.map((value, i) => h("td", { class: i === ref ? "reference" : "", title: typeof value === "string" && value.length > 40 ? value : null },
+          h("span", { class: row.group === "params" && i !== ref && different(value, row.values[ref]) ? "value changed" : "value", text: cell(row, value) }),
+          i === ref ? null : [" ", change(row, value, row.values[ref])]))))))));
+  }
+
+  function name(one, several) {
+    return several ? `${one.sweep} ${one.number}` : `trial ${one.number}`;
+  }
+
+  /** By how much a number differs from the reference: a factor where it is far from 1, else a difference. */
+  function change(row, value, base) {
+    const [x, y] = [number(value), number(base)];
+    if (typeof value === "boolean" || x === null || y === null || x === y || !Number.isFinite(x) || !Number.isFinite(y)) return null;
+    const factor = x / y;
+    const asFactor = row.key !== "score" && row.key !== "predicted_score" && x > 0 && y > 0 && (factor >= 1.1 || factor <= 0.9);
+    const plus = x > y ? "+" : "−";
+    const amount = Math.abs(x - y);
+    const text = asFactor ? `×${Number(factor.toPrecision(2))}` : `${plus}${/_seconds/.test(row.key) ? seconds(amount) : score(amount).replace("−", "")}`;
+    return h("span", { class: `delta ${judged(row, x > y)}`, text });
+  }
+
+  function judged(row, higher) {
+    if (LOWER_IS_BETTER.has(row.key)) return higher ? "bad" : "good";
+    if (row.key !== "score") return "";
+    const minimize = sweeps.find((one) => one.name === found.trials[0].sweep)?.direction === "minimize";
+    return higher !== minimize ? "good" : "bad";
+  }
+
+  async function drawCurves() {
+    if (!found?.curves) return;
+    const drawn = found.curves.filter((one) => one.value.length);
+    if (!drawn.length) {
+      plot = null;
+      fill(chartRoom, h("p", { class: "chart-note", text: "None of them has a learning curve: they failed before their first measurement." }));
+      return;
+    }
+    const theme = colors();
+    const several = new Set(found.trials.map((one) => one.sweep)).size > 1;
+    const ref = found.trials[reference()];
+    const series = drawn.map((one) => {
+      const place = found.trials.findIndex((trial) => trial.sweep === one.sweep && trial.number === one.number);
+      const isRef = one.sweep === ref.sweep && one.number === ref.number;
+      return { key: `${one.sweep}/${one.number}`, label: name(one, several), color: isRef ? theme.text : theme.series[place % theme.series.length], width: isRef ? 2.2 : 1.5,
+        x: one.seconds, y: one.value };
+    });
+    const options = { name: "curves of the compared trials", height: 260, signal, series, x: { label: "seconds of training", format: clock, incrs: TIME_STEPS },
+      y: { label: "score", format: tick }, onClick: (one) => { const [sweep, trial] = split(one.key); state.go("trial", {}, [sweep, trial]); } };
+    if (plot && chartRoom.contains(plot.room)) plot.set(options);
+    else {
+      fill(chartRoom);
+      plot = await lines(chartRoom, options);
+    }
+    chartRoom.querySelector(".legend-row")?.remove();
+    chartRoom.append(h("div", { class: "legend-row" }, series.map((one) => h("span", { class: "swatch-name" },
+      h("span", { class: "line-swatch", style: { background: one.color } }), one.label))));
+  }
+
+  function asCsv() {
+    const shown = state.get("rows") === "all" ? found.rows : found.rows.filter((row) => row.differs);
+    return csv(["field", ...found.trials.map((one) => `${one.sweep} ${one.number}`)], shown.map((row) => [row.key, ...row.values]));
+  }
+
+  const soon = throttled(() => load().catch(report), 2000, signal);
+  function report(error) {
+    if (error.name !== "AbortError") context.notice(error.message, { kind: "warn", key: "compare" });
+  }
+  return {
+    update: ({ numbers }) => { if (found?.trials.some((one) => numbers[one.sweep] === null || numbers[one.sweep]?.includes(one.number))) soon(); },
+    async stateChanged(keys) {
+      if (keys.includes("sel") || keys.includes("sweep")) await load().catch(report);
+      else if (found) { draw(); await drawCurves(); }
+    },
+  };
+}
+
+function ordered(rows) {
+  const place = (row) => { const i = ORDER.indexOf(row.key); return i < 0 ? ORDER.length : i; };
+  return rows.map((row, i) => [row, i]).sort(([a, i], [b, j]) => place(a) - place(b) || i - j).map(([row]) => row);
+}
+
+function different(a, b) {
+  return JSON.stringify(a) !== JSON.stringify(b);
+}
+
+function asText(pairs) {
+  const byName = new Map();
+  for (const [name, one] of pairs) byName.set(name, [...(byName.get(name) || []), one]);
+  return [...byName].map(([name, all]) => `${encodeURIComponent(name)}:${all.join(".")}`).join(",");
+}
+
+function split(key) {
+  const at = key.lastIndexOf("/");
+  return [key.slice(0, at), key.slice(at + 1)];
+}

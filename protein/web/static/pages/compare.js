@@ -1,0 +1,37 @@
+// Chosen trials side by side, or whole sweeps over each other.
+
+import { segments } from "../lib/controls.js";
+import { fill, h } from "../lib/dom.js";
+import { compareSweeps } from "./compare-sweeps.js";
+import { compareTrials } from "./compare-trials.js";
+
+export async function render(root, context) {
+  const { state, selection } = context;
+  const view = () => state.get("view") || (state.sweeps.length > 1 && !selection.size ? "sweeps" : "trials");
+  const tabs = segments("What to compare", [["trials", "Trials"], ["sweeps", "Sweeps"]], view(), (value) => state.set({ view: value }));
+  const tools = h("div", { class: "toolbar-rest" });
+  const room = h("div", { class: "compare-room" });
+  root.append(h("h1", { class: "visually-hidden", text: "Compare" }), h("div", { class: "toolbar" }, tabs.root, tools), room);
+  let shown = "";
+  let part = null;
+  await show();
+
+  async function show() {
+    tabs.set(view());
+    if (shown !== view()) {
+      shown = view();
+      fill(room);
+      fill(tools);
+      part = await (shown === "trials" ? compareTrials : compareSweeps)(room, tools, context);
+    }
+  }
+
+  return {
+    update: (news) => part?.update?.(news),
+    async stateChanged(keys) {
+      const before = shown;
+      await show();
+      if (before === shown) await part?.stateChanged?.(keys);
+    },
+  };
+}

@@ -1,0 +1,262 @@
+// The page Sweep: how a sweep went, as a whole. Of several chosen sweeps, the first; the picker shows another one.
+
+import { fill, h, stateOf } from "../lib/dom.js";
+import { chart, chartCard, tip } from "../lib/echart.js";
+import { percent, score, seconds, time } from "../lib/format.js";
+import { short } from "../lib/scales.js";
+import { whenReady } from "../lib/slow.js";
+import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
+import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js";
+
+const PARTS = [
+  ["front", "on the measured front", "series-1"], ["dominated_cheap", "dominated, cheap: the price of searching", "series-6"],
+  ["dominated_expensive", "dominated, expensive: a cheaper trial scored no worse", "series-2"],
+  ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "running now", "series-3"],
+];
+
+const RECENT_SECONDS = 120;
+
+export async function render(root, context) {
+  const { api, state, signal, notice } = context;
+  const name = state.sweeps[0];
+  let found = null;
+  let slow = {};
+  const rooms = {};
+  const charts = {};
+  await load();
+  if (signal.aborted) return {};
+  build();
+  ask();
+  if (found.running.length) followRunning();
+  return {
+    async update() {
+      await load();
+      if (signal.aborted) return;
+      draw();
+      ask();
+    },
+  };
+
+  async function load() {
+    found = await api.get("/sweep", { sweep: name }, { signal });
+  }
+
+  /** While trials run, their bars grow. */
+  function followRunning() {
+    const timer = setInterval(async () => {
+      if (document.hidden) return;
+      try {
+        await load();
+        draw();
+        if (!found.running.length) clearInterval(timer);
+      } catch (error) {
+        if (error.name !== "AbortError" && error.status === undefined) throw error;
+      }
+    }, 5000);
+    signal.addEventListener("abort", () => clearInterval(timer));
+  }
+
+  function ask() {
+    for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration]]) {
+      whenReady(api, `/sweep/${what}`, { sweep: name }, signal, (answer) => { slow[what] = answer; work(); })
+        .catch((error) => { if (error.name !== "AbortError") notice(error.message, { kind: "warn", key: what, seconds: 8 }); });
+    }
+  }
+
+  function build() {
+    for (const room of ["head", "figures", "timeline", "progress", "spending", "ends", "outlook", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
+    root.append(rooms.head, rooms.figures,
+      rooms.timeline, h("div", { class: "sweep-grid" }, h("div", { class: "stack" }, rooms.progress, rooms.calibration, rooms.facts),
+        h("div", { class: "stack" }, rooms.outlook, rooms.spending, rooms.ends, rooms.kinds)));
+    draw();
+  }
+
+  function draw() {
+    drawHead();
+    drawFigures();
+    drawTimeline();
+    drawProgress();
+    drawSpending();
+    drawEnds();
+    drawFacts();
+  }
+
+  function drawHead() {
+    const asked = found.requested;
+    const last = found.progress.at[found.progress.at.length - 1];
+    const recent = found.trials === 0 || (last !== undefined && found.now - last < RECENT_SECONDS); // it may be between two trials
+    const lead = found.states.running ? `${found.states.running} running` : asked === "run" && !recent ? "nothing runs" : "";
+    fill(rooms.head, h("header", { class: "trial-head" },
+      h("h1", {}, name), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.direction === "minimize" ? ", lower is better" : ""}` }),
+      found.states.running ? stateMark("running", lead) : h("span", { class: "muted", text: lead }),
+      asked === "run" ? null : h("span", { class: "badge warn", text: asked === "pause" ? "asked to pause: no new trial is started" : "asked to stop" }),
+      h("span", { class: "space" }),
+      api.live && (asked !== "run" || found.states.running || recent) ? h("div", { class: "controls" },
+        asked === "run" ? [button("Pause", "pause", "Start no new trial; those that run go on"), button("Stop", "stop", "End the sweep as Ctrl-C does: running trials are interrupted")]
+          : button(asked === "pause" ? "Go on" : "Take it back", "run", "The sweep may start trials again"))
+        : null));
+  }
+
+  function button(text, request, title) {
+    return h("button", { type: "button", class: "button", text, title, onclick: async (event) => {
+      event.target.disabled = true;
+      try {
+        await api.post("/request", { sweep: name, request }, { signal });
+        if (request !== "run" && !found.states.running) notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
+        await load();
+        drawHead();
+      } catch (error) {
+        event.target.disabled = false;
+        if (error.name !== "AbortError") notice(error.message, { kind: "error", key: "request", seconds: 8 });
+      }
+    } });
+  }
+
+  function drawFigures() {
+    const budget = found.max_cost_seconds;
+    const done = found.trials - found.states.running;
+    const best = found.progress.best[found.progress.best.length - 1];
+    const cells = [
+      ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
+      ["spent", seconds(found.spent_seconds), budget === null ? "no budget set" : `of ${short(budget)}, ${percent(found.spent_seconds / budget)}`, budget === null ? null : found.spent_seconds / budget],
+      ["best measured", score(best ?? null), found.trials ? h("a", { href: state.link("front"), text: "what is recommended" }) : ""],
+      ["on dominated, expensive trials", percent(found.spending.share), found.spending.num_dominated_expensive ? `${found.spending.num_dominated_expensive} trials over ${seconds(found.spending.expensive_above)}` : "none"],
+      ["the engine's own work", seconds(found.engine_seconds), found.spent_seconds > 0 ? `${percent(found.engine_seconds / found.spent_seconds, 1)} of the training` : ""],
+    ];
+    fill(rooms.figures, h("section", { class: "card figures-card", "aria-label": "In numbers" }, h("div", { class: "figures" }, cells.map(([label, value, more, share]) =>
+      h("div", { class: "figure" }, h("span", { class: "muted", text: label }), h("strong", { text: value }),
+        share === null || share === undefined ? null : h("span", { class: "meter", role: "img", "aria-label": `${percent(share)} of the budget` }, h("i", { style: { width: `${Math.min(100, 100 * share)}%` } })),
+        h("span", { class: "faint" }, more))))));
+  }
+
+  async function drawn(key, title, make, height, more = {}) {
+    if (charts[key]) {
+      charts[key].set(make);
+      if (height && charts[key].room.style.height !== `${height}px`) {
+        charts[key].room.style.height = `${height}px`;
+        charts[key].instance.resize();
+      }
+      return charts[key];
+    }
+    if (charts[key] === null) return null;
+    charts[key] = null; // it is being made
+    fill(rooms[key]);
+    charts[key] = await chartCard(title, { root: rooms[key], name: `${key} of ${name}`, option: make, signal, height, notMerge: true, ...more });
+    return charts[key];
+  }
+
+  async function drawTimeline() {
+    const { timeline } = found;
+    if (!timeline.bars.length) return fill(rooms.timeline, h("section", { class: "card" }, stateOf("empty", "No trial has been started yet.")));
+    const made = await drawn("timeline", "When trials ran", (theme) => timelineOption(found, theme, (bar) => tip(bar.count > 1 ? `${bar.count} trials from ${bar.number}` : `trial ${bar.number}`, [
+      ["state", bar.state === "pruned" ? "cut short" : bar.state], ...(bar.score === null ? [] : [["score", score(bar.score)]]), ["took", seconds(bar.end - bar.start)], ["started", time(bar.start)], ["process", bar.process || ""]])),
+      Math.min(420, 88 + 22 * Math.max(1, timeline.lanes)), { csv: () => ({ header: ["worker", "first_trial", "trials", "state", "start", "end", "process"],
+        rows: timeline.bars.map((bar) => [bar.lane, bar.number, bar.count, bar.state, bar.start, bar.end, bar.process]) }) });
+    if (made && !made.listens) {
+      made.listens = true;
+      made.instance.on("click", (event) => { if (event.data?.bar) state.go("trial", {}, [name, String(event.data.bar.number)]); });
+    }
+    return undefined;
+  }
+
+  async function drawProgress() {
+    const { progress } = found;
+    if (!progress.at.length) return fill(rooms.progress, card("Budget over time", h("p", { class: "muted", text: "No trial has ended yet." })));
+    await drawn("progress", "Budget and best measured score over time", (theme) => progressOption(found, theme), 280, {
+      csv: () => ({ header: ["finished_at", "trials", "spent_seconds", "best_measured"], rows: progress.at.map((at, i) => [at, progress.trials[i], progress.spent[i], progress.best[i]]) }) });
+    return undefined;
+  }
+
+  function drawSpending() {
+    const spent = found.spending;
+    const parts = PARTS.filter(([key]) => spent[key] > 0);
+    fill(rooms.spending, card("Where the budget went",
+      spent.total > 0 ? h("div", { class: "shares", role: "img", "aria-label": parts.map(([key, title]) => `${title}: ${percent(spent[key] / spent.total)}`).join("; ") },
+        parts.map(([key, title, color]) => h("span", { class: `share ${color}`, title: `${title}: ${percent(spent[key] / spent.total)}`, style: { flexGrow: String(spent[key]) } }))) : h("p", { class: "muted", text: "Nothing was spent yet." }),
+      h("table", { class: "facts" }, h("tbody", {}, parts.map(([key, title, color]) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: `swatch ${color}`, "aria-hidden": "true" }), title),
+        h("td", { class: "number", text: seconds(spent[key]) }), h("td", { class: "number muted", text: percent(spent[key] / spent.total) }))))),
+      spent.expensive_above === null ? null : h("p", { class: "hint-line muted", text: `Expensive: over ${seconds(spent.expensive_above)}, the median of the trials that were trained to their end. Dominated: one of these cost no more and scored no worse.` })));
+  }
+
+  function drawEnds() {
+    const failures = found.ends.filter((one) => one.end !== "complete");
+    fill(rooms.ends, card("How trials ended", h("table", { class: "facts" },
+      h("thead", {}, h("tr", {}, h("th", { text: "end" }), h("th", { class: "number", text: "trials" }), h("th", { class: "number", text: "cost" }))),
+      h("tbody", {}, found.ends.map((one) => h("tr", {}, h("th", { scope: "row" }, stateMark(one.state, one.end.replaceAll("_", " ")), one.end === "complete" ? null : h("div", { class: "faint end-text" }, ENDS[one.end],
+        one.teaches ? "" : "; the engine learns nothing from it", one.reasons.map(([reason, number]) => h("div", { class: "reason-line", title: reason, text: `${number > 1 ? `${number} times: ` : ""}${reason}` })),
+        h("div", {}, "trials ", one.numbers.slice(-6).map((number, i) => [i ? ", " : "", trialLink(state, name, number)]), one.count > 6 ? " and earlier ones" : ""))),
+        h("td", { class: "number", text: String(one.count) }), h("td", { class: "number", text: seconds(one.seconds) }))))),
+      failures.length ? null : h("p", { class: "hint-line muted", text: "All trials were trained to their end." })));
+  }
+
+  function drawOutlook() {
+    const answer = slow.outlook;
+    const head = "Is more training worth it?";
+    if (answer.state === "failed") return fill(rooms.outlook, card(head, h("p", { class: "muted", text: sentence(answer.error) })));
+    if (!answer.value) {
+      return fill(rooms.outlook, card(head, answer.state === "computing" ? stateOf("loading", "The outlook is being computed.")
+        : h("p", { class: "muted", text: found.method === "protein" ? "It needs eight different configs that were trained to their end." : "There is an outlook for sweeps of the method protein alone." })));
+    }
+    return fill(rooms.outlook, card(head, h("table", { class: "facts" },
+      h("thead", {}, h("tr", {}, h("th", { text: "next" }), h("th", { class: "number", text: "best score higher by" }), h("th", { class: "number", text: "front higher by" }))),
+      h("tbody", {}, answer.value.spans.map((span) => h("tr", {}, h("th", { scope: "row", text: `${span.name} of training` }),
+        h("td", { class: "number" }, score(span.best.expected), h("span", { class: "faint", text: ` (0 to ${score(span.best.high)})` })), h("td", { class: "number" }, score(span.front.expected), h("span", { class: "faint", text: ` (0 to ${score(span.front.high)})` })))))),
+      h("p", { class: "hint-line muted", text: "Expected rises of the true score, with 80 % intervals. In most short spans nothing better is found, and now and then much." }),
+      answer.state === "computing" ? h("p", { class: "hint-line muted" }, h("span", { class: "spinner small", "aria-hidden": "true" }), "It is being computed again.") : null));
+  }
+
+  async function drawCalibration() {
+    const answer = slow.calibration;
+    const title = "How good the predictions were";
+    if (!answer.value) return fill(rooms.calibration, card(title, answer.state === "failed" ? h("p", { class: "muted", text: sentence(answer.error) }) : stateOf("loading", "The predictions are being compared.")));
+    const parts = ["score", "cost"].filter((one) => answer.value[one].forecasts.number.length);
+    if (!parts.length) return fill(rooms.calibration, card(title, h("p", { class: "muted", text: "Nothing was predicted yet. The first trials are the initial design, which needs no model." })));
+    if (!charts.calibration) {
+      charts.calibration = {};
+      const grid = h("div", { class: "calibration" });
+      fill(rooms.calibration, h("section", { class: "chart-card", "aria-label": title }, h("div", { class: "chart-head" }, h("h2", { text: title })), grid));
+      for (const one of parts) {
+        const cell = h("div", {}, h("p", { class: "verdict" }));
+        grid.append(cell);
+        const made = await chart(cell, { name: `predicted ${one} of ${name}`, option: (theme) => calibrationOption(slow.calibration.value[one], one, theme, describe(one)), signal, height: 250, notMerge: true,
+          csv: () => { const all = slow.calibration.value[one].forecasts; return { header: Object.keys(all), rows: all.number.map((_, i) => Object.values(all).map((column) => column[i])) }; } });
+        made.instance.on("click", (event) => { if (event.data?.number !== undefined) state.go("trial", {}, [name, String(event.data.number)]); });
+        charts.calibration[one] = { made, cell };
+        cell.append(h("div", { class: "cell-foot" }, made.menu));
+      }
+    }
+    for (const one of parts) {
+      const of = answer.value[one];
+      const held = charts.calibration[one];
+      if (!held) continue;
+      held.made.set((theme) => calibrationOption(of, one, theme, describe(one)));
+      fill(held.cell.querySelector(".verdict"), sentence(of.verdict));
+    }
+    return undefined;
+  }
+
+  function describe(what) {
+    const format = what === "score" ? score : seconds;
+    return (all, i) => tip(`trial ${all.number[i]}`, [["measured", format(all.measured[i])], ["predicted", `${format(all.predicted[i])} (${format(all.low[i])} to ${format(all.high[i])})`]]);
+  }
+
+  function drawFacts() {
+    const origin = found.provenance;
+    const kinds = Object.entries(found.kinds).sort((a, b) => b[1] - a[1]);
+    fill(rooms.kinds, card("Where configs came from", h("table", { class: "facts" }, h("tbody", {}, kinds.map(([kind, number]) => h("tr", {}, h("th", { scope: "row", text: KINDS[kind] || kind }), h("td", { class: "number", text: String(number) })))))));
+    fill(rooms.facts, card("The sweep", h("table", { class: "facts plain" }, h("tbody", {}, [
+        ["created", time(found.created_at)], ["searched values", String(found.parameters)], ["wall clock", seconds(found.wall_seconds)], ["seed", String(found.seed)],
+        ...(found.warm_start.length ? [["learns from", found.warm_start.join(", ")]] : []),
+        ["version", origin.version], ["commit", origin.git_commit || "none"], ["machine", origin.machine],
+      ].map(([key, value]) => h("tr", {}, h("th", { scope: "row", class: "muted", text: key }), h("td", { class: "break", text: value }))))),
+      commandLine(found.commands.status, "The same in a terminal")));
+  }
+}
+
+function card(title, ...content) {
+  return h("section", { class: "card sweep-card", "aria-label": title }, h("h2", { text: title }), content);
+}
+
+function sentence(line) {
+  return line ? line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?]$/.test(line) ? "" : ".") : "";
+}
