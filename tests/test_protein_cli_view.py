@@ -56,6 +56,22 @@ def test_with_a_token_the_address_holds_it_once(filled: Path) -> None:
     assert "token" not in out + err
 
 
+def test_on_all_addresses_it_is_named_as_others_reach_it(filled: Path) -> None:
+    process = started(filled, "--host", "0.0.0.0", "--token")
+    try:
+        assert process.stdout is not None
+        match = re.search(r"http://(\S+):(\d+)(/\?token=\S+)", process.stdout.readline())
+        assert match is not None and match[1] == socket.gethostname()
+        for host, status in ((match[1], 303), ("127.0.0.1", 303), ("evil.example", 403)):
+            connection = http.client.HTTPConnection("127.0.0.1", int(match[2]), timeout=30)
+            connection.request("GET", match[3], headers={"Host": f"{host}:{match[2]}"})
+            assert connection.getresponse().status == status
+            connection.close()
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_store_of_a_newer_version_ends_it_with_the_reason(filled: Path) -> None:
     with sqlite3.connect(filled / "runs" / "protein.db") as database:
         database.execute("UPDATE protein_schema SET version_num = '9999'")

@@ -21,6 +21,8 @@ export function listen() {
     const target = event.target;
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && target.type !== "checkbox") return;
     const key = name(event);
+    // What has the focus keeps its own keys: a button is pressed by Enter and Space, an open panel has its own.
+    if (target.closest("dialog, .popover") || (["Enter", "Space"].includes(key) && target.closest("button, a, input, summary"))) return;
     const pair = first && performance.now() - firstAt < 1200 ? `${first} ${key}` : "";
     first = "";
     const found = bound.findLast((one) => pair && one.keys === pair) || bound.findLast((one) => one.keys === key);
