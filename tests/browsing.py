@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def fill_loss(url: str, num_trials: int = 40) -> None:
 def fill_sweep(
     url: str,
     name: str,
-    trials: list[tuple[Params, float | None, float, str]],
+    trials: Sequence[tuple[Params, float | None, float, str]],
     *,
     direction: Direction = Direction.MAXIMIZE,
     env: str = "own",
