@@ -176,6 +176,7 @@ def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer"
         lifespan="off",
         ws="none",
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return PageServer(config, opening)
