@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import ODD_NAME, Served, View
+from browsing import ODD_NAME, Served, View, fill_sweep
 from playwright.sync_api import Locator, expect
+from storing import complete, start
 from viewing import add_run
 
 from protein.storage import open_store
@@ -218,6 +219,23 @@ def test_odd_names_and_texts_are_texts(view: View) -> None:
     expect(view.page.get_by_text("1 selected")).to_be_visible()
 
 
+def test_a_sweep_of_one_trial_that_runs(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/one.db"
+    fill_sweep(url, "one", [])
+    view = view_of(url)
+    view.open("table")
+    expect(view.page.get_by_text("This sweep has no trial yet.")).to_be_visible()
+    store = open_store(url)
+    started = start(store, store.list_sweeps()[0], params={"lr": 0.25})
+    expect(view.page.get_by_text("1 trial", exact=True)).to_be_visible()
+    expect(head(view, "lr")).to_be_visible()  # the same in all trials, but there is only one
+    expect(rows(view).first).to_contain_text("running")
+    store.finish_trial(started, complete())
+    expect(rows(view).first).to_contain_text("complete")
+    expect(head(view, "score")).to_be_visible()  # its column comes with the first score
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("place", "text"),
     [
@@ -269,3 +287,21 @@ def test_theme_and_keys(view: View) -> None:
     expect(rows(view)).to_have_count(7)
     view.page.keyboard.press("?")
     expect(view.page.get_by_role("dialog", name="Keys")).to_contain_text("select or unselect the trial")
+
+
+def test_what_has_the_focus_keeps_its_keys(view: View) -> None:
+    view.open("table?sweep=pong")
+    expect(rows(view)).to_have_count(7)
+    view.page.get_by_role("button", name="Columns").focus()
+    view.page.keyboard.press("Enter")  # and not: open the trial
+    panel = view.page.get_by_role("dialog", name="Choose columns")
+    panel.get_by_label("steps", exact=True).focus()
+    view.page.keyboard.press("Space")
+    expect(head(view, "steps")).to_be_visible()
+    view.page.keyboard.press("d")  # a key of the page does nothing while a panel is open
+    expect(view.page.locator("html")).to_have_attribute("data-theme", "light")
+    view.page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    head(view, "score").focus()
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("th[aria-sort=descending]")).to_contain_text("score")
