@@ -224,7 +224,9 @@ class SqlStore:
         mine = TrialRow.sweep_id == sweep_id
         these = select(params).where(mine, TrialRow.number.in_(sorted(set(numbers))))
         with self._reading(sweep_id) as session:
-            return list(session.scalars(select(TrialRow.number).where(mine, params.in_(these)).order_by(TrialRow.number)))
+            return list(
+                session.scalars(select(TrialRow.number).where(mine, params.in_(these)).order_by(TrialRow.number))
+            )
 
     def trial(self, sweep_id: int, number: int) -> TrialRecord:
         found = self.trials(sweep_id, numbers=[number])

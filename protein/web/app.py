@@ -87,6 +87,8 @@ class Opening:
             viewer = Viewer(store, self._url, self.stopping)
             routes: Sequence[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
             self._router = Router(routes)
+            self._done.set()
+            viewer.preload()
         except ProteinError as error:
             self.error = error
         finally:
@@ -174,6 +176,7 @@ def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer"
         lifespan="off",
         ws="none",
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return PageServer(config, opening)
