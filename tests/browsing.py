@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ class View:
     def open(self, place: str) -> None:
         """Opens a page, such as "table?sweep=pong", and waits until it shows something."""
         self.page.goto(f"{self.address}#/{place}")
-        self.page.wait_for_selector("main .page > *, main .state:not(.loading)", timeout=WAIT_MS)
+        self.page.wait_for_selector("main .page > :visible, main .state:not(.loading):visible", timeout=WAIT_MS)
 
     def allow(self, pattern: str) -> None:
         """Expects errors of the browser that match a pattern."""
@@ -266,7 +266,7 @@ def fill_loss(url: str, num_trials: int = 40) -> None:
 def fill_sweep(
     url: str,
     name: str,
-    trials: list[tuple[Params, float | None, float, str]],
+    trials: Sequence[tuple[Params, float | None, float, str]],
     *,
     direction: Direction = Direction.MAXIMIZE,
     env: str = "own",

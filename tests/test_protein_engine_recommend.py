@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from protein.engine import pareto
 from protein.engine.gp import Array
 from protein.engine.recommend import MODEL, Contender, best, contenders, knee
 from protein.engine.score_model import ScoreModel
@@ -140,3 +141,12 @@ def test_under_noise_as_large_as_the_signal_the_interval_holds_and_the_luckiest_
         regret_of_measured += float(truth.max() - truth[int(np.argmax(measured))])
     assert 10 <= held <= 16
     assert regret < 0.9 * regret_of_measured
+
+
+def test_an_excluded_run_is_not_recommended_and_teaches_nothing() -> None:
+    history = noisy(20, 0.1)
+    exploit = dataclasses.replace(complete(0.81, 50.0), excluded=True)
+    again = dataclasses.replace(history[3], score=40.0, excluded=True)  # one of two runs of a config
+    assert contenders(SPACE, [*history, exploit, again]) == contenders(SPACE, history)
+    assert contenders(SPACE, [exploit]) == []
+    assert pareto.front([*history, exploit]) == pareto.front(history)

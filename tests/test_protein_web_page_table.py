@@ -31,7 +31,7 @@ def cells(view: View, number: int) -> list[str]:
 
 
 def head(view: View, name: str) -> Locator:
-    return view.page.locator("thead").get_by_role("button", name=name)
+    return view.page.locator("thead").get_by_role("button", name=name, exact=True)
 
 
 def filtered(view: View, text: str) -> None:
@@ -82,6 +82,7 @@ def test_a_filter_is_applied_kept_in_the_address_and_explained(view: View) -> No
 
 
 def test_names_are_completed_while_typing(view: View) -> None:
+    view.allow("status of 400")  # of what is not finished
     view.open("table?sweep=loss")
     view.page.get_by_label("Filter trials").press_sequentially("optim")
     expect(view.page.get_by_role("option", name="optimizer")).to_be_visible()
@@ -127,9 +128,7 @@ def test_columns_are_chosen_and_pinned(view: View) -> None:
     expect(head(view, "steps")).to_be_visible()
     expect(head(view, "lr")).to_have_count(0)
     heads = view.page.locator("thead th").all_inner_texts()
-    assert [text.strip() for text in heads][:3] == ["", "trial\n↓".replace("\n", "\n"), "optimizer"] or heads[
-        2
-    ] == "optimizer"
+    assert heads[2].strip() == "optimizer"  # behind the box and the trial's number
     expect(view.page.locator("thead th.stuck")).to_have_count(3)
 
 
@@ -161,12 +160,13 @@ def test_tags_notes_and_exclusions_are_stored_shown_and_undone(own_store: str, v
 
 def test_the_table_is_saved_as_csv(view: View) -> None:
     view.open("table?sweep=loss&filter=score%20%3C%200.05&sort=score")
+    expect(rows(view)).to_have_count(5)
     with view.page.expect_download() as saving:
         view.page.get_by_role("button", name="Save CSV").click()
     saved = list(csv.DictReader(io.StringIO(Path(saving.value.path()).read_text())))
     assert saving.value.suggested_filename == "loss.csv"
     assert [row["number"] for row in saved] == [str(row) for row in numbers(view)]
-    assert [float(row["score"]) for row in saved] == [0.0, 0.01, 0.01, 0.04, 0.04][: len(saved)]
+    assert [float(row["score"]) for row in saved] == [0.0, 0.01, 0.01, 0.04, 0.04]
     assert saved[0]["params.optimizer"] == "muon"
 
 
@@ -207,7 +207,7 @@ def test_odd_names_and_texts_are_texts(view: View) -> None:
     view.page.get_by_role("button", name=ODD_NAME).click()
     expect(rows(view)).to_have_count(3)
     expect(view.page.get_by_text("<script>alert(2)</script>")).to_be_visible()
-    expect(head(view, "<i>name</i>")).to_be_visible()
+    expect(head(view, 'a "quoted", <i>name</i>')).to_be_visible()
     filtered(view, "`lërning rate` > 0.05")
     expect(rows(view)).to_have_count(2)
     head(view, "lërning rate").click()
@@ -269,3 +269,21 @@ def test_theme_and_keys(view: View) -> None:
     expect(rows(view)).to_have_count(7)
     view.page.keyboard.press("?")
     expect(view.page.get_by_role("dialog", name="Keys")).to_contain_text("select or unselect the trial")
+
+
+def test_what_has_the_focus_keeps_its_keys(view: View) -> None:
+    view.open("table?sweep=pong")
+    expect(rows(view)).to_have_count(7)
+    view.page.get_by_role("button", name="Columns").focus()
+    view.page.keyboard.press("Enter")  # and not: open the trial
+    panel = view.page.get_by_role("dialog", name="Choose columns")
+    panel.get_by_label("steps", exact=True).focus()
+    view.page.keyboard.press("Space")
+    expect(head(view, "steps")).to_be_visible()
+    view.page.keyboard.press("d")  # a key of the page does nothing while a panel is open
+    expect(view.page.locator("html")).to_have_attribute("data-theme", "light")
+    view.page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    head(view, "score").focus()
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("th[aria-sort=descending]")).to_contain_text("score")

@@ -215,7 +215,7 @@ class _Reader:
             if token.kind == "name":
                 raise FilterError(self._unknown(token.value), token.position)
             if token.value.lower() in _CONSTANTS:
-                return _Operand(token.position, None, "", _CONSTANTS[token.value.lower()])
+                return _Operand(token.position, None, "", _CONSTANTS[token.value.lower()], word=token.value)
             return _Operand(token.position, None, "", token.value, word=token.value)
         raise FilterError(f"a column or a value is expected here, got {token.shown}", token.position)
 
@@ -249,7 +249,7 @@ class _Reader:
     def _compared(self, left: _Operand, sign: str, right: _Operand) -> Mask:
         if left.column is None and right.column is None:
             # `lerning_rate < 3`: one side is meant to be a column.
-            written = left if left.word else right
+            written = left if left.word or not right.word else right
             message = self._unknown(written.word) if written.word else "one of the two sides must be a column"
             raise FilterError(message, written.position)
         if left.column is None or (right.column is not None and _is_word_of(left, right.column)):
@@ -257,7 +257,8 @@ class _Reader:
         assert left.column is not None
         if right.column is not None and not _is_word_of(right, left.column):
             return _columns_compared(left, sign, right)
-        constant = right.word if right.column is not None else right.constant
+        # A choice may be called "none" or "true".
+        constant = right.word if right.column is not None or _is_word_of(right, left.column) else right.constant
         if sign == "!=":
             return ~self._against(left, "==", constant, right)
         return self._against(left, sign, constant, right)
@@ -352,8 +353,8 @@ def _time(text: str, position: int) -> float:
 
 
 def _is_word_of(operand: _Operand, column: Column) -> bool:
-    """Whether a name means a text beside this column, although there is a column of that name, too."""
-    return bool(operand.word) and column.kind is Kind.TEXT and operand.word in column.words
+    """Whether a word means a text beside this column, although there is a column or a constant of that name, too."""
+    return bool(operand.word) and column.kind in (Kind.TEXT, Kind.MIXED) and operand.word in column.words
 
 
 def _columns_compared(left: _Operand, sign: str, right: _Operand) -> Mask:

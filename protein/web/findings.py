@@ -14,6 +14,7 @@ import numpy as np
 from protein.api import stores
 from protein.api.found_config import base_layers, config_changes
 from protein.api.outlook import sweep_outlook
+from protein.api.reading import readable
 from protein.api.recommended import Choice, Recommendation, duration_above, initial_params, recommendation
 from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
@@ -26,7 +27,9 @@ from protein.web.background import Progress
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
-MAX_FORECASTS = 2_000  # of a calibration that are sent; all of them count
+DIGITS = 7  # of numbers in charts
+MAX_COMPARED = 20_000  # trials whose predictions are compared; of more, evenly spread ones
+MAX_FORECASTS = 1_000  # of these that are sent
 
 
 def version(frame: Frame) -> tuple[int, ...]:
@@ -54,7 +57,8 @@ def outlook_of(viewer: Viewer, name: str) -> Progress:
 
 
 def _expected(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any]:
-    found = recommendation(sweep, viewer.store.trials(sweep.id, curves=False))
+    known = readable(viewer.store, sweep)
+    found = recommendation(sweep, known.trials, None, known.sample)
     store = store_words(viewer)
     return {
         "basis": found.best.contender.basis,
@@ -111,7 +115,8 @@ def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
 
 
 def _outlook(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any] | None:
-    found = sweep_outlook(sweep, viewer.store.trials(sweep.id, curves=False))
+    known = readable(viewer.store, sweep)
+    found = sweep_outlook(sweep, known.trials, known.sample)
     if found is None:
         return None
     spans = [
@@ -141,6 +146,7 @@ def calibrations(frame: Frame) -> dict[str, Any]:
     """Returns how the predicted scores and costs of a sweep held, in the user's direction."""
     complete = np.array([state == TrialState.COMPLETE for state in frame.columns["state"].listed()], dtype=bool)
     rows = np.flatnonzero(complete & ~frame.columns["score"].missing)
+    rows = rows[:: max(1, -(-len(rows) // MAX_COMPARED))]
     listed: Mapping[str, list[Any]] = {
         key: frame.columns[key].listed(rows)
         for key in ("number", "score", "cost_seconds", *_parts("predicted_score"), *_parts("predicted_cost_seconds"))
@@ -180,13 +186,18 @@ def _calibration(
         "verdict": found.verdict,
         "forecasts": {
             "number": numbers[::step],
-            "predicted": [one.predicted.value for one in shown],
-            "low": [one.predicted.low for one in shown],
-            "high": [one.predicted.high for one in shown],
-            "measured": [one.measured for one in shown],
+            "predicted": [short(one.predicted.value) for one in shown],
+            "low": [short(one.predicted.low) for one in shown],
+            "high": [short(one.predicted.high) for one in shown],
+            "measured": [short(one.measured) for one in shown],
         },
         "left_out": len(found.forecasts) - len(shown),
     }
+
+
+def short(value: Any) -> Any:
+    """Returns a number with the digits that a chart can show, which is quicker to send; anything else unchanged."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _parts(name: str) -> tuple[str, str, str]:

@@ -175,6 +175,54 @@ def test_the_order_of_the_history_does_not_matter(method: str) -> None:
     assert suggest(designer, history) == suggest(designer, shuffled)
 
 
+def test_an_excluded_trial_teaches_nothing(method: str) -> None:
+    designer = make_designer(method, SPACE, START)
+    history = play(designer, 14)
+    x = SPACE.from_unit_many(SPACE.sample(3, np.random.default_rng(3)))
+    # Whole and stopped ones and failures, without a cost: spent seconds do count.
+    exploits = [
+        complete(x[0], 1e6, 0.0),
+        dataclasses.replace(complete(x[1], 1e6, 0.0), state=TrialState.PRUNED, end=TrialEnd.CAPPED),
+        failed(x[2], seconds=0.0),
+    ]
+    kept_out = [dataclasses.replace(exploit, excluded=True, number=100 + i) for i, exploit in enumerate(exploits)]
+    without = suggest(designer, history, remaining=500.0)
+    assert suggest(designer, [*kept_out, *history], remaining=500.0) == without
+    running = history[-1]
+    for points in (1, 2, 3):
+        expected = ask_to_stop(designer, history[:-1], running, points)
+        assert ask_to_stop(designer, [*kept_out, *history[:-1]], running, points) == expected
+
+
+def test_an_excluded_config_is_not_tried_again(method: str) -> None:
+    space = Space([Categorical("a", ("x", "y", "z")), Integer("b", 1, 3)])
+    start: Params = {"a": "y", "b": 2}
+    designer = make_designer(method, space, start)
+    first = suggest(designer, [])
+    assert first is not None and first.params == start
+    history = [dataclasses.replace(complete_flat(start, 1e6), excluded=True)]
+    for number in range(8):
+        suggestion = suggest(designer, history, seed=number)
+        assert suggestion is not None and suggestion.params != start
+        history.append(complete_flat(suggestion.params, float(number)))
+    assert len({tuple(sorted(o.params.items())) for o in history}) == 9
+    everything = suggest(designer, history, seed=9)
+    assert everything is None or everything.kind is SuggestionKind.REEVALUATION
+
+
+def test_all_trials_may_be_excluded(method: str, space: Space) -> None:
+    designer = make_designer(method, space, START)
+    history = [dataclasses.replace(one, excluded=True) for one in play(designer, 12)]
+    suggestion = suggest(designer, history, remaining=500.0)
+    assert suggestion is not None
+    space.validate(suggestion.params)
+    assert suggestion.params not in [dict(one.params) for one in history]
+
+
+def complete_flat(params: Params, value: float) -> Observation:
+    return Observation(params=params, state=TrialState.COMPLETE, score=value, cost_seconds=1.0)
+
+
 def ask_to_stop(designer: Designer, history: list[Observation], running: Observation, points: int) -> str | None:
     return designer.should_stop(history, running.params, running.curve[:points], seed=1)
 

@@ -75,7 +75,6 @@ async function start() {
 async function loadSweeps() {
   const found = await api.get("/sweeps");
   sweeps = found.sweeps;
-  document.title = `Protein · ${found.store}`;
   picker.draw(sweeps, found.store);
 }
 
@@ -91,6 +90,7 @@ async function stateChanged(keys) {
   }
   drawPages();
   picker.draw(sweeps);
+  document.title = [state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
   const now = [state.page, ...state.path, ...state.sweeps].join("\n");
   if (now === opened && view?.stateChanged) return view.stateChanged(keys);
   if (now === opened && view && !keys.length) return undefined;
@@ -98,7 +98,6 @@ async function stateChanged(keys) {
 }
 
 async function open(now) {
-  const sameSweeps = opened.split("\n").slice(1).join() === now.split("\n").slice(1).join();
   opened = now;
   view = null;
   leave.abort();
@@ -112,7 +111,7 @@ async function open(now) {
   }
   const loading = setTimeout(() => { if (!signal.aborted && !root.childNodes.length) fill(root, stateOf("loading", "Loading")); }, 150);
   fill(main, root);
-  if (!sameSweeps || !watching) watch();
+  watch();
   try {
     const { render } = await import(`./pages/${page.name}.js`);
     if (signal.aborted) return;
@@ -129,7 +128,7 @@ async function open(now) {
   }
 }
 
-let watching = "";
+let watching = null; // the sweeps whose news come, as one text
 
 /** Listens for news of the chosen sweeps. */
 function watch() {
@@ -165,6 +164,19 @@ function watch() {
   });
 }
 
+// A browser opens six connections to one server at most, and each page's news hold one. So a page that nobody sees lets
+// go of it, and catches up when it is seen again.
+let hiding = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) {
+    hiding = setTimeout(() => { unwatch(); watching = null; }, 5000);
+  } else if (watching === null && opened) {
+    watch();
+    update(Object.fromEntries(state.sweeps.map((name) => [name, null])));
+  }
+});
+
 function update(numbers) {
   refreshSoon();
   view?.update?.({ numbers });
@@ -186,7 +198,6 @@ async function refreshSweeps() {
 }
 
 function showNoSweep() {
-  if (opened !== "none") watching = "";
   opened = "none";
   view = {};
   watch();
