@@ -13,8 +13,8 @@ A parameter is named when all of this holds:
 3. The best value is better than a random value of the range by at least `MIN_EFFECT` standard deviations of the scores.
    A parameter that does less has no best value (as in `protein.engine.laws`).
 
-In simulated sweeps of 60 noisy trials with one such parameter among six, it was found in 54 of 60. None of the 300 other
-parameters was named; with 120 trials, 2 of 300 were. At 80 % it would have been 7 and 6 of 300.
+In simulated sweeps of 60 noisy trials with one such parameter among six, it was found in 54 of 60. None of the 300
+other parameters was named; with 120 trials, 2 of 300 were. At 80 % it would have been 7 and 6 of 300.
 
 The cost parameter is left out: more steps nearly always help, and `protein laws` says by how much. So are categoricals
 and parameters with two values, which have no end.

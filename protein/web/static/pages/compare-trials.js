@@ -21,6 +21,7 @@ export async function compareTrials(root, tools, context) {
   const note = h("p", { class: "chart-note", role: "status" });
   const chartRoom = h("div", {});
   onTheme(() => drawCurves(), signal);
+  context.keys.bind("a", "all rows, or only those that differ", () => { if (found) all.input.click(); }, signal);
   await load();
 
   async function load() {
