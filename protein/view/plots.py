@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INCHES = (9.0, 5.5)
 DOTS_PER_INCH = 120
 LETTER = 0.016  # width of a letter of a mark's name, as a share of the cost axis
-FRONT_COLOR, EXPECTED_COLOR = "#1f5fa8", "#2d8a5f"
+FRONT_COLOR, EXPECTED_COLOR = "#d9631e", "#2f5fd0"  # as on the page
 OTHER_COLOR, PRUNED_COLOR, FAILED_COLOR = "#8d99a6", "#c98a1b", "#b3382c"
 
 
@@ -116,7 +116,7 @@ def _draw_expected(axes: Any, expected: "Sequence[Contender]", right: float, dir
     )
     axes.fill_between(costs, low, high, step="post", color=EXPECTED_COLOR, alpha=0.15, linewidth=0)
     label = f"expected front, 80 % interval ({len(expected)})"
-    axes.step(costs, middle, where="post", color=EXPECTED_COLOR, linewidth=1.6, label=label)
+    axes.step(costs, middle, where="post", color=EXPECTED_COLOR, linewidth=1.8, zorder=2.5, label=label)
 
 
 def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
@@ -125,9 +125,9 @@ def _draw_front(axes: Any, done: Sequence[TrialRecord], right: float) -> None:
         return
     costs = [max(trial.run_seconds, pareto.MIN_COST_SECONDS) for trial in front]
     scores = [trial.score for trial in front]
-    axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.6)
+    axes.step([*costs, right], [*scores, scores[-1]], where="post", color=FRONT_COLOR, linewidth=1.1, linestyle="--")
     label = f"measured front ({len(front)})"
-    axes.scatter(costs, scores, color=FRONT_COLOR, s=44, zorder=3, label=label, edgecolors="white", linewidths=0.8)
+    axes.scatter(costs, scores, color=FRONT_COLOR, s=30, zorder=3, label=label, edgecolors="white", linewidths=0.8)
 
 
 def _mark(
