@@ -175,7 +175,9 @@ class _Gathering:
                 break
             for key in ("rows", "keys"):
                 found[key] += more[key]
-        return {key: found[key] for key in ("columns", "rows", "keys", "sweeps")}
+        # In the order of the numbers, in which the page sorts what is equal.
+        rows, keys = found["rows"][::-1], found["keys"][::-1]
+        return {"columns": found["columns"], "sweeps": found["sweeps"], "rows": rows, "keys": keys}
 
     def _told_of(self, table: Mapping[str, Any], name: str, on_front: Sequence[int]) -> list[int]:
         """Returns the trials of a sweep that are kept whole: all, or those of the front, the best and the newest."""

@@ -26,7 +26,10 @@ export class ReportApi {
     this.about = data.about;
     this.kept = {
       "/table": (asked) => rowsOf(this.table(asked.sweep), asked),
-      "/trials": (asked) => rowsOf(this.table(asked.sweep), { limit: Infinity, ...asked }),
+      "/trials": (asked) => {
+        const { matching, sweeps, keys } = rowsOf(this.table(asked.sweep), { limit: Infinity, ...asked });
+        return { matching, sweeps, keys };
+      },
       "/front": (asked) => ({ version: "", sweeps: list(asked.sweep).map((name) => this.held(data.fronts[name])) }),
       "/front/config": (asked) => ({ params: this.params(asked.sweep, asked.number) }),
       "/front/within": (asked) => this.within(asked),

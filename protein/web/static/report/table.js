@@ -77,13 +77,20 @@ export function scatterOf(table, axes, { x = "cost_seconds", y = "score", color,
   const drawn = Object.fromEntries(Object.entries(places).map(([what, place]) => {
     const { key, kind } = table.columns[place];
     const values = rows.map((i) => table.rows[i][place]);
-    return [what, { ...(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }), values }];
+    return [what, { ...axisOf(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }, values), values }];
   }));
   const state = placeOf(table, "state", "column");
   return {
     version: "", total: rows.length, state: rows.map((i) => table.rows[i][state]), ...drawn,
     trials: { sweep: { words: table.sweeps, codes: rows.map((i) => table.keys[i][0]) }, number: rows.map((i) => table.keys[i][1]) },
   };
+}
+
+/** An axis that ends where these values end, or the range that was searched; the kept one holds those of all sweeps. */
+function axisOf(axis, values) {
+  const known = values.filter((value) => typeof value === "number").concat(axis.searched || []);
+  if (axis.low === undefined || !known.length) return axis;
+  return { ...axis, low: Math.min(...known), high: Math.max(...known) };
 }
 
 /** Places of the rows, sorted by keys between commas; "-" before one sorts downwards. Missing is last. */
