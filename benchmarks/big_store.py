@@ -104,9 +104,9 @@ class Batch:
         self._share = np.where(whole, 1.0, rng.uniform(0.2, 0.95, len(numbers)))
         self._counts = np.maximum(1, np.round(points * self._share)).astype(int) if points else np.zeros(len(x), int)
         quality = 1.0 / (1.0 + np.exp(-(x - 0.5) @ weights))
-        self._final = 800.0 * quality * (0.3 + 0.7 * x[:, space.cost_index or 0])
+        self._final = 70.0 * quality * (0.3 + 0.7 * x[:, space.cost_index or 0])
         self._seconds = self._asked / 4e5 * rng.lognormal(0.0, 0.2, len(numbers))  # of the whole run
-        self._scores = self._final * (1.0 - np.exp(-4.0 * self._share)) + rng.normal(0.0, 20.0, len(numbers))
+        self._scores = self._final * (1.0 - np.exp(-4.0 * self._share)) + rng.normal(0.0, 2.0, len(numbers))
 
     def trials(self) -> Iterator[dict[str, Any]]:
         kinds = [SuggestionKind.SEARCH.value, SuggestionKind.REEVALUATION.value, SuggestionKind.INITIAL_DESIGN.value]
@@ -127,9 +127,9 @@ class Batch:
                 "lease_until": _moment(datetime.now(UTC) + timedelta(days=1) if end is None else began),
                 "kind": kinds[min(number % 20, 2)] if number else SuggestionKind.INITIAL_CONFIG.value,
                 "origin": f"improving the front near {cost:.0f} s",
-                "predicted_score": score + 10.0,
-                "predicted_score_low": score - 60.0,
-                "predicted_score_high": score + 70.0,
+                "predicted_score": score + 1.0,
+                "predicted_score_low": score - 6.0,
+                "predicted_score_high": score + 7.0,
                 "predicted_cost_seconds": 1.1 * cost,
                 "predicted_cost_seconds_low": 0.9 * cost,
                 "predicted_cost_seconds_high": 1.4 * cost,
@@ -141,7 +141,7 @@ class Batch:
                 "steps": int(self._asked[i] * self._share[i]),
                 "reason": "" if end is None else REASONS.get(end, end.text),
                 "timings": json.dumps({"startup": 2.5, "evaluation": 1.25}),
-                "metrics": json.dumps({"train_score": score - 3.0, "steps_per_second": 4e5, "episodes": 900.0}),
+                "metrics": json.dumps({"train_score": score - 0.5, "steps_per_second": 4e5, "episodes": 900.0}),
                 "started_at": _moment(began),
                 "finished_at": None if end is None else _moment(began + timedelta(seconds=cost)),
                 "version": provenance.version,
@@ -157,7 +157,7 @@ class Batch:
             if not count:
                 continue
             share = np.arange(1, count + 1) / count * self._share[i]
-            noise = self._rng.normal(0.0, 15.0, count)
+            noise = self._rng.normal(0.0, 2.0, count)
             scores = (self._final[i] * (1.0 - np.exp(-4.0 * share)) + noise).tolist()
             steps = (share * self._asked[i]).astype(int).tolist()
             seconds = (share * self._seconds[i]).tolist()

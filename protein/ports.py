@@ -127,7 +127,12 @@ class Store(Protocol):
         ...
 
     def trials(
-        self, sweep_id: int, *, curves: bool = True, numbers: Collection[int] | None = None
+        self,
+        sweep_id: int,
+        *,
+        curves: bool = True,
+        last_points: bool = False,
+        numbers: Collection[int] | None = None,
     ) -> list[TrialRecord]:
         """Returns all trials by number.
 
@@ -135,8 +140,14 @@ class Store(Protocol):
             sweep_id: the sweep.
             curves: whether each has its whole curve; without, the curves are empty. A reader that needs none should
                 say so: curves are most of a store.
+            last_points: without `curves`, each curve has one point at least, at the most steps that the whole one has.
+                That is all that the engine's recommendation reads of it. The point has no score.
             numbers: those of the wanted trials; None: all. Numbers that no trial has are left out.
         """
+        ...
+
+    def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
+        """Returns the numbers of all trials whose params are those of one of these trials, these included."""
         ...
 
     def trial(self, sweep_id: int, number: int) -> TrialRecord:

@@ -15,7 +15,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Interval, func, insert, literal, or_, select, type_coerce, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    Interval,
+    Text,
+    cast,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    type_coerce,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -54,7 +68,7 @@ class SqlStore:
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
-        sqlite = self._url.get_backend_name() == "sqlite"
+        self._sqlite = sqlite = self._url.get_backend_name() == "sqlite"
         self._shown = str(self._url.database) if sqlite else self._url.render_as_string(hide_password=True)
         if sqlite:
             check_file(Path(str(self._url.database)))
@@ -185,11 +199,17 @@ class SqlStore:
             return sorted(session.connection().execute(change).scalars())
 
     def trials(
-        self, sweep_id: int, *, curves: bool = True, numbers: Collection[int] | None = None
+        self,
+        sweep_id: int,
+        *,
+        curves: bool = True,
+        last_points: bool = False,
+        numbers: Collection[int] | None = None,
     ) -> list[TrialRecord]:
-        if numbers is not None:
+        if numbers is not None or (last_points and not curves):
+            which = true() if numbers is None else TrialRow.number.in_(sorted(set(numbers)))
             with self._reading(sweep_id) as session:
-                return self._records(session, sweep_id, TrialRow.number.in_(sorted(set(numbers))), curves=curves)
+                return self._records(session, sweep_id, which, curves=curves, last_points=last_points)
         known = self._finished.get((sweep_id, curves), ())
         with self._reading(sweep_id) as session:
             new = self._records(session, sweep_id, TrialRow.number >= len(known), curves=curves)
@@ -198,6 +218,15 @@ class SqlStore:
         finished = next((i for i, record in enumerate(records) if not record.state.finished), len(records))
         self._finished[sweep_id, curves] = records[:finished]
         return list(records)
+
+    def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
+        params = type_coerce(TrialRow.params, Text()) if self._sqlite else cast(TrialRow.params, Text())
+        mine = TrialRow.sweep_id == sweep_id
+        these = select(params).where(mine, TrialRow.number.in_(sorted(set(numbers))))
+        with self._reading(sweep_id) as session:
+            return list(
+                session.scalars(select(TrialRow.number).where(mine, params.in_(these)).order_by(TrialRow.number))
+            )
 
     def trial(self, sweep_id: int, number: int) -> TrialRecord:
         found = self.trials(sweep_id, numbers=[number])
@@ -282,7 +311,13 @@ class SqlStore:
             ) from error
 
     def _records(
-        self, session: Session, sweep_id: int, which: ColumnElement[bool], *, curves: bool
+        self,
+        session: Session,
+        sweep_id: int,
+        which: ColumnElement[bool],
+        *,
+        curves: bool,
+        last_points: bool = False,
     ) -> list[TrialRecord]:
         """Reads some of a sweep's trials by number."""
         wanted = (TrialRow.sweep_id == sweep_id, which)
@@ -299,6 +334,15 @@ class SqlStore:
             for trial_id, steps, elapsed_seconds, score, metrics in session.execute(points):
                 point = Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=score, metrics=metrics)
                 lines.setdefault(trial_id, []).append(point)
+        elif last_points:
+            last = (
+                select(m.trial_id, func.max(m.steps), func.max(m.elapsed_seconds))
+                .join(TrialRow, TrialRow.id == m.trial_id)
+                .where(*wanted)
+                .group_by(m.trial_id)
+            )
+            for trial_id, steps, elapsed_seconds in session.execute(last):
+                lines[trial_id] = [Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=None)]
         artifacts: dict[int, list[Artifact]] = {}
         files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
         for trial_id, kind, path in session.execute(files.order_by(a.id)):

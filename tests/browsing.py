@@ -14,7 +14,7 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route, expect, sync_playwright
 from viewing import PROVENANCE, fill_store
 
+from protein.space import Space
 from protein.storage import open_store
 from protein.types import (
     Direction,
@@ -112,7 +113,7 @@ class View:
     def open(self, place: str) -> None:
         """Opens a page, such as "table?sweep=pong", and waits until it shows something."""
         self.page.goto(f"{self.address}#/{place}")
-        self.page.wait_for_selector("main .page > *, main .state:not(.loading)", timeout=WAIT_MS)
+        self.page.wait_for_selector("main .page > :visible, main .state:not(.loading):visible", timeout=WAIT_MS)
 
     def allow(self, pattern: str) -> None:
         """Expects errors of the browser that match a pattern."""
@@ -265,14 +266,26 @@ def fill_loss(url: str, num_trials: int = 40) -> None:
 def fill_sweep(
     url: str,
     name: str,
-    trials: list[tuple[Params, float | None, float, str]],
+    trials: Sequence[tuple[Params, float | None, float, str]],
     *,
     direction: Direction = Direction.MAXIMIZE,
+    env: str = "own",
+    space: Space | None = None,
 ) -> None:
-    """Adds a sweep. A trial is its params, its score as the user knows it, its cost in seconds, why it failed."""
+    """Adds a sweep. A trial is its params, its score as the user knows it, its cost in seconds, why it failed.
+
+    Without a space it is one that no model can be fitted to.
+    """
     sign = 1.0 if direction is Direction.MAXIMIZE else -1.0
     spec = SweepSpec(
-        name=name, env="own", method="protein", seed=0, space={}, config={}, provenance=PROVENANCE, direction=direction
+        name=name,
+        env=env,
+        method="protein",
+        seed=0,
+        space={} if space is None else space.to_dict(),
+        config={},
+        provenance=PROVENANCE,
+        direction=direction,
     )
     store = open_store(url)
     sweep = store.create_sweep(spec, 600.0)

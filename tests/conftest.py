@@ -9,6 +9,7 @@ import postgresql
 import pytest
 from browsing import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
+from planting import planted_served, view_of_planted  # noqa: F401 (of tests of the page)
 
 from protein.ports import Store
 from protein.storage import open_store

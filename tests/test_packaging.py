@@ -19,6 +19,9 @@ NEEDED = {
     "protein/storage/migrations/env.py",
     "protein/storage/migrations/versions/0001_first_tables.py",
     "protein/trainer/__main__.py",
+    "protein/web/static/index.html",
+    "protein/web/static/vendor/echarts.esm.min.js",
+    "protein/web/static/vendor/manifest.json",
     "protein/trainer/kernels/__init__.py",
 }
 

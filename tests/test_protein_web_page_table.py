@@ -269,3 +269,21 @@ def test_theme_and_keys(view: View) -> None:
     expect(rows(view)).to_have_count(7)
     view.page.keyboard.press("?")
     expect(view.page.get_by_role("dialog", name="Keys")).to_contain_text("select or unselect the trial")
+
+
+def test_what_has_the_focus_keeps_its_keys(view: View) -> None:
+    view.open("table?sweep=pong")
+    expect(rows(view)).to_have_count(7)
+    view.page.get_by_role("button", name="Columns").focus()
+    view.page.keyboard.press("Enter")  # and not: open the trial
+    panel = view.page.get_by_role("dialog", name="Choose columns")
+    panel.get_by_label("steps", exact=True).focus()
+    view.page.keyboard.press("Space")
+    expect(head(view, "steps")).to_be_visible()
+    view.page.keyboard.press("d")  # a key of the page does nothing while a panel is open
+    expect(view.page.locator("html")).to_have_attribute("data-theme", "light")
+    view.page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    head(view, "score").focus()
+    view.page.keyboard.press("Enter")
+    expect(view.page.locator("th[aria-sort=descending]")).to_contain_text("score")

@@ -1,4 +1,4 @@
-"""Who may ask the page's server for what: every rule of `protein.web.security`, asked of a real server over a socket."""
+"""Who may ask the page's server for what: the rules of `protein.web.security`, asked of a real server."""
 
 import hashlib
 import http.client

@@ -8,8 +8,8 @@ Notation
     expensive   costs more than the median of the trials that were trained to their end
     seconds     each trial's own cost; trials are compared by the cost of their whole run
 
-Excluded trials beat no other trial, and are counted apart. Scores are the measured ones. The share is a description of a sweep, not a judgement of one trial: what is dominated is
-known only afterwards.
+Excluded trials beat no other trial, and are counted apart. Scores are the measured ones. The share is a description of
+a sweep, not a judgement of one trial: what is dominated is known only afterwards.
 """
 
 import dataclasses

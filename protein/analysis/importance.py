@@ -84,7 +84,9 @@ _ABOUT: dict[str, Importance] = {
         method=PED_ANOVA,
         title="PED-ANOVA (Optuna)",
         meaning="how much the values of the best tenth of the trials differ from those of all trials",
-        caveat="it looks at one parameter at a time, so two that only matter together get too little",
+        caveat="it looks at one parameter at a time, so two that only matter together get too little; the best trials"
+        " of a search also share values that do nothing, because they were bred from each other, and it may take that"
+        " for importance",
     ),
     PERMUTATION: Importance(
         method=PERMUTATION,

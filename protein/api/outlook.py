@@ -5,24 +5,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from protein.api.reading import sampled
 from protein.api.recommended import score_range
 from protein.engine.outlook import Hindsight, Outlook, hindsight, outlook
+from protein.engine.sample import Sample
 from protein.space import Space
 from protein.types import Observation, SweepRecord, TrialRecord
 
 
-def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> Outlook | None:
+def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sample | None = None) -> Outlook | None:
     """Returns the outlook of a sweep; None where too little is known, or the sweep does not run this engine.
 
     Args:
         sweep: as it is stored.
         trials: its trials as they are stored.
+        sample: where these trials are not all: what is known of the others (`protein.api.reading`).
     """
     if sweep.spec.method != "protein":
         return None
+    if sample is None:
+        trials, sample = sampled(trials)
     try:
         _, highest = score_range(sweep.spec.env) or (-math.inf, math.inf)
-        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest)
+        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest, sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
         return None
 

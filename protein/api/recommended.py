@@ -16,10 +16,12 @@ from typing import Any
 
 from protein import envs_c
 from protein.analysis.expected_front import expected_front
+from protein.api.reading import sampled
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
 from protein.engine import pareto, recommend
 from protein.engine.recommend import Contender
+from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
@@ -166,22 +168,27 @@ def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> s
     return cut_short_note(shown_trial(cut_short, sweep.spec.direction), trains=runs_trainer(sweep.spec.config))
 
 
-def recommendation(sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None) -> Recommendation:
-    """Returns what a sweep's trials recommend.
+def recommendation(
+    sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None, sample: Sample | None = None
+) -> Recommendation:
+    """Returns what a sweep's trials recommend. Of a very large sweep, a sample of them is looked at.
 
     Args:
         sweep: as it is stored.
         trials: its trials as they are stored.
         under: a duration, the most that a config may be expected to cost; None: no limit.
+        sample: where these trials are not all: what is known of the others (`protein.api.reading`).
 
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
     direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
+    if sample is None:
+        trials, sample = sampled(trials)
     finished = [trial for trial in trials if trial.state.finished]
     space = stored_space(sweep.spec)
-    contenders = recommend.contenders(space, [trial.observation() for trial in finished])
+    contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from protein.api import stores
 from protein.api.found_config import found_config, rung_path
+from protein.api.reading import readable
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -41,7 +42,8 @@ def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        found = recommendation(sweep, store.trials(sweep.id), arguments.under)
+        known = readable(store, sweep)
+        found = recommendation(sweep, known.trials, arguments.under, known.sample)
     written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments) if found.trains else {}
     if arguments.json:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import socket
 import sys
 
 from protein.cli.arguments import ViewArguments
@@ -48,8 +49,8 @@ def run(command: Command) -> int:
 
 
 def _shown_host(host: str) -> str:
-    """Returns how an address names the machine: one that listens everywhere is reached here as 127.0.0.1."""
+    """Returns how an address names the machine: by its name where it listens on all of its addresses."""
     bare = host.strip("[]")
     if bare in ("0.0.0.0", "::"):
-        return "127.0.0.1"
+        return socket.gethostname()
     return f"[{bare}]" if ":" in bare else bare

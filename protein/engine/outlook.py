@@ -43,7 +43,8 @@ from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import front_indices
-from protein.engine.score_model import ScoreModel, fit_score_model
+from protein.engine.sample import Sample
+from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Observation
@@ -117,40 +118,51 @@ class Hindsight:
         return self.rise <= self.forecast.high
 
 
-def outlook(space: Space, history: Sequence[Observation], highest: float = math.inf) -> Outlook | None:
+def outlook(
+    space: Space, history: Sequence[Observation], highest: float = math.inf, sample: Sample | None = None
+) -> Outlook | None:
     """Returns what more budget is expected to buy; None while too few configs were trained to their end.
 
     Args:
         space: what is searched; observations that it cannot read are left out.
         history: the finished trials in any order; scores are to be maximised.
         highest: the highest possible score; infinite where it is not known.
+        sample: where the history is a part of the sweep's: how the rest counts.
 
     Raises:
         ArithmeticError, ValueError, LinAlgError: the models cannot be fitted.
     """
     with single_thread(), np.errstate(all="ignore"):
+        if sample is not None:
+            history = [o for o in history if o.number in sample.taught]
         groups, x_known = complete_runs(space, history)
         if len(groups) < MIN_CONTENDERS:
             return None
         settings = EngineSettings()
         data = History.of(space, history, [])
-        score = fit_score_model(space, data, settings)
+        num_known, spent_seconds, weights = len(groups), data.spent_seconds, np.ones(len(groups))
+        if sample is not None:
+            num_known, spent_seconds = sample.num_complete, sample.spent_seconds
+            in_top = np.array([history[group[0]].number in sample.top for group in groups])
+            weights = np.where(in_top, 1.0, sample.rest_weight)
+        scale = None if sample is None else ScoreScale.of(sample.scores)
+        score = fit_score_model(space, data, settings, scale=scale)
         known, _ = score.predict(x_known)
         cost = np.array([math.fsum(history[i].run_seconds for i in group) / len(group) for group in groups])
         best = float(np.max(known))
         centers = [*front_indices(known, cost)[::-1].tolist(), *np.argsort(-known, kind="stable")[:5].tolist()]
         x_centers = x_known[list(dict.fromkeys(centers))[: settings.num_centers]]
         x = data.untried(spread(space, x_centers, settings, np.random.default_rng(0)))
-        price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, data.spent_seconds)
+        price = _price(score, CostModel.fit(space, data.x_scored, data.costs), x, best, settings, spent_seconds)
         best_score = score.scale.to_score(best)
-        come = best_score - score.scale.to_score(float(np.median(known)))
-        rate = math.sqrt(max(price * come, 0.0) / (len(groups) * data.spent_seconds)) if data.spent_seconds > 0 else 0.0
+        come = best_score - score.scale.to_score(_median(known, weights))
+        rate = math.sqrt(max(price * come, 0.0) / (num_known * spent_seconds)) if spent_seconds > 0 else 0.0
         if not (math.isfinite(rate) and math.isfinite(best_score)):
             raise ArithmeticError("the outlook is not finite")
         return Outlook(
             best_per_second=BEST * rate,
             front_per_second=FRONT * rate,
-            spent_seconds=data.spent_seconds,
+            spent_seconds=spent_seconds,
             room=max(highest - best_score, 0.0),
         )
 
@@ -199,6 +211,15 @@ def _price(
     # In score units at the best score: elsewhere the scale may be another.
     gain = score.scale.to_score(best + math.exp(float(log_gain[top]))) - score.scale.to_score(best)
     return gain / float(seconds[top])
+
+
+def _median(values: Array, weights: Array) -> float:
+    """Returns the weighted median of `n >= 1` values; with equal weights it is the median."""
+    if np.all(weights == weights[0]):
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(below, below[-1] / 2.0)])
 
 
 def _expected_today(space: Space, today: ScoreModel, history: Sequence[Observation]) -> float:

@@ -22,6 +22,8 @@ is in the whole curve of a run: to the model, three points of one run with a luc
 independent results. For the same reason, only the last score of a run counts where trials have continued each other.
 The earlier ones remain contenders.
 
+Of a very large sweep, a sample of the trials is enough: see `protein.engine.sample`.
+
 Nothing here raises, whatever the observations are. Where the model cannot be fitted, contenders are compared by the
 plain mean of their own scores, and `basis` names the reason.
 """
@@ -35,7 +37,8 @@ import numpy as np
 from protein.engine import pareto
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
-from protein.engine.score_model import fit_score_model
+from protein.engine.sample import Sample
+from protein.engine.score_model import ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Estimate, Observation, Params
@@ -60,19 +63,20 @@ class Contender:
         return len(self.trials)
 
 
-def contenders(space: Space, observations: Sequence[Observation]) -> list[Contender]:
+def contenders(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state, oldest first; scores are to be maximised.
+        sample: where the observations are a part of the sweep's: how the model learns as it would from all.
     """
     groups, x = complete_runs(space, observations)
     if not groups:
         return []
     try:
         with single_thread(), np.errstate(all="ignore"):
-            scores, basis = _posterior(space, observations, x)
+            scores, basis = _posterior(space, observations, x, sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         scores = _plain(observations, groups)
         basis = f"mean of its own runs, the score model failed ({type(error).__name__})"
@@ -105,10 +109,14 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
     return None if position is None else contenders[position]
 
 
-def _posterior(space: Space, observations: Sequence[Observation], x: Array) -> tuple[list[Estimate], str]:
+def _posterior(
+    space: Space, observations: Sequence[Observation], x: Array, sample: Sample | None
+) -> tuple[list[Estimate], str]:
     """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
-    data = History.of(space, observations, [])
-    model = fit_score_model(space, data.one_of_each_run(), EngineSettings(), averaged=True)
+    taught = observations if sample is None else [o for o in observations if o.number in sample.taught]
+    scale = None if sample is None else ScoreScale.of(sample.scores)
+    data = History.of(space, taught, [])
+    model = fit_score_model(space, data.one_of_each_run(), EngineSettings(), averaged=True, scale=scale)
     estimates = model.estimates(x, measured=False)
     highest = float(np.max(data.scores))
     estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]

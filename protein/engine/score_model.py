@@ -251,8 +251,11 @@ def fit_score_model(
     sources: Sequence[SourceTrials] = (),
     *,
     averaged: bool = False,
+    scale: ScoreScale | None = None,
 ) -> ScoreModel:
     """Fits the score model to final scores and points of curves; `data` has at least one score.
+
+    Where `data` is a part of a sweep, `scale` is that of the whole sweep's scores.
 
     The search may use source sweeps' scores. The recommendation uses this sweep alone, and is averaged over what is
     not known of the noise (see `protein.engine.mixture`).
@@ -262,7 +265,7 @@ def fit_score_model(
         np.concatenate([data.x_scored, data.x_curve]),
         np.concatenate([data.scores, data.curve_scores]),
         unfinished=np.concatenate([data.unfinished, data.curve_unfinished]),
-        scale=ScoreScale.of(data.scores),
+        scale=ScoreScale.of(data.scores) if scale is None else scale,
         trend=settings.cost_trend,
         log_noise=settings.averaged_log_noise if averaged else settings.log_noise,
         log_run_variance=settings.log_run_variance,

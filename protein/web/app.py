@@ -87,6 +87,8 @@ class Opening:
             viewer = Viewer(store, self._url, self.stopping)
             routes: Sequence[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
             self._router = Router(routes)
+            self._done.set()
+            viewer.preload()
         except ProteinError as error:
             self.error = error
         finally:

@@ -14,6 +14,7 @@ import numpy as np
 from protein.api import stores
 from protein.api.found_config import base_layers, config_changes
 from protein.api.outlook import sweep_outlook
+from protein.api.reading import readable
 from protein.api.recommended import Choice, Recommendation, duration_above, initial_params, recommendation
 from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
@@ -54,7 +55,8 @@ def outlook_of(viewer: Viewer, name: str) -> Progress:
 
 
 def _expected(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any]:
-    found = recommendation(sweep, viewer.store.trials(sweep.id, curves=False))
+    known = readable(viewer.store, sweep)
+    found = recommendation(sweep, known.trials, None, known.sample)
     store = store_words(viewer)
     return {
         "basis": found.best.contender.basis,
@@ -111,7 +113,8 @@ def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
 
 
 def _outlook(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any] | None:
-    found = sweep_outlook(sweep, viewer.store.trials(sweep.id, curves=False))
+    known = readable(viewer.store, sweep)
+    found = sweep_outlook(sweep, known.trials, known.sample)
     if found is None:
         return None
     spans = [

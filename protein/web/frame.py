@@ -104,7 +104,8 @@ class Frame(Table):
         places = np.searchsorted(self.numbers, wanted)
         inside = places < len(self.numbers)
         found = places[inside]
-        return found[self.numbers[found] == wanted[inside]].astype(np.int64)
+        rows: Indices = found[self.numbers[found] == wanted[inside]].astype(np.int64)
+        return rows
 
     def updated(self, sweep: SweepRecord, changes: TrialColumns) -> "Frame":
         """Returns the frame with changed and new trials taken over; itself where nothing changed."""

@@ -1,80 +1,51 @@
-"""What the engine's models say of a sweep, computed once and kept: fits take seconds, and several pages ask.
+"""What models of a sweep learn from, out of its frame, and what they have found: computed once, in the background.
 
-An answer is kept as long as the finished trials are the same. Two requests that need the same fit wait for one of them.
-While trials keep ending, a page would ask for a new fit every few seconds. So an answer of at most `PATIENCE_SECONDS`
-is given again, and says how many trials it has seen.
+An answer that needs a fit waits for it: fits take seconds at most, and other answers do not wait. A fit is kept as long
+as the finished trials are the same (`protein.web.background`).
 """
 
-import dataclasses
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from protein.errors import UsageError
+from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.types import Measurement, Observation, TrialEnd, TrialState
+from protein.web import findings
 from protein.web.frame import Frame
+from protein.web.viewer import Viewer
 
-PATIENCE_SECONDS = 20.0
+MAX_WAIT_SECONDS = 120.0
 MAX_OBSERVATIONS = 5_000  # of a larger sweep the best half of so many, and others at random
-_MOST_KEPT = 64
 _SEED = 1
 
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(slots=True)
-class _Kept:
-    lock: threading.Lock
-    version: Any = None
-    made_at: float = -1e9
-    value: Any = None
+def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> T:
+    """Returns what `make` gives for a sweep's finished trials; of the same trials it is computed once for each name.
 
-
-class Fits:
-    """Answers of slow functions of a sweep's finished trials. Its methods may be called from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Any, _Kept] = OrderedDict()
-
-    def of(self, key: Any, frame: Frame, make: Callable[[], T]) -> T:
-        """Returns what `make` has returned for this key and the sweep's finished trials, or calls it.
-
-        Errors are not kept.
-        """
-        key = (frame.sweep.id, key)
-        with self._lock:
-            kept = self._kept.setdefault(key, _Kept(threading.Lock()))
-            self._kept.move_to_end(key)
-            while len(self._kept) > _MOST_KEPT:
-                self._kept.popitem(last=False)
-        version = finished_version(frame)
-        with kept.lock:
-            # An exclusion is somebody's own act, who wants to see its effect: only new trials have to wait.
-            fresh = time.monotonic() - kept.made_at < PATIENCE_SECONDS
-            same = kept.version == version
-            waits = fresh and kept.version is not None and kept.version[1] == version[1]
-            if not (same or waits):
-                kept.value = make()
-                kept.version, kept.made_at = version, time.monotonic()
-            value: T = kept.value
-            return value
-
-
-def finished_version(frame: Frame) -> tuple[int, int]:
-    """Returns how many trials have finished, and a number that changes with what is excluded."""
-    excluded = frame.columns["excluded"].values[_finished(frame)]
-    return len(excluded), hash(np.flatnonzero(excluded).tobytes())
+    Raises:
+        UsageError: it cannot be computed, or takes too long.
+    """
+    key = ("models", name, frame.sweep.id)
+    found = viewer.background.ask(key, findings.version(frame), make, patience=MAX_WAIT_SECONDS)
+    if found.state == "failed":
+        raise UsageError(found.error)
+    if found.value is None:
+        raise UsageError("the model is still being fitted; ask again in a minute")
+    value: T = found.value
+    return value
 
 
 def space_of(frame: Frame) -> Space:
-    """Returns the space of a sweep. Raises `SpaceError` where the store holds none."""
-    return Space.from_dict(frame.sweep.spec.space)
+    """Returns the space of a sweep. Raises `UsageError` where the store holds none that can be read."""
+    try:
+        return Space.from_dict(frame.sweep.spec.space)
+    except SpaceError as error:
+        name = frame.sweep.spec.name
+        raise UsageError(f"the store holds no search space of sweep '{name}', so there is no model of it") from error
 
 
 def observations(frame: Frame) -> list[Observation]:

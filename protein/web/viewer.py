@@ -4,6 +4,7 @@ A frame is read when a page first asks for its sweep. Later it is brought up to 
 every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for cost nothing.
 """
 
+import contextlib
 import dataclasses
 import secrets
 import threading
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.api import stores
-from protein.errors import UsageError
+from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
@@ -46,6 +47,8 @@ class Viewer:
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
+        self._path = stores.file(store_url)
+        self._file = self._file_now()
         self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
     def sweeps(self) -> dict[str, SweepRecord]:
@@ -54,10 +57,22 @@ class Viewer:
             read_at, found = self._sweeps
         if time.monotonic() - read_at > REFRESH_SECONDS:
             now = time.monotonic()
+            if self._file_now() != self._file:  # SQLite goes on reading the old one without a word
+                raise StoreUnavailable(
+                    f"the file {self._path} was removed or replaced; end protein view with Ctrl-C and start it again"
+                )
             found = {sweep.spec.name: sweep for sweep in self.store.list_sweeps()}
             with self._lock:
                 self._sweeps = (now, found)
         return found
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Returns what tells the store's file from another one at its place; None: there is no file."""
+        try:
+            found = None if self._path is None else self._path.stat()
+        except OSError:
+            return None
+        return None if found is None else (found.st_dev, found.st_ino)
 
     def sweep(self, name: str) -> SweepRecord:
         """Returns a sweep by name. Raises `NotFound`."""
@@ -83,6 +98,12 @@ class Viewer:
                 kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
                 kept.read_at = now
             return kept.frame
+
+    def preload(self) -> None:
+        """Reads the newest sweep, which a page shows first. An error is left to the page that meets it."""
+        with contextlib.suppress(ProteinError):
+            for name in list(self.sweeps())[-1:]:
+                self.frame(name)
 
     def forget(self, name: str) -> None:
         """Makes the next request for a sweep read what changed: it was written to."""

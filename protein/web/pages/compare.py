@@ -16,9 +16,9 @@ from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, S
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.types import Direction, Estimate, TrialRecord, TrialState
+from protein.web import findings
 from protein.web.answers import NotFound, Query, get
 from protein.web.frame import Frame, Table
-from protein.web.models import finished_version
 from protein.web.pages.table import described
 from protein.web.selected import MAX_LENGTH, selected
 from protein.web.viewer import MAX_SWEEPS, Viewer
@@ -73,10 +73,15 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         reference = query.text("reference")
         wanted = query.texts("env", most=MAX_SWEEPS)
         key = ("comparison", tuple(f.sweep.id for f in frames), tuple(labels), reference, tuple(wanted))
-        version = tuple(finished_version(frame) for frame in frames)
-        found: dict[str, Any] = viewer.remembered(
-            (*key, version), lambda: shown(_compared(frames, labels, reference, wanted))
-        )
+        version = tuple(findings.version(frame) for frame in frames)
+
+        def make() -> dict[str, Any]:
+            try:
+                return shown(_compared(frames, labels, reference, wanted))
+            except UsageError as error:  # a sweep has no complete trial yet, or the sides have nothing in common
+                return {"problem": str(error)}
+
+        found: dict[str, Any] = viewer.remembered((*key, version), make)
         by_label: dict[str, list[str]] = {}
         for name, label in zip(names, labels, strict=True):
             by_label.setdefault(label, []).append(name)

@@ -119,17 +119,17 @@ def spread_order(count: int) -> Indices:
 
 
 def quality(frames: Sequence[Frame]) -> Floats:
-    """Returns for each trial the share of its sweep's trials that it beats, `n`; NaN without a score.
+    """Returns 1 for the best trial of each sweep, 1/2 for the second, 1/3 for the third, ..., `n`; NaN without a score.
 
-    Scores of two environments cannot be compared, and these shares can: the best of several sweeps come in turn.
+    Scores of two environments cannot be compared, and these can: the best of several sweeps come in turn.
     """
     found = []
     for frame in frames:
         scores = frame.stored_score()
         has = np.flatnonzero(np.isfinite(scores))
-        share = np.full(len(scores), np.nan)
-        share[has[np.argsort(scores[has], kind="stable")]] = (np.arange(len(has)) + 0.5) / max(len(has), 1)
-        found.append(share)
+        own = np.full(len(scores), np.nan)
+        own[has[np.argsort(-scores[has], kind="stable")]] = 1.0 / (1.0 + np.arange(len(has)))
+        found.append(own)
     return np.concatenate(found)
 
 

@@ -7,7 +7,8 @@
                     values lie on the end of their range (`protein.analysis.range_ends`)
 `/api/map`          the model over two parameters
 
-Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`).
+Models are fitted to one sweep, in a thread, once for the same finished trials (`protein.web.models`). That there is no
+model yet, because a sweep has just begun, is no error: such an answer has a `problem`, a line for people.
 """
 
 import math
@@ -24,13 +25,13 @@ from protein.analysis.range_ends import range_ends
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
-from protein.errors import SpaceError, UsageError
+from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.spelling import nearest
 from protein.types import Estimate, ParamValue
 from protein.web.answers import NotFound, Query, get
 from protein.web.frame import Frame, Table
-from protein.web.models import Fits, observations, one_sweep, space_of
+from protein.web.models import fitted, observations, one_sweep, space_of
 from protein.web.pages.curves import quality, rounded
 from protein.web.pages.table import ordered
 from protein.web.viewer import MAX_SWEEPS, Viewer
@@ -43,8 +44,6 @@ _RESULTS = ("cost_seconds", "score")  # the last axes of parallel coordinates
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
-    fits = Fits()
-
     def parallel(query: Query) -> dict[str, Any]:
         names = query.texts("sweep", most=MAX_SWEEPS)
         limit = query.integer("limit", DEFAULT_LINES, least=1, most=MAX_LINES)
@@ -96,12 +95,15 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def important(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
-        space = space_of(frame)
+        try:
+            space = space_of(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
 
         def make() -> list[importance.Importance]:
             return importance.importances(space, observations(frame), target="cost" if target == "cost" else "score")
 
-        found = fits.of(("importance", target), frame, make)
+        found = fitted(viewer, frame, ("importance", target), make)
         return {
             "names": space.names,
             "methods": [
@@ -122,11 +124,14 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         }
 
     def model(frame: Frame) -> SweepModel:
-        return fits.of("model", frame, lambda: SweepModel.fit(space_of(frame), observations(frame)))
+        return fitted(viewer, frame, "model", lambda: SweepModel.fit(space_of(frame), observations(frame)))
 
     def slices(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        found = model(frame)
+        try:
+            found = model(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)
         points = query.integer("points", 41, least=2, most=101)
         dots = _Dots.of(frame, found)
@@ -146,7 +151,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
                     "closeness": np.round(found.closeness(dots.x_unit, anchor, [name]), 3),
                 }
             )
-        ends = fits.of("range-ends", frame, lambda: range_ends(found.space, observations(frame), model=found))
+        ends = fitted(viewer, frame, "range-ends", lambda: range_ends(found.space, observations(frame), model=found))
         return {
             "anchor": about,
             "seconds": seconds,
@@ -171,7 +176,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def two_dimensional(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        found = model(frame)
+        try:
+            found = model(frame)
+        except UsageError as error:
+            return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)
         name_x, name_y = query.text("x"), query.text("y")
         one = found.map(
@@ -333,6 +341,6 @@ def _spaces(frames: Sequence[Frame]) -> list[Space]:
     for frame in frames:
         try:
             found.append(space_of(frame))
-        except SpaceError:  # the page still shows the values, along axes of their own
+        except UsageError:  # the page still shows the values, along axes of their own
             continue
     return found

@@ -1,29 +1,27 @@
-"""`/api/sweeps`: what the store holds, in one line a sweep."""
+"""`/api/sweeps`: what the store holds, in one line a sweep. It reads no trials: the store counts them."""
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from starlette.routing import BaseRoute
 
-from protein.types import TrialState
+from protein.columns import SweepSummary
+from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
-MAX_SUMMARIES = 50  # sweeps whose trials are counted; of older ones the names are listed
+MAX_SUMMARIES = 100  # sweeps whose trials are counted; of older ones the names are listed
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
     def sweeps(query: Query) -> dict[str, Any]:
-        found = list(viewer.sweeps())[::-1]
-        return {
-            "store": shown_store(viewer.url),
-            "epoch": viewer.epoch,
-            "sweeps": [
-                summary(viewer.frame(name)) if place < MAX_SUMMARIES else {"name": name}
-                for place, name in enumerate(found)
-            ],
-        }
+        found = list(viewer.sweeps().values())[::-1]
+        summaries = viewer.store.summaries([sweep.id for sweep in found[:MAX_SUMMARIES]])
+        listed = [described(sweep, summaries.get(sweep.id)) for sweep in found]
+        return {"store": shown_store(viewer.url), "epoch": viewer.epoch, "sweeps": listed}
 
     return [get("/sweeps", sweeps)]
 
@@ -33,22 +31,45 @@ def shown_store(url: str) -> str:
     return url.partition("?")[0].replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-def summary(frame: Frame) -> dict[str, Any]:
-    """Returns how a sweep is getting on."""
-    sweep = frame.sweep
-    state = frame.columns["state"]
-    counts = {}
-    for one in TrialState:
-        code = state.words.index(one.value) if one.value in state.words else -1
-        counts[one.value] = int(np.sum(state.values == code)) if len(frame) and code >= 0 else 0
-    return {
+def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any]:
+    """Returns what a sweep is, and how it is getting on where its trials were counted."""
+    found = {
         "name": sweep.spec.name,
         "env": sweep.spec.env,
         "method": sweep.spec.method,
         "direction": str(sweep.spec.direction),
+        "requested": str(sweep.requested),
         "created_at": sweep.created_at.timestamp(),
         "max_cost_seconds": sweep.max_cost_seconds,
-        "spent_seconds": float(np.sum(frame.columns["cost_seconds"].values)),
-        "trials": len(frame),
-        "states": counts,
     }
+    if counted is None:
+        return found
+    counts = _states(counted.ends)
+    return {
+        **found,
+        "spent_seconds": counted.spent_seconds,
+        "trials": sum(counts.values()),
+        "states": counts,
+        "excluded": counted.excluded,
+    }
+
+
+def summary(frame: Frame) -> dict[str, Any]:
+    """Returns the same as `described`, from a frame."""
+    ends = Counter(None if end is None else TrialEnd(str(end)) for end in frame.columns["end"].listed())
+    found = SweepSummary(
+        ends=ends,
+        excluded=int(np.count_nonzero(frame.columns["excluded"].values)),
+        spent_seconds=float(np.sum(frame.columns["cost_seconds"].values)),
+        best=None,
+        cut_short=None,
+        running={},
+    )
+    return described(frame.sweep, found)
+
+
+def _states(ends: Mapping[TrialEnd | None, int]) -> dict[str, int]:
+    counts = {state.value: 0 for state in TrialState}
+    for end, count in ends.items():
+        counts[(TrialState.RUNNING if end is None else end.state).value] += count
+    return counts

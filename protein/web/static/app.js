@@ -164,6 +164,19 @@ function watch() {
   });
 }
 
+// A browser opens six connections to one server at most, and each page's news hold one. So a page that nobody sees lets
+// go of it, and catches up when it is seen again.
+let hiding = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(hiding);
+  if (document.hidden) {
+    hiding = setTimeout(() => { unwatch(); watching = null; }, 5000);
+  } else if (watching === null && opened) {
+    watch();
+    update(Object.fromEntries(state.sweeps.map((name) => [name, null])));
+  }
+});
+
 function update(numbers) {
   refreshSoon();
   view?.update?.({ numbers });

@@ -74,3 +74,14 @@ export function throttled(work, milliseconds, signal) {
     timer = setTimeout(() => { timer = 0; last = performance.now(); work(); }, wait);
   };
 }
+
+/** Returns an answer, unless it says why there is nothing to show yet: that is thrown, for a part of a page to show. */
+export function answered(found) {
+  if (found.problem) throw nothingYet(found.problem);
+  return found;
+}
+
+/** Something to throw where there is nothing to show, and nothing is wrong. */
+export function nothingYet(line) {
+  return Object.assign(new Error(line), { status: 200 });
+}

@@ -71,15 +71,15 @@ export function whole(value) {
   return x === null ? MISSING : signed(String(Math.round(x)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009"));
 }
 
-/** A parameter's value: numbers to six digits, which is all that the space resolves. */
-export function param(value) {
+/** A parameter's value: numbers to six digits, which is all that the space resolves, or to fewer. */
+export function param(value, digits = 6) {
   if (value === null || value === undefined) return MISSING;
   if (typeof value === "boolean") return value ? "true" : "false";
   const x = typeof value === "string" ? null : number(value);
   if (x === null) return String(value);
   const special = unusual(x);
   if (special) return special;
-  return Number.isInteger(x) && Math.abs(x) < 1e15 ? whole(x) : signed(significant(x, 6));
+  return Number.isInteger(x) && Math.abs(x) < 1e15 ? whole(x) : signed(significant(x, digits));
 }
 
 /** A share as a percentage: 71 %. */

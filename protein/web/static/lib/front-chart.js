@@ -10,7 +10,7 @@ const MAX_PREDICTIONS = 1500; // lines; of more only those of the front are draw
  * `sweeps` and `expected` as the server gives them; `layers`: a set of expected, measured, predicted; `chosen`: the best
  * config of each sweep for the limit `under`; `zoom`: [x0, x1, y0, y1], or not four numbers; `formatter`: of the tooltip.
  */
-export function frontOption({ sweeps, expected, layers, theme, selection, under, chosen, zoom, formatter, brush }) {
+export function frontOption({ sweeps, expected, layers, theme, selection, under, chosen, zoom, formatter }) {
   const drawn = sweeps.flatMap((sweep) => sweep.points.score.map((value, i) => [sweep.points.run_seconds[i], value])).filter(([cost]) => cost !== null);
   const ends = sweeps.flatMap((sweep) => (expected.get(sweep.name)?.value?.front || []).map((one) => one.cost_seconds));
   const costs = [...drawn.map(([cost]) => cost), ...ends].map((cost) => Math.max(cost, 1e-3));
@@ -45,11 +45,9 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
   return {
     grid: { left: 64, right: 22, top: several ? 40 : 36, bottom: 52 },
     legend: { data: legend(series), selectedMode: true },
-    toolbox: { show: false },
     tooltip: { trigger: "item", formatter, enterable: false },
     xAxis: { ...axis, name: "cost: seconds of training" },
     yAxis: { type: "value", name: minimize ? "score (lower is better)" : "score", min: zoomed ? zoom[2] : bottom, max: zoomed ? zoom[3] : top, inverse },
-    ...(brush ? { brush: { toolbox: [], xAxisIndex: 0, yAxisIndex: 0, throttleType: "debounce", brushStyle: { color: "rgba(120,150,220,0.18)", borderColor: theme.accent } } } : { brush: { toolbox: [], xAxisIndex: 0, yAxisIndex: 0 } }),
     series,
   };
 }

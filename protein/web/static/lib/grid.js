@@ -3,11 +3,15 @@
 //   const grid = new Grid(root, {
 //     label, rowHeight: 30, signal,
 //     load: (offset, limit) => Promise<{total, rows}>,   // `rows` are whatever `drawRow` takes
-//     drawRow: (row, index) => <tr>, headers: () => <tr>, widths: () => [pixels],
+//     drawRow: (row, index) => <tr>, rowState: (row, index) => text,   // a row is drawn anew when it or its state changes
+//     headers: () => <tr>, headState: () => text, widths: () => [pixels],
 //   });
 //   grid.reset()      // other rows: from the top
 //   grid.refresh()    // the same rows, perhaps changed: what is in sight is asked for again
-//   grid.redraw()     // the same rows, drawn again
+//   grid.redraw()     // the same rows, whose states may have changed
+//   grid.rebuild()    // other columns: everything is drawn again
+//
+// Elements that stay the same are not touched, so that news do not take the focus, or a click that has begun.
 //
 // The element <table> keeps its meaning for screen readers: aria-rowcount tells how many rows there are in truth.
 
@@ -23,6 +27,7 @@ export class Grid {
     this.parts = new Map(); // part -> rows, or null while they are asked for
     this.total = 0;
     this.generation = 0;
+    this.elements = new Map(); // row -> {element, state}
     this.body = h("tbody");
     this.head = h("thead");
     this.columns = h("colgroup");
@@ -47,7 +52,7 @@ export class Grid {
     this.room.scrollTop = 0;
     this.drawn = "";
     await this.#ask(0, true);
-    this.redraw();
+    this.rebuild();
   }
 
   /** Asks again for what is in sight, and forgets the rest. */
@@ -61,12 +66,22 @@ export class Grid {
     this.redraw();
   }
 
-  redraw() {
-    this.drawn = "";
+  rebuild() {
+    this.elements.clear();
+    this.headDrawn = null;
     const widths = this.options.widths();
     fill(this.columns, widths.map((width) => h("col", { style: { width: `${width}px` } })));
     this.table.style.width = `${widths.reduce((sum, one) => sum + one, 0)}px`;
-    fill(this.head, this.options.headers());
+    this.redraw();
+  }
+
+  redraw() {
+    this.drawn = "";
+    const now = this.options.headState();
+    if (now !== this.headDrawn) {
+      this.headDrawn = now;
+      fill(this.head, this.options.headers());
+    }
     this.#draw();
   }
 
@@ -109,10 +124,20 @@ export class Grid {
     const rows = [];
     for (let index = first; index < last; index++) {
       const row = this.row(index);
-      rows.push(row ? this.options.drawRow(row, index) : h("tr", { class: "waiting" }, h("td", { colspan: columns, text: "…" })));
+      rows.push(row ? this.#element(row, index) : h("tr", { class: "waiting" }, h("td", { colspan: columns, text: "…" })));
     }
-    fill(this.body, first > 0 ? gap(first) : null, rows, last < this.total ? gap(this.total - last) : null);
+    if (this.elements.size > 3 * rows.length + 300) this.elements.clear();
+    arrange(this.body, [first > 0 ? gap(first) : null, ...rows, last < this.total ? gap(this.total - last) : null].filter(Boolean));
     this.table.setAttribute("aria-rowcount", this.total + 1);
+  }
+
+  #element(row, index) {
+    const state = `${index} ${this.options.rowState(row, index)}`;
+    const known = this.elements.get(row);
+    if (known?.state === state) return known.element;
+    const element = this.options.drawRow(row, index);
+    this.elements.set(row, { element, state });
+    return element;
   }
 
   redrawSoon() {
@@ -137,4 +162,11 @@ export class Grid {
       if (Math.abs(far - part) > 5) this.parts.delete(far);
     }
   }
+}
+
+/** Gives an element these children; those that are in place already are not touched. */
+function arrange(parent, wanted) {
+  const keep = new Set(wanted);
+  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  wanted.forEach((child, i) => { if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] ?? null); });
 }

@@ -21,6 +21,8 @@ export function listen() {
     const target = event.target;
     if (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) && target.type !== "checkbox") return;
     const key = name(event);
+    // What has the focus keeps its own keys: a button is pressed by Enter and Space, an open panel has its own.
+    if (target.closest("dialog, .popover") || (["Enter", "Space"].includes(key) && target.closest("button, a, input, summary"))) return;
     const pair = first && performance.now() - firstAt < 1200 ? `${first} ${key}` : "";
     first = "";
     const found = bound.findLast((one) => pair && one.keys === pair) || bound.findLast((one) => one.keys === key);
@@ -41,11 +43,10 @@ function name(event) {
 
 /** Shows all keys in a dialog. */
 export function showHelp() {
-  const rows = bound.filter((one) => one.help).map((one) => h("tr", {},
-    h("td", {}, one.keys.split(" ").map((key) => [h("kbd", { text: key.replace("Shift+", "⇧") }), " "])),
-    h("td", { text: one.help })));
-  const dialog = h("dialog", { class: "dialog", "aria-label": "Keys" },
-    h("h2", { text: "Keys" }), h("table", { class: "keys" }, h("tbody", {}, rows)),
+  const rows = bound.filter((one) => one.help).map((one) => h("div", {},
+    h("dt", {}, one.keys.split(" ").map((key) => [h("kbd", { text: key.replace("Shift+", "⇧") }), " "])),
+    h("dd", { text: one.help })));
+  const dialog = h("dialog", { class: "dialog", "aria-label": "Keys" }, h("h2", { text: "Keys" }), h("dl", { class: "keys" }, rows),
     h("form", { method: "dialog" }, h("button", { class: "button", text: "Close" })));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -21,7 +21,7 @@ export async function compareSweeps(root, tools, context) {
   const plots = {};
   const grouped = () => state.get("group") !== "0";
   const env = () => (found.environments.some((one) => one.name === state.get("env")) ? state.get("env") : found.environments.length > 1 ? "" : found.environments[0].name);
-  const group = box("seeds together", grouped(), (on) => state.set({ group: on ? "" : "0", side: [] }));
+  const group = box("seeds together", grouped(), (on) => state.set({ group: on ? "" : "0", side: [], reference: "" }));
   const sides = popover("Sides", buildSides, { title: "Which sweeps belong together" });
   onTheme(() => found && draw(), signal);
   await load();
@@ -34,13 +34,12 @@ export async function compareSweeps(root, tools, context) {
         h("button", { type: "button", class: "button", text: "Choose sweeps", onclick: () => document.querySelector(".picker-button")?.click() })));
       return;
     }
-    try {
-      found = await api.get("/compare-sweeps", { sweep: state.sweeps, group: grouped() ? 1 : 0, side: state.getAll("side"), reference: state.get("reference") }, { signal });
-    } catch (error) {
-      if (error.status !== 400) throw error;
+    found = await api.get("/compare-sweeps", { sweep: state.sweeps, group: grouped() ? 1 : 0, side: state.getAll("side"), reference: state.get("reference") }, { signal });
+    if (found.problem) {
+      const { problem } = found;
       found = null;
       fill(tools, group.root, sides.root);
-      fill(root, stateOf("empty", "These sweeps cannot be compared yet.", error.message));
+      fill(root, stateOf("empty", "These sweeps cannot be compared yet.", sentence(problem)));
       return;
     }
     await draw();
@@ -53,7 +52,7 @@ export async function compareSweeps(root, tools, context) {
       h("table", { class: "sides" }, inputs.map(([name, input]) => h("tr", {}, h("td", { text: name }), h("td", {}, input)))),
       h("button", { type: "button", class: "button primary", text: "Compare", onclick: () => {
         close();
-        state.set({ side: inputs.map(([name, input]) => input.value.trim() || name), group: "" });
+        state.set({ side: inputs.map(([name, input]) => input.value.trim() || name), group: "", reference: "" });
       } }));
   }
 

@@ -78,7 +78,7 @@ export async function compareTrials(root, tools, context) {
       rows.map((row) => h("tr", { class: row.differs ? "differs" : "" }, h("th", { scope: "row", class: "row-name", text: title(row) }),
         row.values.map((value, i) => h("td", { class: i === ref ? "reference" : "", title: typeof value === "string" && value.length > 40 ? value : null },
           h("span", { class: row.group === "params" && i !== ref && different(value, row.values[ref]) ? "value changed" : "value", text: cell(row, value) }),
-          i === ref ? null : change(row, value, row.values[ref])))))))));
+          i === ref ? null : [" ", change(row, value, row.values[ref])]))))))));
   }
 
   function name(one, several) {

@@ -2,6 +2,7 @@
 // for the seconds that one has.
 
 import { fill, h, stateOf } from "../lib/dom.js";
+import { dragBox } from "../lib/box.js";
 import { chartCard, tip } from "../lib/echart.js";
 import { param, score, seconds } from "../lib/format.js";
 import { frontOption, numbersIn } from "../lib/front-chart.js";
@@ -59,7 +60,7 @@ export async function render(root, context) {
     stateChanged(changed) {
       if (changed.includes("sel")) drawControls();
       if (changed.some((key) => ["under", "of"].includes(key))) drawSide();
-      if (changed.includes("layers")) drawControls();
+      if (changed.some((key) => ["layers", "zoom"].includes(key))) drawControls();
       redraw();
     },
   };
@@ -100,14 +101,13 @@ export async function render(root, context) {
   function option() {
     return frontOption({
       sweeps: found.sweeps, expected: found.expected, layers: layers(), theme: colors(), selection, under: under(),
-      chosen: chosenPoints(), zoom: state.get("zoom").split(",").map(Number), formatter: tooltip, brush: mode !== "point",
+      chosen: chosenPoints(), zoom: state.get("zoom").split(",").map(Number), formatter: tooltip,
     });
   }
 
   function redraw() {
     if (!made) return;
     made.set(() => option());
-    setMode(mode);
   }
 
   function drawControls() {
@@ -119,15 +119,15 @@ export async function render(root, context) {
       h("div", { class: "segments", role: "group", "aria-label": "What dragging in the chart does" },
         [["point", "Point", "Point at trials; a click opens one"], ["select", "Select", "Drag a box to select trials for the other pages"],
           ["zoom", "Zoom", "Drag a box to enlarge it; z shows everything again"]].map(([name, title, help]) =>
-          h("button", { type: "button", title: help, "aria-pressed": pressed(mode === name), text: title, onclick: () => { setMode(name); drawControls(); } }))),
+          h("button", { type: "button", title: help, "aria-pressed": pressed(mode === name), text: title, onclick: () => setMode(name) }))),
       selection.size ? h("button", { type: "button", class: "button quiet", text: `${selection.size} selected ×`, title: "Clear the selection", onclick: () => selection.clear() }) : null,
       state.get("zoom") ? h("button", { type: "button", class: "button quiet", text: "Show everything", onclick: () => state.set({ zoom: "" }) }) : null);
   }
 
   function setMode(name) {
     mode = name;
-    const brushType = name === "point" ? false : "rect";
-    made.instance.dispatchAction({ type: "takeGlobalCursor", key: "brush", brushOption: { brushType, brushMode: "single" } });
+    made.room.classList.toggle("boxing", name !== "point");
+    drawControls();
   }
 
   function listen() {
@@ -135,21 +135,18 @@ export async function render(root, context) {
       const at = event.data?.trial;
       if (mode === "point" && at) state.go("trial", {}, at);
     });
-    made.instance.on("brushEnd", async (event) => {
-      const area = event.areas?.[0]?.coordRange;
-      made.instance.dispatchAction({ type: "brush", areas: [] });
-      if (!area) return;
-      const [[x0, x1], [y0, y1]] = area;
-      if (mode === "zoom") {
-        setMode("point");
-        state.set({ zoom: [x0, x1, y0, y1].map((one) => Number(one.toPrecision(6))).join(",") });
-        drawControls();
-        return;
-      }
-      const pairs = await Promise.all(found.sweeps.map((sweep) => numbersIn(api, sweep, [duration(x0), duration(x1)], [y0, y1], signal)));
-      selection.set(pairs.flat());
-      if (!selection.size) notice("No trial is in this box.", { key: "brush", seconds: 3 });
-    });
+    dragBox({ instance: made.instance, room: made.room, active: () => mode !== "point", signal, done: boxed });
+  }
+
+  async function boxed([x0, x1], [y0, y1]) {
+    if (mode === "zoom") {
+      setMode("point");
+      state.set({ zoom: [x0, x1, y0, y1].map((one) => Number(one.toPrecision(6))).join(",") });
+      return;
+    }
+    const pairs = await Promise.all(found.sweeps.map((sweep) => numbersIn(api, sweep, [duration(x0), duration(x1)], [y0, y1], signal)));
+    selection.set(pairs.flat());
+    if (!selection.size) notice("No trial is in this box.", { key: "box", seconds: 3 });
   }
 
   /** The box at the pointer: the trial, what was predicted, and its config. */

@@ -1,6 +1,6 @@
 // Which parameters matter, by three methods that may disagree: each with its name and its caveat.
 
-import { segments } from "../lib/controls.js";
+import { answered, segments } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { percent } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
@@ -21,7 +21,7 @@ export async function importanceCard(context, tools, room) {
   describe();
 
   function load() {
-    return api.get("/importance", { sweep: state.sweeps, target: target() }, { signal });
+    return api.get("/importance", { sweep: state.sweeps, target: target() }, { signal }).then(answered);
   }
   function usable() {
     return found.methods.filter((one) => !one.problem);

@@ -1,6 +1,6 @@
 // The engine's model over two parameters: what it expects, and how unsure it is, side by side.
 
-import { select } from "../lib/controls.js";
+import { answered, select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds } from "../lib/format.js";
@@ -9,7 +9,7 @@ import { axisText, box, place, xAxis } from "./parameters-slices.js";
 
 export async function mapCard(context, tools, room) {
   const { api, state, selection, signal, sweeps } = context;
-  const names = (await api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal })).slices
+  const names = (await api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal }).then(answered)).slices
     .sort((a, b) => b.reach - a.reach).map((one) => one.name);
   if (names.length < 2) throw Object.assign(new Error("the sweep has one parameter, and a map needs two"), { status: 400 });
   const chosen = () => {

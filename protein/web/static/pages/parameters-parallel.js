@@ -1,5 +1,6 @@
 // Parallel coordinates: a line for each trial. A stroke along an axis selects the trials that pass through it.
 
+import { nothingYet } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { clock, count, numbers, param, score, tick } from "../lib/format.js";
@@ -33,7 +34,10 @@ export async function parallelCard(context, tools, room) {
   redraw();
 
   function load() {
-    return api.get("/parallel", { sweep: state.sweeps, filter: state.get("filter"), limit: 1000 }, { signal });
+    return api.get("/parallel", { sweep: state.sweeps, filter: state.get("filter"), limit: 1000 }, { signal }).then((answer) => {
+      if (answer.trials.number.length) return answer;
+      throw nothingYet(state.get("filter") ? "No trial with a score matches the filter." : "No trial has a score yet. Lines appear here with the first one.");
+    });
   }
 
   function nameOf(i) {

@@ -1,5 +1,6 @@
 // The engine's model along each parameter, through one config: what it expects, how sure it is, and the trials.
 
+import { answered } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds, tick } from "../lib/format.js";
@@ -26,7 +27,7 @@ export async function slicesCard(context, tools, room) {
   redraw();
 
   function load() {
-    return api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal });
+    return api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal }).then(answered);
   }
   function columnsNow() {
     return Math.max(1, Math.min(5, Math.floor((chartRoom.clientWidth || 900) / LEAST_WIDTH)));

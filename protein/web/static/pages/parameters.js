@@ -55,7 +55,8 @@ export async function render(root, context) {
       if (error.status === undefined) console.error(error);
       part.made = null;
       fill(tools);
-      fill(body, h("p", { class: "chart-note", role: "alert", text: sentence(error.status === undefined ? `this part has a defect: ${error.message}` : error.message) }));
+      fill(body, h("p", { class: "chart-note", role: error.status === 200 ? "status" : "alert",
+        text: sentence(error.status === undefined ? `this part has a defect: ${error.message}` : error.message) }));
       body.dataset.state = "error";
     } finally {
       clearTimeout(slow);

@@ -6,7 +6,7 @@ import { columnChooser } from "../lib/columns.js";
 import { debounced, fill, h, stateOf } from "../lib/dom.js";
 import { save } from "../lib/export.js";
 import { filterField } from "../lib/filter.js";
-import { MISSING, cell, title, toTheRight, whole } from "../lib/format.js";
+import { MISSING, cell, param, title, toTheRight, whole } from "../lib/format.js";
 import { Grid } from "../lib/grid.js";
 import { annotations } from "../lib/annotations.js";
 
@@ -47,6 +47,8 @@ export async function render(root, context) {
 
   const grid = new Grid(room, {
     label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths, failed: (error) => show(error),
+    rowState: (row, index) => `${selection.has(row.sweep, row.number)} ${index === focus}`,
+    headState: () => [state.get("sort"), boxState(), ...shownKeys, ...pinned()].join("\n"),
   });
 
   async function load(offset, limit, fresh) {
@@ -68,8 +70,8 @@ export async function render(root, context) {
   function taken(found) {
     const rows = found.keys.map(([place, number], i) => {
       const key = `${number} ${found.sweeps[place]}`;
-      const values = found.rows[i] ?? rowsByKey.get(key)?.values;
-      return values && { sweep: found.sweeps[place], number, values, key };
+      const before = rowsByKey.get(key); // the same object, so that the row is not drawn again
+      return found.rows[i] ? { sweep: found.sweeps[place], number, values: found.rows[i], key } : before;
     });
     if (rows.includes(undefined)) return null;
     if (rowsByKey.size > 20000) rowsByKey = new Map();
@@ -96,7 +98,7 @@ export async function render(root, context) {
       measure();
       filter.fault(null);
       show(null);
-      grid.redraw();
+      grid.rebuild();
     } catch (error) {
       show(error);
     }
@@ -178,7 +180,7 @@ export async function render(root, context) {
       const texts = rows.map((row) => shownText(column, row.values[i], row));
       const longest = Math.max(0, ...texts.map((text) => canvas.measureText(text).width));
       canvas.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
-      const head = canvas.measureText(headText(column).name).width + 16;
+      const head = canvas.measureText(headText(column).name).width + 24;
       canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
       const most = ["origin", "reason", "note"].includes(key) ? 320 : 230;
       widths.set(key, Math.round(Math.min(most, Math.max(longest + (key === "state" ? 18 : 0), head) + 22)));
@@ -221,11 +223,15 @@ export async function render(root, context) {
     state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replace("%", "%25").replace(",", "%2C")).join(",") });
   }
 
+  function boxState() {
+    return !selection.size || !grid.total ? "none" : selection.size === grid.total ? "all" : "some";
+  }
+
   function headers() {
     const sorted = sortKeys();
     const box = h("input", { type: "checkbox", "aria-label": "Select all trials that match", onchange: (event) => selectAll(event.target.checked) });
-    box.checked = grid.total > 0 && selection.size > 0 && selection.size === grid.total;
-    box.indeterminate = selection.size > 0 && !box.checked;
+    box.checked = boxState() === "all";
+    box.indeterminate = boxState() === "some";
     return h("tr", { "aria-rowindex": 1 }, h("th", { class: "box stuck", style: { left: "0px" } }, box), shownKeys.map((key) => {
       const column = columnOf(key);
       const at = sorted.findIndex((one) => one.key === key);
@@ -263,13 +269,16 @@ export async function render(root, context) {
     }
     if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
     if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text });
+    const short = column.group === "params" && typeof given === "number" && param(given) !== text;
     const unusual = typeof given === "string" && ["nan", "inf", "-inf"].includes(given) && kind;
-    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : null, text });
+    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : short ? param(given) : null, text });
   }
 
   function shownText(column, given, row) {
     if (column.key === "state") return ends(value(row, "end") || given);
     if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
+    // Four digits of a parameter are enough here; the whole number is in the row's title, the trial's page and the CSV.
+    if (column.group === "params" && column.kind === "number" && typeof given === "number") return param(given, 4);
     return cell(column, given);
   }
 

@@ -1,0 +1,164 @@
+"""The page of learning curves in a real browser: which curves it shows, how, and what follows a selection."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from browsing import ODD_NAME, View
+from playwright.sync_api import Locator, expect
+
+from protein.storage import open_store
+from protein.sweep.lease import current_owner
+from protein.types import Measurement, Suggestion, SuggestionKind
+
+ViewOf = Callable[..., View]
+
+
+def chips(view: View) -> Locator:
+    return view.page.locator(".chips .chip")
+
+
+def shown(view: View, count: int) -> None:
+    """Waits until the chart shows so many curves."""
+    expect(view.page.locator(f".page-curves[data-curves='{count}']")).to_be_visible()
+
+
+def note(view: View) -> Locator:
+    return view.page.locator(".page-curves .chart-note")
+
+
+def test_the_best_twelve_are_shown_until_more_are_asked_for(view: View) -> None:
+    view.open("curves?sweep=loss")
+    shown(view, 12)
+    expect(note(view)).to_contain_text("12 of 34 trials, the best first")
+    first = chips(view).first
+    expect(first).to_contain_text("trial 20")
+    expect(first).to_contain_text("0.00")
+    view.page.get_by_role("button", name="all 34").click()
+    shown(view, 34)
+    assert "n=50" in view.page.url, "the link keeps how many"
+    view.page.get_by_role("button", name="show 12").click()
+    shown(view, 12)
+
+
+def test_a_selection_is_what_is_shown(view: View) -> None:
+    view.open("curves?sweep=loss&sel=loss:3.7-8")
+    shown(view, 3)
+    assert [text.split("\n")[0] for text in chips(view).all_inner_texts()] == ["trial 3", "trial 7", "trial 8"]
+    expect(view.page.get_by_role("button", name="Selected")).to_have_attribute("aria-pressed", "true")
+    view.page.get_by_role("button", name="Newest").click()
+    expect(chips(view).first).to_contain_text("trial 39")
+    chips(view).nth(1).click()
+    expect(view.page).to_have_url(re.compile(r"#/trial/loss/38"))
+
+
+def test_without_a_selection_it_says_how_to_make_one(view: View) -> None:
+    view.open("curves?sweep=loss&pick=selected")
+    expect(view.page.get_by_text("No trial is selected.")).to_be_visible()
+    view.page.get_by_role("button", name="Show the best ones").click()
+    shown(view, 12)
+
+
+def test_curves_follow_filter_colour_axes_and_metric(view: View) -> None:
+    view.open("curves?sweep=loss&filter=optimizer%20%3D%3D%20muon")
+    muon = sum(i % 3 == 2 and i % 6 != 5 for i in range(40))
+    shown(view, muon)
+    view.page.get_by_label("Colour").select_option("params.optimizer")
+    expect(view.page.locator(".ramp-legend")).to_contain_text("muon")
+    expect(chips(view).first).to_contain_text("muon")
+    view.page.get_by_label("Colour").select_option("params.lr")
+    expect(view.page.locator(".ramp-legend .ramp")).to_be_visible()
+    view.page.get_by_role("button", name="Seconds").click()
+    view.page.get_by_label("log x").check()
+    view.page.get_by_label("Smooth").fill("0.6")
+    view.page.get_by_label("Show", exact=True).select_option("loss")
+    shown(view, muon)
+    for part in ("x=seconds", "logx=1", "smooth=0.6", "metric=loss", "group=params.lr"):
+        assert part in view.page.url
+    drawn = series(view, 0)
+    assert drawn["y"] == "loss" and drawn["x"] == "seconds of training"
+    view.page.reload()
+    shown(view, muon)
+    assert series(view, 0) == drawn, "the link keeps the view"
+
+
+def series(view: View, index: int) -> dict[str, Any]:
+    """The axes' labels of the chart that is drawn, read from what it saves as a table."""
+    text = saved(view)
+    header = text.splitlines()[0].split(",")
+    return {"x": header[1], "y": header[2], "rows": text.splitlines()[1 + index]}
+
+
+def saved(view: View) -> str:
+    view.page.get_by_role("button", name="Save").first.click()
+    with view.page.expect_download() as download:
+        view.page.get_by_role("button", name="CSV").click()
+    return download.value.path().read_text()
+
+
+def test_what_is_drawn_are_the_stored_points(view: View) -> None:
+    view.open("curves?sweep=loss&sel=loss:3")
+    shown(view, 1)
+    rows = [line.split(",") for line in saved(view).strip().splitlines()[1:]]
+    assert [row[0] for row in rows] == ["trial 3"] * 10
+    assert [float(row[1]) for row in rows] == [100.0 * i for i in range(1, 11)]
+    assert all(abs(float(row[2]) - 2.89 * i / 10) < 1e-4 for i, row in enumerate(rows, 1))
+
+
+def test_the_pointer_finds_a_curve_and_opens_its_trial(view: View) -> None:
+    view.open("curves?sweep=loss&sel=loss:3")
+    shown(view, 1)
+    box = view.page.locator(".u-over").bounding_box()
+    assert box is not None
+    # The middle of the curve, a straight line through its ends: 3 % of room is left at each side.
+    view.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(view.page.locator(".tip")).to_contain_text("trial 3")
+    expect(view.page.locator(".tip")).to_contain_text("final score")
+    expect(view.page.locator(".chip.lit")).to_have_count(1)
+    view.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(view.page).to_have_url(re.compile(r"#/trial/loss/3"))
+
+
+def test_odd_names_no_curves_and_several_sweeps(view: View) -> None:
+    view.open("curves?sweep=new")
+    expect(view.page.get_by_text("There is no learning curve yet.")).to_be_visible()
+    view.page.goto(
+        f"{view.address}#/curves?sweep={ODD_NAME.replace('%', '%25').replace('#', '%23').replace('&', '%26')}"
+    )
+    shown(view, 3)
+    view.open("curves?sweep=loss&sweep=pong&n=4")
+    shown(view, 4)
+    expect(chips(view).filter(has_text="pong")).to_have_count(2)
+
+
+def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) -> None:
+    view = view_of(own_store)
+    view.open("curves?sweep=pong&pick=newest&n=1")
+    shown(view, 1)
+    expect(chips(view).first).to_contain_text("trial 6")
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    params = store.trials(sweep.id)[0].params
+    suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="improving the front near 9 s")
+    trial = store.start_trial(
+        sweep.id,
+        suggestion,
+        seed=1,
+        owner=current_owner(),
+        lease_seconds=600.0,
+        suggest_seconds=0.1,
+        provenance=store.trials(sweep.id)[0].provenance,
+    )
+    store.add_measurements(
+        trial, [Measurement(steps=10 * i, elapsed_seconds=float(i), score=1.0 * i) for i in (1, 2)], 600
+    )
+    expect(chips(view).first).to_contain_text("trial 7")
+    expect(chips(view).first).to_contain_text("running")
+    store.close()
+
+
+def test_curves_on_a_phone_and_for_everybody(phone: View) -> None:
+    phone.open("curves?sweep=loss&n=34&group=params.lr")
+    shown(phone, 34)
+    assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    phone.check_accessible()

@@ -1,0 +1,140 @@
+"""The page of the parameters in a real browser: what it draws are the planted facts, and a brush selects."""
+
+import csv
+import re
+
+from browsing import View
+from playwright.sync_api import Locator, expect
+
+
+def part(view: View, name: str) -> Locator:
+    return view.page.locator(f".part-{name}")
+
+
+def table(view: View, name: str) -> list[dict[str, str]]:
+    """What a chart shows, as it saves it."""
+    part(view, name).get_by_role("button", name="Save").click()
+    with view.page.expect_download() as download:
+        part(view, name).get_by_role("button", name="CSV").click()
+    with download.value.path().open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_page_shows_the_planted_facts(view_of_planted: View) -> None:
+    view = view_of_planted
+    view.open("parameters?sweep=new-pong-1")
+    expect(part(view, "parallel").locator("[data-lines='40']")).to_be_visible()
+    expect(view.page.locator(".range-end")).to_have_text(
+        re.compile(r"The best values of width lie on the high end of its range \(256\)")
+    )
+    expect(part(view, "slices").locator("[data-slices='5']")).to_be_visible()
+    slices = [row for row in table(view, "slices") if row["parameter"] == "lr"]
+    best = min(slices, key=lambda row: float(row["expected score"]))
+    assert 3e-4 < float(best["value"]) < 1e-2, "at a share of 0.4 of the range from 1e-4 to 0.1"
+    expect(part(view, "importance").locator("[data-methods='ped-anova|permutation|length-scales']")).to_be_visible()
+    shares = {row["parameter"]: float(row["permutation share"]) for row in table(view, "importance")}
+    assert shares["nothing"] < shares["lr"] and shares["nothing"] < shares["width"]
+    expect(part(view, "importance")).to_contain_text("PED-ANOVA (Optuna)")
+    expect(part(view, "importance")).to_contain_text("scikit-learn")
+    expect(part(view, "map").locator("[data-map]")).to_be_visible()
+    view.check_accessible()
+
+
+def test_slices_go_through_a_trial_and_at_a_cost(view_of_planted: View) -> None:
+    view = view_of_planted
+    view.open("parameters?sweep=new-pong-1")
+    expect(part(view, "slices")).to_contain_text("goes through the best expected config")
+    part(view, "slices").get_by_label("Trial that slices go through").fill("3")
+    part(view, "slices").get_by_label("Trial that slices go through").press("Enter")
+    expect(part(view, "slices")).to_contain_text("goes through trial 3")
+    part(view, "slices").get_by_label("Cost in seconds of training").fill("10")
+    part(view, "slices").get_by_label("Cost in seconds of training").press("Enter")
+    expect(part(view, "slices")).to_contain_text("at a cost of 10.0s: steps follows")
+    costs = [float(row["cost in seconds"]) for row in table(view, "slices") if row["parameter"] == "width"]
+    assert all(8 < cost < 12 for cost in costs)
+    assert "at=3" in view.page.url and "seconds=10" in view.page.url
+    part(view, "map").get_by_label("across").select_option("nothing")
+    expect(part(view, "map").locator("[data-map^='nothing|']")).to_be_visible()
+
+
+def test_a_stroke_along_an_axis_selects_for_all_pages(view_of_planted: View) -> None:
+    view = view_of_planted
+    view.open("parameters?sweep=new-pong-1")
+    expect(part(view, "parallel").locator("[data-lines='40']")).to_be_visible()
+    rows = table(view, "parallel")
+    box = part(view, "parallel").locator("canvas").bounding_box()
+    assert box is not None
+    # The last axis is the score, 56 pixels from the right. Its upper half are the higher losses.
+    x, top, bottom = box["x"] + box["width"] - 56, box["y"] + 62, box["y"] + box["height"] - 22
+    view.page.mouse.move(x, top + 1)
+    view.page.mouse.down()
+    view.page.mouse.move(x, (top + bottom) / 2, steps=5)
+    view.page.mouse.up()
+    scores = {int(row["trial"]): float(row["score"]) for row in rows}
+    middle = (max(scores.values()) + min(scores.values())) / 2
+    high = {number for number, value in scores.items() if value > middle}
+    expect(part(view, "parallel")).to_contain_text(re.compile(r"\d+ selected"))
+    count = int(re.search(r"(\d+) selected", part(view, "parallel").inner_text()).group(1))  # type: ignore[union-attr]
+    assert abs(count - len(high)) <= 2, "those in the upper half of the axis, up to a pixel"
+    part(view, "parallel").get_by_role("link", name="their curves").click()
+    expect(view.page.locator(f".page-curves[data-curves='{min(count, 12)}']")).to_be_visible()
+    view.page.go_back()
+    part(view, "parallel").get_by_role("button", name="clear").click()
+    expect(part(view, "parallel")).not_to_contain_text("selected")
+    assert "sel=" not in view.page.url
+
+
+def test_a_box_on_the_scatter_selects_and_a_point_opens(view: View) -> None:
+    view.open("parameters?sweep=loss&x=number&y=score&color=params.optimizer")
+    expect(part(view, "scatter").locator("[data-dots='34']")).to_be_visible()
+    expect(part(view, "scatter").locator(".ramp-legend")).to_contain_text("muon")
+    canvas = part(view, "scatter").locator("canvas")
+    canvas.scroll_into_view_if_needed()
+    part(view, "scatter").get_by_role("button", name="Draw a box to select").click()
+    box = canvas.bounding_box()
+    assert box is not None
+    left, right = box["x"] + 66, box["x"] + box["width"] - 18
+    top, bottom = box["y"] + 12, box["y"] + box["height"] - 52
+    # The axis runs from trial 0 to trial 39, with 3 % of room at both ends: the left half are trials up to 19.
+    view.page.mouse.move(left + 2, top + 2)
+    view.page.mouse.down()
+    view.page.mouse.move((left + right) / 2, bottom - 2, steps=5)
+    view.page.mouse.up()
+    expected = [i for i in range(20) if i % 6 != 5]
+    expect(part(view, "scatter")).to_contain_text(f"{len(expected)} selected")
+    assert view.page.evaluate("new URLSearchParams(location.hash.split('?')[1]).get('sel')").startswith("loss:0-4.6-10")
+
+
+def test_fields_are_chosen_and_kept_in_the_address(view: View) -> None:
+    view.open("parameters?sweep=loss")
+    expect(part(view, "scatter").locator("[data-dots='34']")).to_be_visible()
+    part(view, "scatter").get_by_label("across").select_option("params.optimizer")
+    part(view, "scatter").get_by_label("up").select_option("cost_seconds")
+    expect(part(view, "scatter").locator("[data-dots='40']")).to_be_visible()  # failed trials have a cost, too
+    assert "x=params.optimizer" in view.page.url and "y=cost_seconds" in view.page.url
+    rows = table(view, "scatter")
+    assert {row["params.optimizer"] for row in rows} == {"adam", "sgd", "muon"}
+
+
+def test_a_sweep_without_models_still_shows_its_trials(view: View) -> None:
+    view.open("parameters?sweep=loss")
+    expect(part(view, "parallel").locator("[data-lines='34']")).to_be_visible()
+    expect(part(view, "slices").locator(".part-body")).to_contain_text("holds no search space")
+    expect(part(view, "importance").locator(".part-body")).to_contain_text("holds no search space")
+    view.open("parameters?sweep=loss&sweep=pong")
+    expect(part(view, "slices")).to_contain_text("Choose a single one")
+    expect(part(view, "parallel").locator("[data-lines='39']")).to_be_visible()
+
+
+def test_a_sweep_without_scores(view: View) -> None:
+    view.open("parameters?sweep=failed")
+    expect(part(view, "parallel")).to_contain_text("No trial has a score yet.")
+    view.open("parameters?sweep=new")
+    expect(part(view, "parallel")).to_contain_text("No trial has a score yet.")
+
+
+def test_parameters_on_a_phone(phone: View) -> None:
+    phone.open("parameters?sweep=pong")
+    expect(part(phone, "scatter").locator("[data-dots]")).to_be_visible()
+    expect(part(phone, "slices").locator("[data-state]")).to_be_attached()
+    assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

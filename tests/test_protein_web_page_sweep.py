@@ -1,0 +1,181 @@
+"""The page Sweep in a real browser: time line, budget, ends, calibration, pause and stop; and the work behind it."""
+
+import itertools
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from browsing import Served, View
+from hypothesis import given
+from hypothesis import strategies as st
+from playwright.sync_api import expect
+from test_protein_web_page_front import asked, refused
+from viewing import add_run
+
+from protein.analysis import timeline
+from protein.errors import UsageError
+from protein.storage import open_store
+from protein.types import Request
+from protein.web.background import Background
+
+ViewOf = Callable[..., View]
+
+
+def test_the_sweep_in_numbers(view: View) -> None:
+    view.open("sweep?sweep=pong")
+    figures = view.page.locator(".figure")
+    expect(figures.nth(0)).to_contain_text("7")
+    expect(figures.nth(0)).to_contain_text("4 complete, 1 cut short, 2 failed")
+    expect(figures.nth(1)).to_contain_text("3m50s")  # 10 + 40 + 20 + 25 + 60 + 70 + 5 seconds
+    expect(figures.nth(1)).to_contain_text("of 4m, 96")
+    expect(figures.nth(2)).to_contain_text("18.00")
+    expect(figures.nth(3)).to_contain_text("26")  # 60 of 230 seconds
+    expect(figures.nth(3)).to_contain_text("1 trials over 32.5s")
+
+
+def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
+    view.open("sweep?sweep=pong")
+    spent = view.page.get_by_role("region", name="Where the budget went").locator("tbody tr")
+    expect(spent).to_have_count(4)
+    assert [row.split("\t")[1:] for row in spent.all_inner_texts()] == [
+        ["1m15s", "33\u2009%"],
+        ["1m00s", "26\u2009%"],
+        ["1m10s", "30\u2009%"],
+        ["25.0s", "11\u2009%"],
+    ]
+    ends = view.page.get_by_role("region", name="How trials ended")
+    expect(ends.locator("tr", has_text="diverged")).to_contain_text("diverged: loss is nan")
+    expect(ends.locator("tr", has_text="interrupted")).to_contain_text("the engine learns nothing from it")
+    ends.locator("tr", has_text="diverged").get_by_role("link", name="2", exact=True).click()
+    expect(view.page.get_by_role("heading", name="Trial 2 of pong")).to_be_visible()
+
+
+def test_what_takes_the_models_comes_when_it_is_ready(view: View, served: Served) -> None:
+    view.open("sweep?sweep=loss")
+    verdicts = view.page.locator(".verdict")
+    expect(verdicts).to_have_count(2)
+    expect(verdicts.first).to_have_text("The score intervals are too wide: 33 of 33 within the 80 % interval.")
+    answer = asked(served, "sweep/calibration", sweep="loss")["value"]["score"]
+    measured = dict(zip(answer["forecasts"]["number"], answer["forecasts"]["measured"], strict=True))
+    assert measured == {i: (i - 20) ** 2 / 100 for i in range(1, 40) if i % 6 != 5}
+    low, high = (
+        dict(zip(answer["forecasts"]["number"], answer["forecasts"][end], strict=True)) for end in ("low", "high")
+    )
+    assert all(low[i] == measured[i] - 2.0 and high[i] == pytest.approx(measured[i] + 1.0) for i in measured)  # a loss
+    view.open("sweep?sweep=pong")
+    expect(view.page.get_by_text("It needs eight different configs that were trained to their end.")).to_be_visible()
+
+
+def test_the_time_line_and_the_lines_over_time(served: Served) -> None:
+    found = asked(served, "sweep", sweep="loss")
+    assert [bar["number"] for bar in found["timeline"]["bars"]] == list(range(40))
+    assert found["timeline"]["lanes"] == 1 and {bar["process"] for bar in found["timeline"]["bars"]} == {"test"}
+    assert found["progress"]["spent"] == np.cumsum([2.0 + i for i in range(40)]).tolist()
+    best = [min((j - 20) ** 2 / 100 for j in range(i + 1) if j % 6 != 5) for i in range(40)]
+    assert found["progress"]["best"] == best
+    assert found["states"] == {"running": 0, "complete": 34, "pruned": 0, "failed": 6}
+
+
+def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewOf) -> None:
+    add_run(own_store, of=1)
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    view = view_of(own_store)
+    view.open("sweep?sweep=pong")
+    expect(view.page.get_by_text("1 running")).to_be_visible()
+    view.page.get_by_role("button", name="Pause", exact=True).click()
+    expect(view.page.get_by_text("asked to pause: no new trial is started")).to_be_visible()
+    assert store.wishes(sweep.id).requested is Request.PAUSE
+    view.page.get_by_role("button", name="Go on", exact=True).click()
+    view.page.get_by_role("button", name="Stop", exact=True).click()
+    expect(view.page.get_by_text("asked to stop", exact=True)).to_be_visible()
+    assert store.wishes(sweep.id).requested is Request.STOP
+    view.page.get_by_role("button", name="Take it back").click()
+    expect(view.page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    assert store.wishes(sweep.id).requested is Request.RUN
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"), [("new", "No trial has been started yet."), ("failed", "diverged: loss is nan")]
+)
+def test_states_say_what_is_so(view: View, sweep: str, said: str) -> None:
+    view.open(f"sweep?sweep={sweep}")
+    expect(view.page.locator("main")).to_contain_text(said)
+
+
+def test_it_is_accessible_and_fits_a_phone(view: View, phone: View) -> None:
+    for one in (view, phone):
+        one.open("sweep?sweep=pong")
+        expect(one.page.locator(".room-progress canvas")).to_be_visible()
+        one.check_accessible()
+    assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_mistakes_are_one_line(served: Served) -> None:
+    assert refused(served, "sweep") == (400, "name the sweep with sweep=NAME")
+    assert refused(served, "sweep", sweep="pang")[0] == 404
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)), min_size=1, max_size=30), st.integers(1, 40))
+def test_no_two_trials_of_a_lane_run_at_once_and_no_lane_is_wasted(spans: list[tuple[int, int]], most: int) -> None:
+    start = np.array([float(begin) for begin, _ in spans])
+    end = start + [float(length) for _, length in spans]
+    lane = timeline.lanes(start, end)
+    for one in set(lane.tolist()):
+        rows = sorted(np.flatnonzero(lane == one), key=lambda row: (start[row], end[row]))
+        assert all(end[a] <= start[b] for a, b in itertools.pairwise(rows))
+    busiest = max(sum(s <= t < max(e, s + 0.5) for s, e in zip(start, end, strict=True)) for t in start)
+    assert lane.max() + 1 <= busiest
+    made = timeline.bars(start, end, lane, most)
+    assert sorted(row for bar in made for row in bar.rows) == list(range(len(spans)))
+    assert all(bar.start == min(start[list(bar.rows)]) and bar.end == max(end[list(bar.rows)]) for bar in made)
+    assert len(made) <= 2 * most + 2 * (lane.max() + 1)
+
+
+def test_gaps_are_the_spans_in_which_nothing_ran() -> None:
+    start, end = np.array([0.0, 1.0, 20.0, 2.0]), np.array([5.0, 3.0, 30.0, 8.0])
+    assert timeline.gaps(start, end, 5.0) == [(8.0, 20.0)]
+    assert timeline.gaps(start, end, 12.0) == []
+    assert timeline.gaps(np.array([]), np.array([]), 1.0) == []
+
+
+def test_slow_work_is_done_once_for_each_version_and_the_old_result_stays_meanwhile() -> None:
+    stopping = threading.Event()
+    background = Background(stopping)
+    gate, calls = threading.Event(), []
+
+    def work(version: int) -> str:
+        calls.append(version)
+        assert gate.wait(10.0)
+        return f"result {version}"
+
+    assert background.known("a") is None
+    assert background.ask("a", 1, lambda: work(1), patience=0.0).state == "computing"
+    assert background.ask("a", 1, lambda: work(1), patience=0.0).state == "computing"
+    gate.set()
+    first = background.ask("a", 1, lambda: work(1), patience=10.0)
+    assert (first.state, first.value, calls) == ("ready", "result 1", [1])
+    gate.clear()
+    second = background.ask("a", 2, lambda: work(2), patience=0.0)
+    assert (second.state, second.value) == ("computing", "result 1")
+    gate.set()
+    assert background.ask("a", 2, lambda: work(2), patience=10.0).value == "result 2"
+    assert background.ask("a", 2, lambda: work(2)).value == "result 2" and calls == [1, 2]
+    stopping.set()
+
+
+def test_slow_work_that_fails_says_so_and_other_work_goes_on() -> None:
+    stopping = threading.Event()
+    background = Background(stopping)
+
+    def refuse() -> None:
+        raise UsageError("there is nothing to compute")
+
+    found = background.ask("a", 1, refuse, patience=10.0)
+    assert (found.state, found.error) == ("failed", "there is nothing to compute")
+    broken = background.ask("b", 1, lambda: 1 / 0, patience=10.0)
+    assert broken.state == "failed" and "ZeroDivisionError" in broken.error
+    assert background.ask("a", 2, lambda: 7, patience=10.0).value == 7
+    stopping.set()
