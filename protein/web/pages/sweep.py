@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute
 
 from protein.analysis import timeline
 from protein.analysis.dominated import spending_of
+from protein.analysis.range_ends import range_ends
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
@@ -20,6 +21,7 @@ from protein.view import commands
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
+from protein.web.models import observations, space_of
 from protein.web.pages.sweeps import summary
 from protein.web.viewer import Viewer
 
@@ -51,10 +53,20 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def outlook(query: Query) -> dict[str, Any]:
         return findings.asked(findings.outlook_of(viewer, _name(query)))
 
+    def ends_of_ranges(query: Query) -> dict[str, Any]:
+        frame = viewer.frame(_name(query))
+        key = ("models", "range-ends", frame.sweep.id)  # that of the page Parameters: it is computed once for both
+        found = viewer.background.ask(
+            key, findings.version(frame), lambda: range_ends(space_of(frame), observations(frame))
+        )
+        texts = None if found.value is None else [end.text() for end in found.value]
+        return {"state": found.state, "error": found.error, "value": texts}
+
     return [
         get("/sweep", sweep),
         get("/sweep/calibration", calibration),
         get("/sweep/outlook", outlook),
+        get("/sweep/ranges", ends_of_ranges),
     ]
 
 

@@ -57,17 +57,17 @@ export async function render(root, context) {
   }
 
   function ask() {
-    for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration]]) {
+    for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration], ["ranges", drawRanges]]) {
       whenReady(api, `/sweep/${what}`, { sweep: name }, signal, (answer) => { slow[what] = answer; work(); })
         .catch((error) => { if (error.name !== "AbortError") notice(error.message, { kind: "warn", key: what, seconds: 8 }); });
     }
   }
 
   function build() {
-    for (const room of ["head", "figures", "timeline", "progress", "spending", "ends", "outlook", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
+    for (const room of ["head", "figures", "timeline", "progress", "spending", "ends", "outlook", "ranges", "calibration", "kinds", "facts"]) rooms[room] = h("div", { class: `room-${room}` });
     root.append(rooms.head, rooms.figures,
       rooms.timeline, h("div", { class: "sweep-grid" }, h("div", { class: "stack" }, rooms.progress, rooms.calibration, rooms.facts),
-        h("div", { class: "stack" }, rooms.outlook, rooms.spending, rooms.ends, rooms.kinds)));
+        h("div", { class: "stack" }, rooms.outlook, rooms.ranges, rooms.spending, rooms.ends, rooms.kinds)));
     draw();
   }
 
@@ -203,6 +203,13 @@ export async function render(root, context) {
         h("td", { class: "number" }, score(span.best.expected), h("span", { class: "faint", text: ` (0 to ${score(span.best.high)})` })), h("td", { class: "number" }, score(span.front.expected), h("span", { class: "faint", text: ` (0 to ${score(span.front.high)})` })))))),
       h("p", { class: "hint-line muted", text: "Expected rises of the true score, with 80 % intervals. In most short spans nothing better is found, and now and then much." }),
       answer.state === "computing" ? h("p", { class: "hint-line muted" }, h("span", { class: "spinner small", "aria-hidden": "true" }), "It is being computed again.") : null));
+  }
+
+  /** Parameters whose best values lie on the end of their range: a wider range may hold something better. */
+  function drawRanges() {
+    const texts = slow.ranges.value || [];
+    fill(rooms.ranges, texts.length ? card("Ranges that may be too narrow", h("ul", { class: "plain-list" }, texts.map((text) => h("li", { text: sentence(text) }))),
+      h("p", { class: "hint-line" }, h("a", { href: state.link("parameters"), text: "See them on the page Parameters" }))) : null);
   }
 
   async function drawCalibration() {
