@@ -342,3 +342,22 @@ def test_modules_that_cannot_be_packed_are_a_defect(tmp_path: Path) -> None:
     page = bundle.page(page_of(tmp_path / "c", report__boot_js="const a = '</script>';"))
     with pytest.raises(bundle.PackingError, match="must not hold a closing tag"):
         bundle.document(page, {}, title="", summary="")
+
+
+def test_of_a_long_sweep_the_fronts_the_best_and_the_newest_stay_whole(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "MAX_WHOLE", 12)
+    monkeypatch.setattr(report, "MAX_TRIALS", 30)
+    monkeypatch.setattr(report, "_ROWS", 20)
+    (folder / "runs").mkdir()
+    fill_long("sqlite:///runs/protein.db", 40, 3)
+    printed = run("report long -o r.html").splitlines()
+    assert printed[1] == (
+        "left out, so that it can be sent: the 10 oldest of 40 trials of long; curves and details of 18 trials of long"
+    )
+    data = unpacked(folder / "r.html")["data"]
+    assert [number for _, number in data["tables"]["long"]["keys"]] == list(range(10, 40))
+    whole = {int(number) for number in data["trials"]["long"]}
+    assert len(whole) == 12 and {10, 11, 37, 38, 39} <= whole
+    assert {one["number"] for one in data["curves"]["long"]["curves"]} == whole

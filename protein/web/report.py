@@ -36,7 +36,7 @@ from protein.web.app import PAGES
 from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
-MAX_TRIALS = 2_000  # in the table
+MAX_TRIALS = 5_000  # of a sweep in its table
 MAX_WHOLE = 400  # trials of a sweep with everything about them, and a curve
 CURVE_POINTS = 100  # of a curve: more than a narrow chart can show apart
 _POLL_SECONDS = 0.1
@@ -109,13 +109,13 @@ class _Gathering:
         fronts = {name: (await self._ask("/front", sweep=name))["sweeps"][0] for name in self._names}
         trials, curves, maps = {}, {}, {}
         for name in self._names:
-            numbers = self._told_of(tables[name], name, fronts[name]["front"])
+            self._told(f"computing what is expected of {name}")
+            await self._keep_ready("/expected", sweep=name)
+            numbers = self._whole(tables[name], name, fronts[name]["front"])
             self._told(f"reading {len(numbers)} trials of {name}")
             trials[name] = {number: _without_paths(await self._trial(name, number)) for number in numbers}
             curves[name] = await self._curves(name, numbers)
         for name in self._names:
-            self._told(f"computing what is expected of {name}")
-            await self._keep_ready("/expected", sweep=name)
             await self._models(name)
             maps[name] = await self._maps(name)
         groups = [[name] for name in self._names] + ([self._names] if len(self._names) > 1 else [])
@@ -176,21 +176,25 @@ class _Gathering:
             for key in ("rows", "keys"):
                 found[key] += more[key]
         # In the order of the numbers, in which the page sorts what is equal.
-        rows, keys = found["rows"][::-1], found["keys"][::-1]
+        rows, keys = found["rows"][:MAX_TRIALS][::-1], found["keys"][:MAX_TRIALS][::-1]
         return {"columns": found["columns"], "sweeps": found["sweeps"], "rows": rows, "keys": keys}
 
-    def _told_of(self, table: Mapping[str, Any], name: str, on_front: Sequence[int]) -> list[int]:
-        """Returns the trials of a sweep that are kept whole: all, or those of the front, the best and the newest."""
-        place = {one["key"]: i for i, one in enumerate(table["columns"])}
-        rows = [(number, row[place["score"]]) for (_, number), row in zip(table["keys"], table["rows"], strict=True)]
-        if len(rows) <= MAX_WHOLE:
-            return [number for number, _ in rows]
-        scored = sorted((row for row in rows if isinstance(row[1], float | int)), key=lambda row: -row[1])
-        half = MAX_WHOLE // 4
-        known = {number for number, _ in rows}
-        wanted = [*on_front, *(n for n, _ in scored[:half]), *(n for n, _ in scored[-half:]), *(n for n, _ in rows)]
-        self._left_out.append(f"curves and details of {len(rows) - MAX_WHOLE} trials of {name}")
-        return [number for number in dict.fromkeys(wanted) if number in known][:MAX_WHOLE]
+    def _whole(self, table: Mapping[str, Any], name: str, measured: Sequence[int]) -> list[int]:
+        """Returns the trials of a sweep that are kept with all details, at most `MAX_WHOLE` of those in the table.
+
+        They are those of both fronts, the best, the worst and the newest. Whatever a page names is among them.
+        """
+        place = next(i for i, one in enumerate(table["columns"]) if one["key"] == "score")
+        scores = {number: row[place] for (_, number), row in zip(table["keys"], table["rows"], strict=True)}
+        if len(scores) <= MAX_WHOLE:
+            return list(scores)
+        expected = (self._answers.get(address("/expected", {"sweep": name}), {}).get("value") or {}).get("front", [])
+        ranked = sorted((n for n, score in scores.items() if isinstance(score, float | int)), key=lambda n: scores[n])
+        part = MAX_WHOLE // 4
+        wanted = [*measured, *(n for one in expected for n in one["trials"]), *ranked[:part], *ranked[-part:]]
+        kept = list(dict.fromkeys([*wanted, *reversed(scores)]))[:MAX_WHOLE]
+        self._left_out.append(f"curves and details of {len(scores) - MAX_WHOLE} trials of {name}")
+        return sorted(kept)
 
     async def _trial(self, name: str, number: int) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask("/trial", sweep=name, number=number)
@@ -214,7 +218,7 @@ class _Gathering:
     async def _maps(self, name: str) -> list[dict[str, Any]]:
         """Returns the maps of the parameters along which the model moves most."""
         slices = self._answers.get(address("/slices", {"sweep": name}))
-        if slices is None:
+        if slices is None or "slices" not in slices:  # the trials tell too little for a model
             return []
         self._told(f"drawing maps of {name}")
         ranked = sorted(slices["slices"], key=lambda one: -one["reach"])

@@ -96,7 +96,7 @@ export class ReportApi {
     const all = this.data.maps[name] || [];
     const same = all.find((one) => one.x.name === x && one.y.name === y);
     const turned = all.find((one) => one.x.name === y && one.y.name === x);
-    if (seconds || at || !slices || !(same || turned)) throw new ApiError(`this report holds the maps of ${this.mapped(all)}; the others are in protein view`, 404);
+    if (seconds || at || !slices?.trials || !(same || turned)) throw new ApiError(`this report holds the maps of ${this.mapped(all)}; the others are in protein view`, 404);
     const found = same || turned;
     const trials = { ...slices.trials, closeness: found.closeness };
     if (same) return { ...same, trials };
@@ -133,7 +133,8 @@ export class ReportApi {
     const { columns, rows, sweeps, keys } = this.table(names);
     const place = (key) => columns.findIndex((one) => one.key === key);
     const [scoreAt, startAt, excludedAt] = ["score", "started_at", "excluded"].map(place);
-    const all = keys.map(([at, number], i) => ({ sweep: sweeps[at], number, row: rows[i] })).filter((one) => names.includes(one.sweep));
+    const held = new Map(names.map((name) => [name, new Set(this.data.curves[name]?.curves.map((one) => one.number))]));
+    const all = keys.map(([at, number], i) => ({ sweep: sweeps[at], number, row: rows[i] })).filter((one) => held.get(one.sweep).has(one.number));
     const quality = qualities(all, scoreAt, this.data.fronts);
     const best = all.filter((one) => quality.has(one) && !one.row[excludedAt]).sort((a, b) => quality.get(b) - quality.get(a) || a.number - b.number);
     const chosen = parse(sel);
@@ -154,14 +155,14 @@ export class ReportApi {
   }
 }
 
-/** For each trial with a score the share of its sweep's trials that it beats. */
+/** For each trial with a score: 1 for the best one of its sweep, 1/2 for the second, 1/3 for the third, ... */
 function qualities(all, scoreAt, fronts) {
   const found = new Map();
   for (const name of new Set(all.map((one) => one.sweep))) {
     const sign = fronts[name]?.direction === "minimize" ? -1 : 1;
     const scored = all.filter((one) => one.sweep === name && typeof one.row[scoreAt] === "number");
-    scored.sort((a, b) => sign * (a.row[scoreAt] - b.row[scoreAt]));
-    scored.forEach((one, i) => found.set(one, (i + 0.5) / scored.length));
+    scored.sort((a, b) => sign * (b.row[scoreAt] - a.row[scoreAt]));
+    scored.forEach((one, i) => found.set(one, 1 / (1 + i)));
   }
   return found;
 }
