@@ -122,6 +122,18 @@ def scrolled(page: Page, num_trials: int) -> float:
     return time.perf_counter() - begun
 
 
+def clicked(page: Page) -> float:
+    """Returns the seconds from a click on a head until the rows stand in another order."""
+    page.evaluate("document.querySelector('.grid-room').scrollTop = 0")
+    row = page.locator("tbody tr[data-index='0']")
+    before = row.get_attribute("data-number")
+    head = page.locator("thead").get_by_role("button", name="cost", exact=True)
+    begun = time.perf_counter()
+    head.click()
+    page.wait_for_selector(f"tbody tr[data-index='0']:not([data-number='{before}'])")
+    return time.perf_counter() - begun
+
+
 def news(page: Page, store: Path) -> float:
     """Returns the seconds from a trial's end in the store until the page shows it."""
     opened = open_store(str(store))
@@ -173,7 +185,9 @@ def measure(folder: Path, browser: Browser, num_trials: int) -> dict[str, float]
         page.goto(address + "#/table?sweep=big")
         page.wait_for_selector("tbody tr[data-index]")
         found["jump"] = statistics.median(scrolled(page, num_trials) for _ in range(REPEATS))
-        page.evaluate("document.querySelector('.grid-room').scrollTop = 0")
+        found["click"] = statistics.median(clicked(page) for _ in range(2))
+        page.goto(address + "#/table?sweep=big&sort=-number")
+        page.wait_for_selector("th[aria-sort] >> text=trial")
         found["news"] = max(news(page, store) for _ in range(3))
         found["idle bytes/s"] = idle_bytes(page)
         page.close()

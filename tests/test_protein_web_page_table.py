@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import ODD_NAME, Served, View
+from browsing import ODD_NAME, Served, View, fill_sweep
 from playwright.sync_api import Locator, expect
+from storing import complete, start
 from viewing import add_run
 
 from protein.storage import open_store
@@ -216,6 +217,23 @@ def test_odd_names_and_texts_are_texts(view: View) -> None:
     expect(rows(view)).to_have_count(2)
     rows(view).first.locator("td").nth(3).click()
     expect(view.page.get_by_text("1 selected")).to_be_visible()
+
+
+def test_a_sweep_of_one_trial_that_runs(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/one.db"
+    fill_sweep(url, "one", [])
+    view = view_of(url)
+    view.open("table")
+    expect(view.page.get_by_text("This sweep has no trial yet.")).to_be_visible()
+    store = open_store(url)
+    started = start(store, store.list_sweeps()[0], params={"lr": 0.25})
+    expect(view.page.get_by_text("1 trial", exact=True)).to_be_visible()
+    expect(head(view, "lr")).to_be_visible()  # the same in all trials, but there is only one
+    expect(rows(view).first).to_contain_text("running")
+    store.finish_trial(started, complete())
+    expect(rows(view).first).to_contain_text("complete")
+    expect(head(view, "score")).to_be_visible()  # its column comes with the first score
+    store.close()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from protein.errors import ProteinError, UsageError
@@ -28,18 +28,21 @@ from protein.web.answers import failure
 from protein.web.security import Guard, Receive, Scope, Send
 
 STATIC = Path(__file__).parent / "static"
-# The modules of `protein.web.pages`, each with `routes(viewer)`; their paths begin behind /api.
-PAGES = (
+# The modules of `protein.web.pages`, each with `routes(viewer)`; their paths begin behind /api. The first ones answer
+# as soon as the store is open. The others import models, which takes longer, and follow.
+FIRST_PAGES = (
     "sweeps",
     "table",
+    "changes",
+    "writing",
+)
+PAGES = (
     "front",
     "trial",
     "sweep",
     "curves",
     "compare",
     "parameters",
-    "changes",
-    "writing",
 )
 DEFAULT_PORT = 8742
 GRACE_SECONDS = 2  # how long answers may take after Ctrl-C
@@ -49,13 +52,13 @@ class Opening:
     """The store's way from a URL to routes, in a thread, while the server is listening already."""
 
     def __init__(self, store_url: str) -> None:
-        self.error: ProteinError | None = None
+        self.error: Exception | None = None
         self.stopping = threading.Event()
         self._url = store_url
         self._failed: Callable[[], None] = lambda: None
         self._open = contextlib.ExitStack()
-        self._router: Router | None = None
-        self._done = threading.Event()
+        self._first = _Stage()
+        self._rest = _Stage()
         self._thread = threading.Thread(target=self._run, name="protein-view-opening", daemon=True)
 
     def start(self, *, failed: Callable[[], None]) -> None:
@@ -69,32 +72,52 @@ class Opening:
         self._thread.join()
         self._open.close()
 
-    async def router(self) -> Router:
-        """Waits for the routes. Raises the error with which the store could not be opened."""
-        if not self._done.is_set():
-            await anyio.to_thread.run_sync(self._done.wait)
-        if self._router is None:
-            raise self.error or UsageError("the server is stopping")
-        return self._router
+    async def router(self, scope: Scope) -> Router:
+        """Waits for the routes that a request needs. Raises `ProteinError` if they will never be there."""
+        first = await self._ready(self._first)
+        if any(route.matches(scope)[0] is not Match.NONE for route in first.routes):
+            return first
+        return await self._ready(self._rest)
+
+    async def _ready(self, stage: "_Stage") -> Router:
+        if not stage.done.is_set():
+            await anyio.to_thread.run_sync(stage.done.wait)
+        if stage.router is None:
+            raise self.error if isinstance(self.error, ProteinError) else UsageError("the server is ending")
+        return stage.router
 
     def _run(self) -> None:
         try:
             from protein.api import stores
             from protein.web.viewer import Viewer
 
-            modules: list[ModuleType] = [importlib.import_module(f"protein.web.pages.{name}") for name in PAGES]
-            store = self._open.enter_context(stores.opened(self._url))
-            viewer = Viewer(store, self._url, self.stopping)
-            routes: Sequence[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
-            self._router = Router(routes)
-            self._done.set()
+            modules = _modules(FIRST_PAGES)
+            viewer = Viewer(self._open.enter_context(stores.opened(self._url)), self._url, self.stopping)
+            self._first.open(modules, viewer)
             viewer.preload()
-        except ProteinError as error:
+            self._rest.open(_modules(PAGES), viewer)
+        except Exception as error:  # kept for `serve_on`, which raises it: a thread has nobody to tell
             self.error = error
+            self._failed()
         finally:
-            self._done.set()
-            if self._router is None:
-                self._failed()
+            self._first.done.set()
+            self._rest.done.set()
+
+
+class _Stage:
+    """Some of the routes, and whether they are there."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.router: Router | None = None
+
+    def open(self, modules: Sequence[ModuleType], viewer: object) -> None:
+        self.router = Router([route for module in modules for route in module.routes(viewer)])
+        self.done.set()
+
+
+def _modules(names: Sequence[str]) -> list[ModuleType]:
+    return [importlib.import_module(f"protein.web.pages.{name}") for name in names]
 
 
 def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
@@ -103,7 +126,7 @@ def create_app(opening: Opening, *, host: str, token: str | None) -> Guard:
     async def api(scope: Scope, receive: Receive, send: Send) -> None:
         response: Any
         try:
-            response = await opening.router()
+            response = await opening.router(scope)
         except ProteinError as error:
             response = failure(str(error), 503)
         await response(scope, receive, send)
@@ -176,6 +199,7 @@ def make_server(store_url: str, *, host: str, token: str | None) -> "PageServer"
         lifespan="off",
         ws="none",
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return PageServer(config, opening)
@@ -192,7 +216,7 @@ class PageServer(uvicorn.Server):
         """Serves on a socket that listens.
 
         Raises:
-            StoreError: the store cannot be opened.
+            StoreError: the store cannot be opened, or another error of the pages' modules, which is a defect.
         """
         self._opening.start(failed=self.stop)
         try:

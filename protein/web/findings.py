@@ -27,7 +27,9 @@ from protein.web.background import Progress
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
-MAX_FORECASTS = 2_000  # of a calibration that are sent; all of them count
+DIGITS = 7  # of numbers in charts
+MAX_COMPARED = 20_000  # trials whose predictions are compared; of more, evenly spread ones
+MAX_FORECASTS = 1_000  # of these that are sent
 
 
 def version(frame: Frame) -> tuple[int, ...]:
@@ -144,6 +146,7 @@ def calibrations(frame: Frame) -> dict[str, Any]:
     """Returns how the predicted scores and costs of a sweep held, in the user's direction."""
     complete = np.array([state == TrialState.COMPLETE for state in frame.columns["state"].listed()], dtype=bool)
     rows = np.flatnonzero(complete & ~frame.columns["score"].missing)
+    rows = rows[:: max(1, -(-len(rows) // MAX_COMPARED))]
     listed: Mapping[str, list[Any]] = {
         key: frame.columns[key].listed(rows)
         for key in ("number", "score", "cost_seconds", *_parts("predicted_score"), *_parts("predicted_cost_seconds"))
@@ -183,13 +186,18 @@ def _calibration(
         "verdict": found.verdict,
         "forecasts": {
             "number": numbers[::step],
-            "predicted": [one.predicted.value for one in shown],
-            "low": [one.predicted.low for one in shown],
-            "high": [one.predicted.high for one in shown],
-            "measured": [one.measured for one in shown],
+            "predicted": [short(one.predicted.value) for one in shown],
+            "low": [short(one.predicted.low) for one in shown],
+            "high": [short(one.predicted.high) for one in shown],
+            "measured": [short(one.measured) for one in shown],
         },
         "left_out": len(found.forecasts) - len(shown),
     }
+
+
+def short(value: Any) -> Any:
+    """Returns a number with the digits that a chart can show, which is quicker to send; anything else unchanged."""
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _parts(name: str) -> tuple[str, str, str]:

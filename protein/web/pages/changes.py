@@ -21,7 +21,7 @@ from protein.web.answers import failure
 from protein.web.frame import Frame
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
-POLL_SECONDS = 1.0  # between two looks at the store
+POLL_SECONDS = 0.7  # between two looks at the store: news shall be on the page within two seconds
 BEAT_SECONDS = 15.0
 MAX_NUMBERS = 200  # trials that an event names; None stands for more
 

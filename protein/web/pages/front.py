@@ -101,14 +101,18 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
         "total": len(frame),
         "left_out": len(drawn) + len(failed) - len(rows),
         "points": {
-            **{key: frame.columns[key].listed(rows) for key in COLUMNS},
-            **predicted,
+            **{key: _short(frame.columns[key].listed(rows)) for key in COLUMNS},
+            **{key: _short(values) for key, values in predicted.items()},
             "excluded": excluded.listed(rows),
         },
         "params": _columns(frame, rows) if len(rows) <= MAX_WITH_PARAMS else None,
         "front": frame.numbers[front].tolist(),
         "running": frame.numbers[running].tolist()[:100],
     }
+
+
+def _short(values: list[Any]) -> list[Any]:
+    return [findings.short(value) for value in values]
 
 
 def _is(state: Column, wanted: TrialState) -> Any:

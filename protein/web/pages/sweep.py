@@ -30,6 +30,8 @@ MAX_LANES = 64  # of the time line; trials in further lanes are counted
 MAX_STEPS = 1_000  # of the lines over time
 MAX_REASONS = 3  # of each end
 MAX_NUMBERS = 20  # of trials that are named
+MANY = 20_000  # trials, of which the processes are not told, and which grow on the page less often
+GROWS_SECONDS = 3.0  # how old the length of running trials may be
 _GAP_SHARE, _GAP_SECONDS = 0.04, 5.0  # a time without trials is left out if it is longer than both
 
 
@@ -40,7 +42,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         requested = viewer.store.wishes(record.id).requested
         running = _states(frame) == TrialState.RUNNING
         # What runs grows with time; everything else only with the frame.
-        key = ("sweep", viewer.version([frame]), int(time.time()) if running.any() else 0)
+        every = GROWS_SECONDS if len(frame) <= MANY else 10 * GROWS_SECONDS
+        key = ("sweep", viewer.version([frame]), int(time.time() / every) if running.any() else 0)
         return {"requested": str(requested), **viewer.remembered(key, lambda: whole(viewer, frame, record))}
 
     def calibration(query: Query) -> dict[str, Any]:
@@ -156,13 +159,15 @@ def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, A
 
 def ends(frame: Frame, own: Array) -> list[dict[str, Any]]:
     """Returns for each way to end how many trials ended so, what they cost, and the usual reasons."""
-    listed, reasons = frame.columns["end"].listed(), frame.columns["reason"].listed()
+    column, reasons = frame.columns["end"], frame.columns["reason"]
     found = []
     for end in TrialEnd:
-        rows = [row for row, one in enumerate(listed) if one == end.value]
-        if not rows:
+        if end.value not in column.words:
             continue
-        counted = Counter(reasons[row] or "" for row in rows)
+        rows = np.flatnonzero(~column.missing & (column.values == column.words.index(end.value)))
+        if not len(rows):
+            continue
+        counted = Counter(reason or "" for reason in reasons.listed(rows))
         found.append(
             {
                 "end": end.value,
@@ -188,13 +193,19 @@ def _states(frame: Frame) -> Any:
 
 
 def _processes(viewer: Viewer, sweep: SweepRecord) -> dict[int, str]:
-    """Returns which process ran each trial: its machine and its number there."""
-    found = viewer.store.columns(sweep.id, fields=("owner",))
-    # An owner is host:pid:time; the time only tells processes of the same number apart.
-    return {
-        number: " ".join(owner.rsplit(":", 2)[:2])
-        for number, owner in zip(found.number.tolist(), found.owner, strict=True)
-    }
+    """Returns which process ran each trial, its machine and its number there; nothing for a very large sweep."""
+    frame = viewer.frame(sweep.spec.name)
+    if len(frame) > MANY:
+        return {}
+
+    def read() -> dict[int, str]:
+        found = viewer.store.columns(sweep.id, fields=("owner",))
+        # An owner is host:pid:time; the time only tells processes of the same number apart.
+        owners = zip(found.number.tolist(), found.owner, strict=True)
+        return {number: " ".join(owner.rsplit(":", 2)[:2]) for number, owner in owners}
+
+    owners: dict[int, str] = viewer.remembered(("owners", sweep.id, len(frame)), read)
+    return owners
 
 
 def _name(query: Query) -> str:

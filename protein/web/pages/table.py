@@ -125,7 +125,7 @@ def _check(key: str, table: Table, what: str) -> None:
 def described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]:
     """Returns each column's key, group, title, kind and name in filters, and a text that changes whenever they do.
 
-    `empty` columns have no value, and `constant` ones have the same in all trials.
+    `empty` columns have no value, and `constant` ones have the same in all trials, of which there are several.
     """
     found = []
     for (key, column), name in zip(columns.items(), filters.names(columns), strict=True):
@@ -140,7 +140,7 @@ def described(columns: Mapping[str, Column]) -> tuple[list[dict[str, Any]], str]
                 "name": name,
                 "kind": str(column.kind),
                 "empty": not len(present),
-                "constant": bool(len(present) and len(present) == len(column) and (present == present[0]).all()),
+                "constant": 1 < len(column) == len(present) and bool((present == present[0]).all()),
             }
         )
     return found, f"{zlib.crc32(repr(found).encode()):08x}"

@@ -75,7 +75,6 @@ async function start() {
 async function loadSweeps() {
   const found = await api.get("/sweeps");
   sweeps = found.sweeps;
-  document.title = `Protein · ${found.store}`;
   picker.draw(sweeps, found.store);
 }
 
@@ -91,6 +90,7 @@ async function stateChanged(keys) {
   }
   drawPages();
   picker.draw(sweeps);
+  document.title = [state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
   const now = [state.page, ...state.path, ...state.sweeps].join("\n");
   if (now === opened && view?.stateChanged) return view.stateChanged(keys);
   if (now === opened && view && !keys.length) return undefined;

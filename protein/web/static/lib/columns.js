@@ -43,7 +43,7 @@ export function columnChooser({ columns, shown, pinned, choose, pin, reset }) {
           pin(stuck);
         } }, h("span", { "aria-hidden": "true", class: "pin-sign" }));
       const hint = column.empty ? "no values" : column.constant ? "all the same" : "";
-      return h("div", { class: "column-row" }, h("label", { class: "choice" }, box, h("span", { class: "name", text: name })), h("span", { class: "facts faint", text: hint }), pinButton);
+      return h("div", { class: "column-row" }, h("label", { class: "choice" }, box, h("span", { class: "name", text: name })), h("span", { class: "aside faint", text: hint }), pinButton);
     }
   }, { title: "Choose columns" });
 }

@@ -71,6 +71,11 @@ export function whole(value) {
   return x === null ? MISSING : signed(String(Math.round(x)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009"));
 }
 
+/** A number of things: "1 trial", "12 trials". */
+export function counted(amount, thing) {
+  return `${whole(amount)} ${thing}${amount === 1 ? "" : "s"}`;
+}
+
 /** A parameter's value: numbers to six digits, which is all that the space resolves, or to fewer. */
 export function param(value, digits = 6) {
   if (value === null || value === undefined) return MISSING;

@@ -1,7 +1,7 @@
 // The choice of sweeps in the bar: one, or several to look at together.
 
 import { fill, h, popover } from "./dom.js";
-import { count, seconds } from "./format.js";
+import { counted, seconds } from "./format.js";
 
 /** Returns {draw(sweeps, store), open()}. `chosen()` gives the chosen names, `choose(names)` takes new ones. */
 export function sweepPicker(root, { chosen, choose }) {
@@ -34,7 +34,7 @@ export function sweepPicker(root, { chosen, choose }) {
         } });
       return h("div", { class: "picker-row" }, box,
         h("button", { type: "button", class: "menu-item", onclick: () => { choose([sweep.name]); close(); } },
-          h("span", { class: "name", text: sweep.name }), h("span", { class: "facts", text: facts(sweep) })));
+          h("span", { class: "name", text: sweep.name }), h("span", { class: "aside", text: facts(sweep) })));
     }
   }
 
@@ -52,5 +52,5 @@ export function sweepPicker(root, { chosen, choose }) {
 function facts(sweep) {
   if (sweep.trials === undefined) return "";
   const running = sweep.states.running ? `, ${sweep.states.running} running` : "";
-  return `${count(sweep.trials)} trials${running}, ${seconds(sweep.spent_seconds)} of training`;
+  return `${counted(sweep.trials, "trial")}${running}, ${seconds(sweep.spent_seconds)} of training`;
 }

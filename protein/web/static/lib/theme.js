@@ -7,13 +7,13 @@ export function theme() {
   return document.documentElement.dataset.theme || "light";
 }
 
-/** Sets "dark" or "light", or "" for the system's choice; remembered by the browser. */
+/** Sets "dark" or "light"; remembered by the browser where it differs from the system's choice. */
 export function setTheme(name) {
   try {
-    if (name) localStorage.setItem("protein.theme", name);
+    if (name !== systemTheme()) localStorage.setItem("protein.theme", name);
     else localStorage.removeItem("protein.theme");
   } catch { /* storage may be switched off: the choice then lasts as long as the page */ }
-  apply(name || systemTheme());
+  apply(name);
 }
 
 /** Calls `listener` after each change of the theme, until the signal is aborted. */

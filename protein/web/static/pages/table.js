@@ -6,7 +6,7 @@ import { columnChooser } from "../lib/columns.js";
 import { debounced, fill, h, stateOf } from "../lib/dom.js";
 import { save } from "../lib/export.js";
 import { filterField } from "../lib/filter.js";
-import { MISSING, cell, param, title, toTheRight, whole } from "../lib/format.js";
+import { MISSING, cell, counted, param, title, toTheRight, whole } from "../lib/format.js";
 import { Grid } from "../lib/grid.js";
 import { annotations } from "../lib/annotations.js";
 
@@ -28,7 +28,7 @@ export async function render(root, context) {
   let anchor = 0; // where a selection with shift began
   let widths = new Map();
 
-  const counted = h("span", { class: "counted muted", role: "status" });
+  const countLine = h("span", { class: "counted muted", role: "status" });
   const filter = filterField({
     value: state.get("filter"), columns: () => known.columns,
     changed: (text) => state.set({ filter: text }),
@@ -39,7 +39,7 @@ export async function render(root, context) {
     reset: () => state.set({ column: "", pin: "" }),
   });
   const csvButton = h("button", { type: "button", class: "button quiet", text: "Save CSV", title: "All trials that match, in this order, with these columns", onclick: saveCsv });
-  const bar = h("div", { class: "table-bar" }, filter.root, counted, h("span", { class: "space" }), chooser.root, csvButton);
+  const bar = h("div", { class: "table-bar" }, filter.root, countLine, h("span", { class: "space" }), chooser.root, csvButton);
   const chosenBar = h("div", { class: "chosen-bar", role: "toolbar", "aria-label": "Selected trials" });
   const room = h("div", { class: "table-room" });
   root.append(bar, chosenBar, room);
@@ -62,7 +62,7 @@ export async function render(root, context) {
     }
     known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
     askedKeys = found.shown;
-    fill(counted, counts(found));
+    fill(countLine, counts(found));
     return { total: found.matching, rows };
   }
 
@@ -80,7 +80,7 @@ export async function render(root, context) {
   }
 
   function counts({ matching, total }) {
-    return matching === total ? `${whole(total)} trials` : `${whole(matching)} of ${whole(total)} trials`;
+    return matching === total ? counted(total, "trial") : `${whole(matching)} of ${counted(total, "trial")}`;
   }
 
   /** Everything anew: other sweeps, filter, order or columns. */
