@@ -12,7 +12,6 @@ from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
-from protein.errors import UsageError
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState
 from protein.view import data, tables, terminal
 from protein.view.progress import progress
