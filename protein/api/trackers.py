@@ -122,8 +122,7 @@ class Tracked:
                 state.take(message)
             name = state.process.name
             if state.process.exit_code() == 0:
-                written = f"{state.num_written} trial{'' if state.num_written == 1 else 's'}"
-                self.log(f"{name}: {written} written; to see the sweep there, {state.how_to_look}")
+                self.log(f"{name} has all trials; to see them there, {state.how_to_look}")
                 continue
             why = (
                 state.error or state.process.last_error() or f"its process ended with code {state.process.exit_code()}"

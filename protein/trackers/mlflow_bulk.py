@@ -15,24 +15,9 @@ from typing import Any
 
 # The columns that MLflow 3.17 has in the tables that are written.
 _COLUMNS: Mapping[str, frozenset[str]] = {
-    "SqlRun": frozenset(
-        [
-            "run_uuid",
-            "name",
-            "source_type",
-            "source_name",
-            "entry_point_name",
-            "user_id",
-            "status",
-            "start_time",
-            "end_time",
-            "deleted_time",
-            "source_version",
-            "lifecycle_stage",
-            "artifact_uri",
-            "experiment_id",
-        ]
-    ),
+    "SqlRun": frozenset(("run_uuid", "name", "experiment_id", "user_id", "status", "start_time", "end_time"))
+    | frozenset(("deleted_time", "lifecycle_stage", "artifact_uri", "source_type", "source_name", "source_version"))
+    | frozenset(("entry_point_name",)),
     "SqlTag": frozenset(("key", "value", "run_uuid")),
     "SqlParam": frozenset(("key", "value", "run_uuid")),
     "SqlMetric": frozenset(("key", "value", "timestamp", "step", "is_nan", "run_uuid")),
