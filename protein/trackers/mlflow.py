@@ -6,7 +6,8 @@
     tags            `protein.NAME` for texts; `protein.nonfinite.NAME` for numbers that are no numbers, which MLflow's
                     stores change or refuse
 
-It writes to $MLFLOW_TRACKING_URI, or to a SQLite file (new finished trials then go by `protein.trackers.mlflow_bulk`). Its file store (`./mlruns`) is no longer accepted by MLflow 3.
+It writes to $MLFLOW_TRACKING_URI, or to a SQLite file, where new finished trials go by `protein.trackers.mlflow_bulk`.
+MLflow 3 no longer accepts its file store (`./mlruns`).
 
 Nothing is written twice: a run is found again by its tag, a param keeps its first value, and MLflow keeps a metric's
 point once where name, time, step and value are the same.
