@@ -39,8 +39,9 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
     started: list[TrackerProcess] = []
     try:
         for name in names:
-            words = ["--store", store_url, "--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
-            started.append(TrackerProcess(name, _MODULE, words, tracking.log_file(store_url, sweep, name)))
+            words = ["--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
+            log = tracking.log_file(store_url, sweep, name)
+            started.append(TrackerProcess(name, _MODULE, words, variables={stores.VARIABLE: store_url}, log=log))
     except OSError:
         for process in started:
             process.kill()
