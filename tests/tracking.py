@@ -365,8 +365,11 @@ def leveldb_records(data: bytes) -> list[bytes]:
 
 
 def _neptune(place: Path) -> dict[str, Any]:
+    from neptune.cli.utils import detect_offline_dir
+
     found: dict[str, Any] = {}
-    for folder in sorted((place / ".neptune" / "offline").glob("run__*")):
+    for folder in sorted((place / ".neptune" / "offline").iterdir()):
+        assert detect_offline_dir(folder.name)[0].value == "run"  # `neptune sync` finds it
         fields: dict[str, Any] = {}
         series: dict[str, list[list[float]]] = defaultdict(list)
         text, decoder = (folder / "data-1.log").read_text(), json.JSONDecoder()

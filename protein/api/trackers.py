@@ -39,8 +39,9 @@ def start(names: Sequence[str], store_url: str, sweep: str, *, follow: bool) -> 
     started: list[TrackerProcess] = []
     try:
         for name in names:
-            words = ["--store", store_url, "--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
-            started.append(TrackerProcess(name, _MODULE, words, tracking.log_file(store_url, sweep, name)))
+            words = ["--sweep", sweep, "--tracker", name, *(["--follow"] if follow else [])]
+            log = tracking.log_file(store_url, sweep, name)
+            started.append(TrackerProcess(name, _MODULE, words, variables={stores.VARIABLE: store_url}, log=log))
     except OSError:
         for process in started:
             process.kill()
@@ -122,8 +123,7 @@ class Tracked:
                 state.take(message)
             name = state.process.name
             if state.process.exit_code() == 0:
-                written = f"{state.num_written} trial{'' if state.num_written == 1 else 's'}"
-                self.log(f"{name}: {written} written; to see the sweep there, {state.how_to_look}")
+                self.log(f"{name} has all trials; to see them there, {state.how_to_look}")
                 continue
             why = (
                 state.error or state.process.last_error() or f"its process ended with code {state.process.exit_code()}"

@@ -1,4 +1,4 @@
-"""The process of one tracker: `python -m protein.api.tracking`. It opens the store, and writes what is new.
+"""The process of one tracker: `python -m protein.api.tracking`. It opens $PROTEIN_STORE, and writes what is new.
 
 Started by `protein.api.trackers`, which holds the other end of its standard input. While that is open it looks for news
 every few seconds; then it writes what is left and ends. What fails is tried again, at growing intervals.
@@ -38,7 +38,7 @@ def log_file(store_url: str, sweep: str, tracker: str) -> Path:
 def main() -> int:
     """Runs one tracker's process; see `protein.trackers.messages` for what it prints."""
     parser = argparse.ArgumentParser()
-    for name in ("store", "sweep", "tracker"):
+    for name in ("sweep", "tracker"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--follow", action="store_true", help="go on until standard input closes")
     given = parser.parse_args()
@@ -46,10 +46,11 @@ def main() -> int:
         os.nice(NICENESS)
     output = _own_output()
     try:
-        with stores.opened(given.store) as store:
+        place = folder(stores.url(None))
+        with stores.opened(None) as store:
             sweep = stores.find(store, given.sweep)
-            tracker = registry.make(given.tracker, folder(given.store))
-            path = folder(given.store) / "positions" / file_name(sweep.spec.name, given.tracker, tracker.destination)
+            tracker = registry.make(given.tracker, place)
+            path = place / "positions" / file_name(sweep.spec.name, given.tracker, tracker.destination)
             with locked(path, f"sweep '{sweep.spec.name}' cannot be written to {given.tracker}"):
                 messages.send(output, "begun", destination=tracker.destination, how_to_look=tracker.how_to_look)
                 exporter = Exporter(tracker, store, sweep, Position(path, sweep, tracker.destination))

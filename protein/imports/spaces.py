@@ -78,7 +78,8 @@ def from_values(name: str, values: Sequence[ParamValue], num_runs: int) -> Param
     try:
         if kinds <= {int, float}:
             return _numeric(name, [float(value) for value in values], whole=kinds == {int})
-        choices = sorted(set(values), key=lambda value: (type(value).__name__, value))
+        typed = sorted({(type(value).__name__, value) for value in values})  # False and 0 are two choices
+        choices = [value for _, value in typed]
         if len(choices) > MAX_CHOICES or (len(choices) > 4 and len(choices) > MAX_DISTINCT_SHARE * num_runs):
             return None
         return Categorical(name, tuple(choices))

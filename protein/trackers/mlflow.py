@@ -6,7 +6,8 @@
     tags            `protein.NAME` for texts; `protein.nonfinite.NAME` for numbers that are no numbers, which MLflow's
                     stores change or refuse
 
-It writes to $MLFLOW_TRACKING_URI, or to a SQLite file. Its file store (`./mlruns`) is no longer accepted by MLflow 3.
+It writes to $MLFLOW_TRACKING_URI, or to a SQLite file, where new finished trials go by `protein.trackers.mlflow_bulk`.
+MLflow 3 no longer accepts its file store (`./mlruns`).
 
 Nothing is written twice: a run is found again by its tag, a param keeps its first value, and MLflow keeps a metric's
 point once where name, time, step and value are the same.
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from protein.trackers import facts
+from protein.trackers import facts, mlflow_bulk
 from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
 
@@ -67,8 +68,10 @@ class MlflowTracker:
         self.how_to_look = look
         folder.mkdir(parents=True, exist_ok=True)
         self._client = MlflowClient(self._uri)
-        if not given:
-            self._use_write_ahead_log(folder / "mlflow.db")
+        self._file = None if given else folder.absolute() / "mlflow.db"
+        self._inserts = self._file is not None and mlflow_bulk.fits()
+        if self._file is not None:
+            self._use_write_ahead_log(self._file)
         self._runs: dict[int, str] = {}  # run ids by trial number
         self._ended: set[int] = set()  # trials whose run has been ended by this process
 
@@ -83,9 +86,10 @@ class MlflowTracker:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _name(f"protein {sweep.spec.env}")
         experiment = self._client.get_experiment_by_name(name)
         if experiment is None:
-            self._experiment = str(self._client.create_experiment(name, artifact_location=self._artifacts))
-        else:
-            self._experiment = str(experiment.experiment_id)
+            experiment = self._client.get_experiment(
+                self._client.create_experiment(name, artifact_location=self._artifacts)
+            )
+        self._experiment, self._location = str(experiment.experiment_id), str(experiment.artifact_location)
         found = self._find(_SWEEP, facts.key(sweep))
         if found is not None:
             self._parent = found
@@ -103,6 +107,9 @@ class MlflowTracker:
         return False
 
     def write(self, updates: Sequence[TrialUpdate]) -> None:
+        if self._inserts:
+            self._insert([update.trial for update in updates if _is_whole(update)])
+            updates = [update for update in updates if not _is_whole(update)]
         if not self._is_server:
             for update in updates:
                 self._write(update)
@@ -116,15 +123,39 @@ class MlflowTracker:
             self._client.set_terminated(self._parent, "FINISHED")
 
     def _write(self, update: TrialUpdate) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
         trial = update.trial
         run, fresh = self._run(update)
-        metrics, tags = self._metrics(update), self._tags(trial)
-        params = self._params(trial) if fresh or update.is_unsure else []
-        nonfinite = {**facts.split(facts.results(trial))[1], **_nonfinite_points(trial)}
-        tags |= {f"protein.nonfinite.{name}": value for name, value in nonfinite.items()}
-        self._log(run, metrics, params, tags)
+        params = self._params(trial).items() if fresh or update.is_unsure else ()
+        self._log(
+            run,
+            [Metric(*metric) for metric in self._metrics(trial, update.num_written)],
+            [Param(name, value) for name, value in params],
+            [RunTag(name, value) for name, value in self._tags(trial).items()],
+        )
         if trial.state.finished and trial.number not in self._ended:
             self._client.set_terminated(run, _status(trial), _milliseconds(facts.ended_at(trial)))
+            self._ended.add(trial.number)
+
+    def _insert(self, trials: Sequence[TrialRecord]) -> None:
+        """Writes new finished trials in one transaction."""
+        assert self._file is not None
+        runs = [
+            mlflow_bulk.NewRun(
+                name=facts.trial_name(self._sweep, trial),
+                status=_status(trial),
+                start_time=_milliseconds(facts.started_at(trial)),
+                end_time=_milliseconds(facts.ended_at(trial)),
+                params=self._params(trial),
+                tags={**self._tags(trial), _TRIAL: facts.trial_key(self._sweep, trial), _PARENT: self._parent},
+                metrics=self._metrics(trial, 0),
+            )
+            for trial in trials
+        ]
+        ids = mlflow_bulk.insert(self._file, self._experiment, self._location, runs) if runs else []
+        for trial, run in zip(trials, ids, strict=True):
+            self._runs[trial.number] = run
             self._ended.add(trial.number)
 
     def _run(self, update: TrialUpdate) -> tuple[str, bool]:
@@ -148,41 +179,43 @@ class MlflowTracker:
         found = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
         return str(found[0].info.run_id) if found else None
 
-    def _log(self, run: str, metrics: Sequence[Any], params: Sequence[Any], tags: dict[str, str]) -> None:
+    def _log(self, run: str, metrics: Sequence[Any], params: Sequence[Any], tags: Sequence[Any]) -> None:
         """Writes in as few requests as the limits allow."""
-        from mlflow.entities import RunTag
-
-        listed = [RunTag(_name(name), value[:MAX_TAG_VALUE]) for name, value in tags.items()]
-        left: tuple[list[Any], list[Any], list[Any]] = ([*metrics], [*params], listed)
+        left: tuple[list[Any], list[Any], list[Any]] = ([*metrics], [*params], [*tags])
         while any(left):
             first = [some[:limit] for some, limit in zip(left, (MAX_METRICS, MAX_PARAMS, MAX_TAGS), strict=True)]
             self._client.log_batch(run, metrics=first[0], params=first[1], tags=first[2], synchronous=True)
             for some, sent in zip(left, first, strict=True):
                 del some[: len(sent)]
 
-    def _metrics(self, update: TrialUpdate) -> list[Any]:
-        from mlflow.entities import Metric
-
-        trial, found = update.trial, []
-        for position in range(update.num_written, len(trial.curve)):
+    def _metrics(self, trial: TrialRecord, num_written: int) -> list[tuple[str, float, int, int]]:
+        """Returns the finite metrics that are new: name, value, time, step."""
+        found: list[tuple[str, float, int, int]] = []
+        for position in range(num_written, len(trial.curve)):
             point = facts.point(trial, position)
             for name, value in facts.split(point.values)[0].items():
-                found.append(Metric(_name(f"curve/{name}"), value, _milliseconds(point.at), point.steps))
+                found.append((_name(f"curve/{name}"), value, _milliseconds(point.at), point.steps))
         if trial.state.finished:
             ended = _milliseconds(facts.ended_at(trial))
             for name, value in facts.split(facts.results(trial))[0].items():
-                found.append(Metric(_name(name), value, ended, trial.steps))
+                found.append((_name(name), value, ended, trial.steps))
         return found
 
     @staticmethod
-    def _params(trial: TrialRecord) -> list[Any]:
-        from mlflow.entities import Param
-
-        return [Param(_name(name), str(value)[:MAX_PARAM_VALUE]) for name, value in trial.params.items()]
+    def _params(trial: TrialRecord) -> dict[str, str]:
+        return {_name(name): str(value)[:MAX_PARAM_VALUE] for name, value in trial.params.items()}
 
     def _tags(self, trial: TrialRecord) -> dict[str, str]:
         found = {f"protein.{name}": value for name, value in facts.facts(self._sweep, trial).items()}
-        return found | {"protein.tags": ", ".join(trial.tags), "protein.excluded": str(trial.excluded).lower()}
+        found |= {"protein.tags": ", ".join(trial.tags), "protein.excluded": str(trial.excluded).lower()}
+        nonfinite = {**facts.split(facts.results(trial))[1], **_nonfinite_points(trial)}
+        found |= {f"protein.nonfinite.{name}": value for name, value in nonfinite.items()}
+        return {_name(name): value[:MAX_TAG_VALUE] for name, value in found.items()}
+
+
+def _is_whole(update: TrialUpdate) -> bool:
+    """Whether nothing of a trial was written before, and nothing will follow."""
+    return update.is_new and update.trial.state.finished
 
 
 def _status(trial: TrialRecord) -> str:

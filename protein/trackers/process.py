@@ -7,12 +7,13 @@ limit.
 """
 
 import contextlib
+import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -22,9 +23,19 @@ MAX_UNREAD = 10_000  # messages that are kept; later ones are dropped
 
 
 class TrackerProcess:
-    """One tracker's process. `words` are the arguments of `module`, which is started with `python -m`."""
+    """One tracker's process.
 
-    def __init__(self, name: str, module: str, words: Sequence[str], log: Path) -> None:
+    Args:
+        name: of the tracker.
+        module: is started with `python -m`.
+        words: its arguments, which every user of the machine can read.
+        variables: of its environment, beside those of this process: what may hold a password.
+        log: of what it and the tool print.
+    """
+
+    def __init__(
+        self, name: str, module: str, words: Sequence[str], *, variables: Mapping[str, str], log: Path
+    ) -> None:
         self.name, self.log = name, log
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -34,6 +45,7 @@ class TrackerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=os.environ | variables,
                 text=True,
                 start_new_session=True,
             )
