@@ -331,7 +331,7 @@ def test_the_public_functions_read_a_store(tmp_path: Path) -> None:
 
 
 def test_importance_has_a_panel_for_each_method() -> None:
-    about = {"meaning": "what it says", "caveat": "what not"}
+    about: Any = {"meaning": "what it says", "caveat": "what not"}
     found = [
         Importance(method="a", title="method a", shares={"x": 0.75, "y": 0.25}, **about),
         Importance(method="b", title="method b", shares={"x": 0.0, "y": 1.0}, warning="few trials", **about),

@@ -23,7 +23,7 @@ from protein.storage import open_store
 from protein.types import Measurement, Outcome, SweepSpec, TrialEnd
 from protein.web import bundle, report
 from protein.web.app import PAGES
-from protein.web.asking import Refused, address, ask
+from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import Viewer
 
 NOTE = 'ends here: </script><script>alert("note")</script><img src=x onerror=alert(1)> ünïcode \u2028 "quoted" \'too\''
@@ -74,7 +74,7 @@ def unpacked(file: Path) -> dict[str, Any]:
         ("front?sweep=pong&sweep=loss", "Score against cost"),
         ("curves?sweep=loss", "12 of 34"),
         ("compare?sweep=pong&sel=pong:0-1", "learning_rate"),
-        ("compare?sweep=pong&sweep=failed", "failed"),
+        ("compare?sweep=pong&sweep=failed", "has no complete trial yet"),
         ("parameters?sweep=pong", "Parallel coordinates"),
         ("parameters?sweep=loss", "Any two fields"),
         ("trial/pong/1", "Trial 1"),
@@ -88,16 +88,17 @@ def test_every_page_opens_from_the_file(opened: View, place: str, text: str) -> 
     expect(opened.page.locator("main").get_by_text(text).first).to_be_visible()
     expect(opened.page.locator("main .state.loading")).to_have_count(0)
     assert "defect" not in opened.page.locator("main").inner_text()
-    assert "as of" in opened.page.locator("header").inner_text()
+    assert "as of" in opened.page.locator("header.bar").inner_text()
 
 
 def test_texts_of_the_store_stay_texts(opened: View) -> None:
     opened.open("trial/pong/1")
     expect(opened.page.locator("main")).to_contain_text('</script><script>alert("note")</script>')
     expect(opened.page.locator("main")).to_contain_text("</style>")
-    opened.page.locator("header .picker-button").click()
+    opened.open("table?sweep=pong")
+    opened.page.locator("header.bar .picker-button").click()
     opened.page.get_by_role("button", name=ODD_NAME).click()
-    expect(opened.page.locator("header .picker-button")).to_contain_text(ODD_NAME)
+    expect(opened.page.locator("header.bar .picker-button")).to_contain_text(ODD_NAME)
     expect(opened.page.locator("main")).to_contain_text("<script>alert(2)</script>")
     assert opened.page.evaluate("document.querySelectorAll('main script, main b, main i, main img[src=x]').length") == 0
 
@@ -146,14 +147,27 @@ def test_the_report_answers_as_the_server_does(opened: View, written: tuple[str,
     store = open_store(written[0])
     viewer, router = served(store, written[0])
     ask_report = "async ([path, params]) => JSON.parse(JSON.stringify(await proteinApi.get(path, params)))"
+    unlike: list[Any] = []
     try:
         for path, params in QUESTIONS:
-            expected = asyncio.run(answered(router, path, params))
+            expected = finished(answered(router, path, params))
             found = opened.page.evaluate(ask_report, [path, params])
-            assert comparable(found) == comparable(expected), (path, params)
+            if comparable(found) != comparable(expected):
+                unlike.append((path, params, _first_difference(comparable(found), comparable(expected))))
     finally:
         viewer.stopping.set()
         store.close()
+    assert not unlike
+
+
+def _first_difference(one: Any, other: Any, where: str = "") -> str:
+    if isinstance(one, dict) and isinstance(other, dict) and set(one) == set(other):
+        return next(_first_difference(one[key], other[key], f"{where}.{key}") for key in one if one[key] != other[key])
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return next(
+            _first_difference(a, b, f"{where}[{i}]") for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b
+        )
+    return f"{where}: {one!r:.300} != {other!r:.300}"
 
 
 def served(store: Store, url: str) -> tuple[Viewer, Router]:
@@ -183,30 +197,21 @@ def comparable(value: Any) -> Any:
         if {"words", "codes"} == set(value):
             return [value["words"][code] for code in value["codes"]]
         return {key: comparable(one) for key, one in value.items() if key not in ("write", "train", "ladder")}
+    if isinstance(value, float):
+        return float(f"{value:.6g}")  # as precise as what is sent for charts
     return [comparable(one) for one in value] if isinstance(value, list) else value
 
 
 def test_a_question_that_the_report_cannot_answer_is_one_clear_line(opened: View) -> None:
     opened.open("table?sweep=pong")
-    said = "async ([path, params]) => { try { await proteinApi.get(path, params); } catch (error) { return error.message; } }"
+    said = "([path, params]) => proteinApi.get(path, params).then(() => '', (error) => error.message)"
+    not_held = "this report does not hold that; look at the sweep with protein view"
     for path, params, line in (
-        (
-            "/table",
-            {"sweep": ["pong"], "filter": "score > 1"},
-            "filter: a report cannot filter; do it with protein view",
-        ),
-        (
-            "/trial",
-            {"sweep": "pong", "number": 99},
-            "this report does not hold that; look at the sweep with protein view",
-        ),
-        (
-            "/trial",
-            {"sweep": "new", "number": 0},
-            "this report does not hold that; look at the sweep with protein view",
-        ),
+        ("/table", {"sweep": ["pong"], "filter": "x > 1"}, "filter: a report cannot filter; do it with protein view"),
+        ("/trial", {"sweep": "pong", "number": 99}, not_held),
+        ("/trial", {"sweep": "new", "number": 0}, not_held),
         ("/trial/log", {"sweep": "pong", "number": 0}, "a report does not carry the trials' logs"),
-        ("/nothing", {}, "this report does not hold that; look at the sweep with protein view"),
+        ("/nothing", {}, not_held),
     ):
         assert opened.page.evaluate(said, [path, params]) == line
 
@@ -225,23 +230,23 @@ def test_without_scripts_there_is_a_summary(browser: Browser, written: tuple[str
 
 def test_the_report_holds_no_path_and_no_other_sweep(written: tuple[str, Path]) -> None:
     url, file = written
-    text = json.dumps({key: value for key, value in unpacked(file)["data"].items()})
+    text = json.dumps(unpacked(file)["data"])
     assert str(file.parent) not in text and url not in text
-    assert '"new"' not in text and "checkpoint" not in text
+    assert '"new"' not in text
     assert "pong" in text
 
 
 def test_a_report_of_two_hundred_trials_fits_into_a_mail(folder: Path, run: Run) -> None:
     url = "sqlite:///runs/protein.db"
     (folder / "runs").mkdir()
-    fill_long(url, 200, 400)
+    fill_long(url, 200, 150)
     printed = run("report long")
     assert re.fullmatch(r"report: long.html \(\d\.\d\d MiB\); open it in a browser\n", printed)
     size = (folder / "long.html").stat().st_size
     assert size < 2_000_000
     curves = unpacked(folder / "long.html")["data"]["curves"]["long"]["curves"]
     assert len(curves) == 200
-    assert all(len(one["value"]) <= report.CURVE_POINTS and one["points"] == 400 for one in curves)
+    assert all(len(one["value"]) <= report.CURVE_POINTS and one["points"] == 150 for one in curves)
 
 
 def fill_long(url: str, num_trials: int, num_points: int) -> None:
@@ -255,7 +260,7 @@ def fill_long(url: str, num_trials: int, num_points: int) -> None:
             for i in range(num_points)
         ]
         store.add_measurements(trial, points, 600.0)
-        store.finish_trial(trial, Outcome(end=TrialEnd.COMPLETE, score=number / 7, cost_seconds=1.0 + number))
+        store.finish_trial(trial, Outcome(end=TrialEnd.COMPLETE, score=-number / 7, cost_seconds=1.0 + number))
     store.close()
 
 
@@ -294,7 +299,7 @@ def test_refusals_keep_their_line_and_status() -> None:
         await send({"type": "http.response.body", "body": b'{"error": "there is no sweep"}'})
 
     with pytest.raises(Refused, match="there is no sweep") as caught:
-        asyncio.run(ask(app, "/x"))
+        finished(ask(app, "/x"))
     assert caught.value.status == 404
 
 
@@ -318,14 +323,12 @@ def page_of(folder: Path, **files: str) -> Path:
 
 
 def test_modules_are_packed_after_those_that_they_import(tmp_path: Path) -> None:
-    app = 'import { a,\n  c } from "./lib/a.js";\nexport { b } from "./lib/b.js";\nconst x = await import(`./pages/${n}.js`);'
-    page = bundle.page(
-        page_of(tmp_path, app_js=app, lib__a_js='import { b } from "./b.js";', lib__b_js="// import( nothing")
-    )
+    app = 'import { a,\n  c } from "./lib/a.js";\nexport { b } from "./lib/b.js";\nn(await import(`./p/${n}.js`));'
+    page = bundle.page(page_of(tmp_path, app_js=app, lib__a_js='import { b } from "./b.js";', lib__b_js=""))
     assert list(page.modules) == ["lib/b.js", "lib/a.js", "app.js"]
     assert page.modules["app.js"] == (
         'import { a,\n  c } from "\x01lib/a.js\x01";\nexport { b } from "\x01lib/b.js\x01";\n'
-        'const x = await proteinImport("app.js", `./pages/${n}.js`);'
+        'n(await proteinImport("app.js", `./p/${n}.js`));'
     )
     assert page.styles.startswith('p { background: url("data:image/svg+xml;base64,PHN2Zy8+"); }')
 
@@ -339,3 +342,22 @@ def test_modules_that_cannot_be_packed_are_a_defect(tmp_path: Path) -> None:
     page = bundle.page(page_of(tmp_path / "c", report__boot_js="const a = '</script>';"))
     with pytest.raises(bundle.PackingError, match="must not hold a closing tag"):
         bundle.document(page, {}, title="", summary="")
+
+
+def test_of_a_long_sweep_the_fronts_the_best_and_the_newest_stay_whole(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "MAX_WHOLE", 12)
+    monkeypatch.setattr(report, "MAX_TRIALS", 30)
+    monkeypatch.setattr(report, "_ROWS", 20)
+    (folder / "runs").mkdir()
+    fill_long("sqlite:///runs/protein.db", 40, 3)
+    printed = run("report long -o r.html").splitlines()
+    assert printed[1] == (
+        "left out, so that it can be sent: the 10 oldest of 40 trials of long; curves and details of 18 trials of long"
+    )
+    data = unpacked(folder / "r.html")["data"]
+    assert [number for _, number in data["tables"]["long"]["keys"]] == list(range(10, 40))
+    whole = {int(number) for number in data["trials"]["long"]}
+    assert whole == {0, 10, 11, 12, 37, 38, 39, *range(32, 37)}  # the front, the best, the worst, the newest
+    assert {one["number"] for one in data["curves"]["long"]["curves"]} == whole

@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-import time
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +13,6 @@ from protein.cli.parse import Command
 from protein.config.resolve import file_name
 from protein.errors import UsageError
 
-_QUIET_SECONDS = 2.0  # work that takes longer says what it does
 _MIB = 1 << 20
 
 
@@ -31,15 +29,8 @@ def run(command: Command) -> int:
         if path is None:
             path = Path("_".join(file_name(sweep.spec.name) for sweep in sweeps)[:80] + ".html")
         require_file("--output", path)
-        console, began = Console(file=sys.stderr), time.monotonic()
-        with console.status("reading the sweep") as status:
-
-            def told(line: str) -> None:
-                status.update(line)
-                if not console.is_terminal and time.monotonic() - began > _QUIET_SECONDS:
-                    print(line, file=sys.stderr, flush=True)
-
-            written = report.write(store, sweeps, told=told)
+        with Console(file=sys.stderr).status("reading the sweep") as status:  # on a terminal; elsewhere it is silent
+            written = report.write(store, sweeps, told=status.update)
         document = written.document.encode("utf-8", "replace")
         with writing(path):
             path.write_bytes(document)

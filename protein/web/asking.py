@@ -1,12 +1,15 @@
 """Asks the pages' endpoints within this process, without a socket: for a report, and for tests of the answers."""
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from protein.errors import UsageError
 
+T = TypeVar("T")
 App = Callable[..., Awaitable[None]]
 
 
@@ -64,6 +67,16 @@ async def ask(app: App, path: str, params: Mapping[str, Any] | None = None) -> A
     raise Refused(line, status)
 
 
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, also where this thread runs a loop already, as a notebook's does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 def query_of(params: Mapping[str, Any]) -> str:
     """Returns the query of an address, as `address` of lib/api.js writes it."""
     pairs = [
@@ -72,7 +85,7 @@ def query_of(params: Mapping[str, Any]) -> str:
         for one in (value if isinstance(value, Sequence) and not isinstance(value, str) else [value])
         if one is not None and one is not False and one != ""
     ]
-    return urlencode(pairs, safe="*")
+    return urlencode(pairs, safe="*").replace("~", "%7E")  # as browsers do
 
 
 def address(path: str, params: Mapping[str, Any]) -> str:

@@ -33,16 +33,17 @@ from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
 from protein.web import bundle
 from protein.web.app import PAGES
-from protein.web.asking import Refused, address, ask
+from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
-MAX_TRIALS = 2_000  # in the table
+MAX_TRIALS = 5_000  # of a sweep in its table
 MAX_WHOLE = 400  # trials of a sweep with everything about them, and a curve
 CURVE_POINTS = 100  # of a curve: more than a narrow chart can show apart
 _POLL_SECONDS = 0.1
 _ROWS = 1_000  # of the table, in one answer
 _LINES = 1_000  # of parallel coordinates, as the page asks
 _MAPPED = 5  # parameters of which each pair has a map
+_MOST_IN_PAIRS = 4  # sweeps, of which each pair is compared, too
 _PATHS = ("train", "play")  # commands that name files of this machine
 
 Told = Callable[[str], None]
@@ -76,7 +77,7 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
     modules = [importlib.import_module(f"protein.web.pages.{name}") for name in PAGES]
     routes: list[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
     try:
-        found = asyncio.run(_Gathering(Router(routes), names, told).all())
+        found = finished(_Gathering(Router(routes), names, told).all())
     finally:
         stopping.set()
     found = _portable(found, commands.command(), commands.NAME)
@@ -94,12 +95,13 @@ class _Gathering:
     def __init__(self, router: Router, names: Sequence[str], told: Told) -> None:
         self._router, self._names, self._told = router, list(names), told
         self._answers: dict[str, Any] = {}
+        self._refused: dict[str, str] = {}
         self._left_out: list[str] = []
 
     async def all(self) -> dict[str, Any]:
         self._told("reading the trials")
-        table = await self._table()
-        if not table["rows"]:
+        tables = {name: await self._table(name) for name in self._names}
+        if not any(table["rows"] for table in tables.values()):
             raise UsageError(f"there is nothing to report: {_listed(self._names)} has no trial yet; let it run on")
         listed = await self._ask("/sweeps")
         kept = [one for one in listed["sweeps"] if one["name"] in self._names]
@@ -107,13 +109,13 @@ class _Gathering:
         fronts = {name: (await self._ask("/front", sweep=name))["sweeps"][0] for name in self._names}
         trials, curves, maps = {}, {}, {}
         for name in self._names:
-            numbers = self._told_of(table, name, fronts[name]["front"])
+            self._told(f"computing what is expected of {name}")
+            await self._keep_ready("/expected", sweep=name)
+            numbers = self._whole(tables[name], name, fronts[name]["front"])
             self._told(f"reading {len(numbers)} trials of {name}")
             trials[name] = {number: _without_paths(await self._trial(name, number)) for number in numbers}
             curves[name] = await self._curves(name, numbers)
         for name in self._names:
-            self._told(f"computing what is expected of {name}")
-            await self._keep_ready("/expected", sweep=name)
             await self._models(name)
             maps[name] = await self._maps(name)
         groups = [[name] for name in self._names] + ([self._names] if len(self._names) > 1 else [])
@@ -123,9 +125,10 @@ class _Gathering:
             await self._comparisons()
         return {
             "maps": maps,
-            "axes": await self._axes(table),
+            "axes": await self._axes(tables),
             "answers": self._answers,
-            "table": table,
+            "refused": self._refused,
+            "tables": tables,
             "curves": curves,
             "trials": trials,
             "fronts": fronts,
@@ -136,11 +139,11 @@ class _Gathering:
         return await ask(self._router, path, params)
 
     async def _keep(self, path: str, **params: Any) -> None:
-        """Keeps an answer by its address. What cannot be answered is left out, and the page says so."""
+        """Keeps an answer by its address, or the line with which it was refused."""
         try:
             self._answers[address(path, params)] = await self._ask(path, **params)
-        except Refused:
-            return
+        except Refused as error:
+            self._refused[address(path, params)] = str(error)
 
     async def _keep_ready(self, path: str, **params: Any) -> None:
         """Keeps an answer that is computed in the background, as soon as it is ready."""
@@ -148,7 +151,8 @@ class _Gathering:
         while True:
             try:
                 found = await self._ask(path, **params)
-            except Refused:
+            except Refused as error:
+                self._refused[address(path, params)] = str(error)
                 return
             if not isinstance(found, Mapping) or found.get("state") != "computing":
                 break
@@ -158,37 +162,39 @@ class _Gathering:
             await asyncio.sleep(_POLL_SECONDS)
         self._answers[address(path, params)] = found
 
-    async def _table(self) -> dict[str, Any]:
-        """Returns the whole table; of very many trials the best ones."""
-        found = await self._ask("/table", sweep=self._names, limit=_ROWS, sort="-number")
+    async def _table(self, name: str) -> dict[str, Any]:
+        """Returns all trials of a sweep; of very many the newest ones."""
+        found = await self._ask("/table", sweep=name, limit=_ROWS, sort="-number")
         total = found["total"]
         if total > MAX_TRIALS:
-            self._left_out.append(f"{total - MAX_TRIALS} of {total} trials, the ones with the lowest numbers")
+            self._left_out.append(f"the {total - MAX_TRIALS} oldest of {total} trials of {name}")
         while len(found["rows"]) < min(total, MAX_TRIALS):
             offset = len(found["rows"])
-            more = await self._ask("/table", sweep=self._names, limit=_ROWS, sort="-number", offset=offset)
+            more = await self._ask("/table", sweep=name, limit=_ROWS, sort="-number", offset=offset)
             if not more["rows"]:
                 break
             for key in ("rows", "keys"):
                 found[key] += more[key]
-        return {key: found[key] for key in ("columns", "rows", "keys", "sweeps")}
+        # In the order of the numbers, in which the page sorts what is equal.
+        rows, keys = found["rows"][:MAX_TRIALS][::-1], found["keys"][:MAX_TRIALS][::-1]
+        return {"columns": found["columns"], "sweeps": found["sweeps"], "rows": rows, "keys": keys}
 
-    def _told_of(self, table: Mapping[str, Any], name: str, on_front: Sequence[int]) -> list[int]:
-        """Returns the trials of a sweep that are kept whole: all, or those of the front, the best and the newest."""
-        place = {one["key"]: i for i, one in enumerate(table["columns"])}
-        rows = [
-            (number, row[place["score"]])
-            for (at, number), row in zip(table["keys"], table["rows"], strict=True)
-            if table["sweeps"][at] == name
-        ]
-        if len(rows) <= MAX_WHOLE:
-            return [number for number, _ in rows]
-        scored = sorted((row for row in rows if isinstance(row[1], float | int)), key=lambda row: -row[1])
-        half = MAX_WHOLE // 4
-        known = {number for number, _ in rows}
-        wanted = [*on_front, *(n for n, _ in scored[:half]), *(n for n, _ in scored[-half:]), *(n for n, _ in rows)]
-        self._left_out.append(f"curves and details of {len(rows) - MAX_WHOLE} trials of {name}")
-        return [number for number in dict.fromkeys(wanted) if number in known][:MAX_WHOLE]
+    def _whole(self, table: Mapping[str, Any], name: str, measured: Sequence[int]) -> list[int]:
+        """Returns the trials of a sweep that are kept with all details, at most `MAX_WHOLE` of those in the table.
+
+        They are those of both fronts, the best, the worst and the newest. Whatever a page names is among them.
+        """
+        place = next(i for i, one in enumerate(table["columns"]) if one["key"] == "score")
+        scores = {number: row[place] for (_, number), row in zip(table["keys"], table["rows"], strict=True)}
+        if len(scores) <= MAX_WHOLE:
+            return list(scores)
+        expected = (self._answers.get(address("/expected", {"sweep": name}), {}).get("value") or {}).get("front", [])
+        ranked = sorted((n for n, score in scores.items() if isinstance(score, float | int)), key=lambda n: scores[n])
+        part = MAX_WHOLE // 4
+        wanted = [*measured, *(n for one in expected for n in one["trials"]), *ranked[:part], *ranked[-part:]]
+        kept = list(dict.fromkeys([*wanted, *reversed(scores)]))[:MAX_WHOLE]
+        self._left_out.append(f"curves and details of {len(scores) - MAX_WHOLE} trials of {name}")
+        return sorted(kept)
 
     async def _trial(self, name: str, number: int) -> dict[str, Any]:
         found: dict[str, Any] = await self._ask("/trial", sweep=name, number=number)
@@ -212,7 +218,7 @@ class _Gathering:
     async def _maps(self, name: str) -> list[dict[str, Any]]:
         """Returns the maps of the parameters along which the model moves most."""
         slices = self._answers.get(address("/slices", {"sweep": name}))
-        if slices is None:
+        if slices is None or "slices" not in slices:  # the trials tell too little for a model
             return []
         self._told(f"drawing maps of {name}")
         ranked = sorted(slices["slices"], key=lambda one: -one["reach"])
@@ -226,23 +232,26 @@ class _Gathering:
             found.append({**one, "closeness": closeness})
         return found
 
-    async def _axes(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns how each column of numbers is drawn along an axis."""
+    async def _axes(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns how each column of numbers is drawn along an axis, which holds the trials of all sweeps."""
+        columns = [column for table in tables.values() for column in table["columns"] if not column["empty"]]
         found = {}
-        for column in table["columns"]:
-            if column["empty"] or column["kind"] in ("text", "tags"):
-                continue
+        for key in dict.fromkeys(one["key"] for one in columns if one["kind"] not in ("text", "tags")):
             try:
-                one = await self._ask("/scatter", sweep=self._names, x=column["key"], y="score", limit=1)
+                one = await self._ask("/scatter", sweep=self._names, x=key, y="score", limit=1)
             except Refused:
                 continue
-            found[column["key"]] = {key: value for key, value in one["x"].items() if key != "values"}
+            found[key] = {name: value for name, value in one["x"].items() if name != "values"}
         return found
 
     async def _comparisons(self) -> None:
         self._told("comparing the sweeps")
-        for group in (0, 1):
-            await self._keep("/compare-sweeps", sweep=self._names, group=group)
+        groups = [self._names]
+        if len(self._names) <= _MOST_IN_PAIRS:
+            groups += [list(pair) for pair in itertools.permutations(self._names, 2) if list(pair) != self._names]
+        for names in groups:
+            for group in (0, 1):
+                await self._keep("/compare-sweeps", sweep=names, group=group)
 
 
 def _portable(value: Any, program: str, name: str) -> Any:

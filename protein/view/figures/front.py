@@ -13,7 +13,7 @@ from protein.errors import UsageError
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.view import text
 from protein.view.figures import style
-from protein.view.figures.style import EXPECTED_COLOR, FAILED_COLOR, FRONT_COLOR, OTHER_COLOR, PRUNED_COLOR, Subject
+from protein.view.figures.style import EXPECTED_COLOR, FAILED_COLOR, MEASURED_COLOR, OTHER_COLOR, PRUNED_COLOR, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,8 +91,8 @@ def _one(
     _failures(axes, done, FAILED_COLOR, _label("failed", failures(done)))
     _expected(axes, expected)
     if found := style.front_of(done):
-        _staircase(axes, found, direction, color=FRONT_COLOR)
-        solid = {"color": FRONT_COLOR, "s": 44, "zorder": 3, "edgecolors": "white", "linewidths": 0.8}
+        _staircase(axes, found, direction, color=MEASURED_COLOR, linewidth=1.1, linestyle="--")
+        solid = {"color": MEASURED_COLOR, "s": 30, "zorder": 3, "edgecolors": "white", "linewidths": 0.8}
         _points(axes, found, direction, _label("measured front", found), **solid)
     for position, (name, (number, one)) in enumerate(marks.items()):
         marker, size = ("D", 70) if position else ("*", 190)
@@ -109,7 +109,8 @@ def _expected(axes: Any, expected: "Sequence[Contender]") -> None:
     ends = ([*low, low[-1]], [*high, high[-1]])
     axes.fill_between(costs, *ends, step="post", color=EXPECTED_COLOR, alpha=0.15, linewidth=0)
     label = f"expected front, 80 % interval ({len(expected)})"
-    axes.step(costs, [*middle, middle[-1]], where="post", color=EXPECTED_COLOR, linewidth=1.6, label=label)
+    look = {"color": EXPECTED_COLOR, "linewidth": 1.8, "zorder": 2.5}
+    axes.step(costs, [*middle, middle[-1]], where="post", label=label, **look)
 
 
 def _several(axes: Any, sweeps: Sequence[tuple[int, Subject]], direction: Direction) -> None:
@@ -130,7 +131,7 @@ def _several(axes: Any, sweeps: Sequence[tuple[int, Subject]], direction: Direct
         name = style.plain(text.shorten(record.spec.name, 40))
         label = f"{name} ({len(done)} trials" + (f", {len(failures(done))} failed)" if failures(done) else ")")
         if found:
-            _staircase(axes, found, direction, color=ink.color, linestyle=ink.line)
+            _staircase(axes, found, direction, color=ink.color, linestyle=ink.line, linewidth=1.6)
         drawn = {"marker": ink.mark, "color": ink.color, "s": 40, "edgecolors": "white", "linewidths": 0.8, "zorder": 3}
         costs = [style.cost(trial) for trial in found]
         axes.scatter(costs, [shown_score(trial.score, direction) for trial in found], label=label, **drawn)
@@ -171,7 +172,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], direction: Direction, labe
 def _staircase(axes: Any, found: Sequence[TrialRecord], direction: Direction, **look: Any) -> None:
     costs = [style.cost(trial) for trial in found]
     scores = [shown_score(trial.score, direction) for trial in found]
-    axes.step([*costs, axes.get_xlim()[1]], [*scores, scores[-1]], where="post", linewidth=1.6, **look)
+    axes.step([*costs, axes.get_xlim()[1]], [*scores, scores[-1]], where="post", **look)
 
 
 def _mark(axes: Any, one: "Contender", name: str, number: int, *, marker: str, size: float) -> None:

@@ -3,7 +3,8 @@
 // `data` has
 //   about    {name, written_at, version}: what the bar says
 //   answers  address -> answer, for what is kept as the server gave it
-//   table    the answer of /table with all columns and all trials
+//   refused  address -> the line with which the server has refused an answer
+//   tables   sweep -> the answer of /table with all of its columns and trials
 //   curves   sweep -> the answer of /curves for all of its trials
 //   trials   sweep -> number -> the answer of /trial, without its curves
 //   fronts   sweep -> the answer of /front for it
@@ -13,7 +14,7 @@
 
 import { ApiError, address } from "../lib/api.js";
 import { parse } from "../lib/selection.js";
-import { csvOf, scatterOf, sideBySide, window as rowsOf } from "./table.js";
+import { csvOf, joined, scatterOf, sideBySide, window as rowsOf } from "./table.js";
 
 const NOT_HELD = "this report does not hold that; look at the sweep with protein view";
 
@@ -24,8 +25,11 @@ export class ReportApi {
     this.data = data;
     this.about = data.about;
     this.kept = {
-      "/table": (asked) => rowsOf(data.table, asked),
-      "/trials": (asked) => rowsOf(data.table, { limit: Infinity, ...asked }),
+      "/table": (asked) => rowsOf(this.table(asked.sweep), asked),
+      "/trials": (asked) => {
+        const { matching, sweeps, keys } = rowsOf(this.table(asked.sweep), { limit: Infinity, ...asked });
+        return { matching, sweeps, keys };
+      },
       "/front": (asked) => ({ version: "", sweeps: list(asked.sweep).map((name) => this.held(data.fronts[name])) }),
       "/front/config": (asked) => ({ params: this.params(asked.sweep, asked.number) }),
       "/front/within": (asked) => this.within(asked),
@@ -34,14 +38,15 @@ export class ReportApi {
       "/trial/log": () => { throw new ApiError("a report does not carry the trials' logs", 404); },
       "/trial/played": () => ({ state: "none", error: "" }),
       "/map": (asked) => this.map(asked),
-      "/scatter": (asked) => scatterOf(data.table, data.axes, asked),
-      "/compare": (asked) => sideBySide(data.table, data.trials, parse(asked.sel)),
+      "/scatter": (asked) => scatterOf(this.table(asked.sweep), data.axes, asked),
+      "/compare": (asked) => this.compare(parse(asked.sel)),
     };
   }
 
   async get(path, params = {}) {
-    const exact = this.data.answers[address(path, params)];
-    if (exact !== undefined) return exact;
+    const asked = address(path, params);
+    if (asked in this.data.answers) return this.data.answers[asked];
+    if (asked in this.data.refused) throw new ApiError(this.data.refused[asked], 400);
     if (!(path in this.kept)) throw new ApiError(NOT_HELD, 404);
     if (params.filter) throw new ApiError("filter: a report cannot filter; do it with protein view", 400);
     return this.kept[path](params);
@@ -54,11 +59,21 @@ export class ReportApi {
   /** An address for a download: of the table, which is all that can be downloaded as a file of its own. */
   url(path, params = {}) {
     if (path !== "/table.csv") return "";
-    return URL.createObjectURL(new Blob([csvOf(this.data.table, params)], { type: "text/csv" }));
+    return URL.createObjectURL(new Blob([csvOf(this.table(params.sweep), params)], { type: "text/csv" }));
   }
 
   watch() {
     return () => {};
+  }
+
+  /** The trials of one sweep, or of several below each other. */
+  table(names) {
+    return joined(list(names).map((name) => this.held(this.data.tables[name])));
+  }
+
+  compare(chosen) {
+    if (!chosen.size) throw new ApiError("no trial is selected; select two or more in the table", 400);
+    return sideBySide(this.table([...chosen.keys()]), this.data.trials, chosen);
   }
 
   held(answer) {
@@ -81,7 +96,7 @@ export class ReportApi {
     const all = this.data.maps[name] || [];
     const same = all.find((one) => one.x.name === x && one.y.name === y);
     const turned = all.find((one) => one.x.name === y && one.y.name === x);
-    if (seconds || at || !slices || !(same || turned)) throw new ApiError(`this report holds the maps of ${this.mapped(all)}; the others are in protein view`, 404);
+    if (seconds || at || !slices?.trials || !(same || turned)) throw new ApiError(`this report holds the maps of ${this.mapped(all)}; the others are in protein view`, 404);
     const found = same || turned;
     const trials = { ...slices.trials, closeness: found.closeness };
     if (same) return { ...same, trials };
@@ -94,7 +109,7 @@ export class ReportApi {
   }
 
   params(sweep, number) {
-    const { columns, rows, sweeps, keys } = this.data.table;
+    const { columns, rows, sweeps, keys } = this.table(sweep);
     const at = keys.findIndex(([place, one]) => sweeps[place] === sweep && one === Number(number));
     if (at < 0) throw new ApiError(`sweep '${sweep}' has no such trial`, 400);
     const found = {};
@@ -103,7 +118,7 @@ export class ReportApi {
   }
 
   within({ sweep, least_cost: leastCost = -Infinity, most_cost: mostCost = Infinity, least_score: leastScore = -Infinity, most_score: mostScore = Infinity }) {
-    const { columns, rows, sweeps, keys } = this.data.table;
+    const { columns, rows, sweeps, keys } = this.table(sweep);
     const place = (key) => columns.findIndex((one) => one.key === key);
     const [cost, score] = [place("run_seconds"), place("score")];
     const inside = (value, low, high) => typeof value === "number" && value >= low && value <= high;
@@ -115,10 +130,11 @@ export class ReportApi {
   curves({ sweep, pick = "best", sel = "", limit = 12, metric, group }) {
     if (metric) throw new ApiError("a report holds curves of the score alone", 404);
     const names = list(sweep);
-    const { columns, rows, sweeps, keys } = this.data.table;
+    const { columns, rows, sweeps, keys } = this.table(names);
     const place = (key) => columns.findIndex((one) => one.key === key);
     const [scoreAt, startAt, excludedAt] = ["score", "started_at", "excluded"].map(place);
-    const all = keys.map(([at, number], i) => ({ sweep: sweeps[at], number, row: rows[i] })).filter((one) => names.includes(one.sweep));
+    const held = new Map(names.map((name) => [name, new Set(this.data.curves[name]?.curves.map((one) => one.number))]));
+    const all = keys.map(([at, number], i) => ({ sweep: sweeps[at], number, row: rows[i] })).filter((one) => held.get(one.sweep).has(one.number));
     const quality = qualities(all, scoreAt, this.data.fronts);
     const best = all.filter((one) => quality.has(one) && !one.row[excludedAt]).sort((a, b) => quality.get(b) - quality.get(a) || a.number - b.number);
     const chosen = parse(sel);
@@ -139,14 +155,14 @@ export class ReportApi {
   }
 }
 
-/** For each trial with a score the share of its sweep's trials that it beats. */
+/** For each trial with a score: 1 for the best one of its sweep, 1/2 for the second, 1/3 for the third, ... */
 function qualities(all, scoreAt, fronts) {
   const found = new Map();
   for (const name of new Set(all.map((one) => one.sweep))) {
     const sign = fronts[name]?.direction === "minimize" ? -1 : 1;
     const scored = all.filter((one) => one.sweep === name && typeof one.row[scoreAt] === "number");
-    scored.sort((a, b) => sign * (a.row[scoreAt] - b.row[scoreAt]));
-    scored.forEach((one, i) => found.set(one, (i + 0.5) / scored.length));
+    scored.sort((a, b) => sign * (b.row[scoreAt] - a.row[scoreAt]));
+    scored.forEach((one, i) => found.set(one, 1 / (1 + i)));
   }
   return found;
 }

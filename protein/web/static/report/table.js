@@ -8,9 +8,35 @@ const NOT_COMPARED = new Set(["sweep", "number", "predicted_score_low", "predict
   "started_at", "finished_at", "note", "tags", "suggest_seconds", "continued_seconds"]);
 const PROVENANCE = [["version", "version of protein"], ["git_commit", "git commit"], ["machine", "machine"]];
 
-/** The answer of /table: some rows of these sweeps in an order. */
-export function window(table, { sweep, sort = "-number", offset = 0, limit = 200, column }) {
-  const order = ordered(table, sweep, sort);
+/** One table of the trials of several: the columns of all, and null where a sweep has no such column. */
+export function joined(tables) {
+  if (tables.length === 1) return tables[0];
+  const columns = new Map();
+  for (const table of tables) for (const one of table.columns) columns.set(one.key, columns.has(one.key) ? common(columns.get(one.key), one) : one);
+  const keys = [...columns.keys()];
+  const rows = tables.flatMap((table) => {
+    const places = keys.map((key) => table.columns.findIndex((one) => one.key === key));
+    return table.rows.map((row) => places.map((place) => (place < 0 ? null : row[place])));
+  });
+  const sweeps = tables.flatMap((table) => table.sweeps);
+  const numbers = tables.flatMap((table) => table.keys.map(([at, number]) => [sweeps.indexOf(table.sweeps[at]), number]));
+  const described = [...columns.values()].map((one, i) => {
+    const values = rows.map((row) => row[i]);
+    const present = values.filter((value) => value !== null);
+    const same = present.length === values.length && present.every((value) => JSON.stringify(value) === JSON.stringify(present[0]));
+    return { ...one, empty: !present.length, constant: present.length > 0 && same };
+  });
+  return { columns: described, rows, keys: numbers, sweeps };
+}
+
+function common(one, other) {
+  const numeric = [one.kind, other.kind].every((kind) => ["number", "integer"].includes(kind));
+  return one.kind === other.kind ? one : { ...one, kind: numeric ? "number" : "mixed" };
+}
+
+/** The answer of /table: some rows in an order. */
+export function window(table, { sort = "-number", offset = 0, limit = 200, column }) {
+  const order = ordered(table, sort);
   const shown = column === undefined || !column.length ? table.columns.map((one) => one.key) : [column].flat();
   const places = shown.map((key) => placeOf(table, key, "column"));
   const part = order.slice(Number(offset), Number(offset) + Number(limit));
@@ -21,15 +47,14 @@ export function window(table, { sweep, sort = "-number", offset = 0, limit = 200
 }
 
 /** The answer of /table.csv, as a text. */
-export function csvOf(table, { sweep, sort = "-number", column }) {
-  const { shown, rows } = window(table, { sweep, sort, column, limit: Infinity });
+export function csvOf(table, { sort = "-number", column }) {
+  const { shown, rows } = window(table, { sort, column, limit: Infinity });
   return [shown, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 }
 
 /** The answer of /compare: the selected trials side by side. `chosen`: sweep -> set of numbers. */
 export function sideBySide(table, trials, chosen) {
   const pairs = [...chosen].flatMap(([name, numbers]) => [...numbers].map((number) => [name, number]));
-  if (!pairs.length) throw new ApiError("no trial is selected; select two or more in the table", 400);
   const rows = pairs.map(([name, number]) => {
     const at = table.keys.findIndex(([place, one]) => table.sweeps[place] === name && one === number);
     if (at < 0) throw new ApiError(`sweep '${name}' has no trial ${number} in this report`, 404);
@@ -46,14 +71,13 @@ export function sideBySide(table, trials, chosen) {
 }
 
 /** The answer of /scatter: two or three columns of the trials that have the first two. `axes`: how each is drawn. */
-export function scatterOf(table, axes, { sweep, x = "cost_seconds", y = "score", color, limit = 5000 }) {
-  const names = [sweep].flat();
+export function scatterOf(table, axes, { x = "cost_seconds", y = "score", color, limit = 5000 }) {
   const places = Object.fromEntries(Object.entries({ x, y, color }).filter(([, key]) => key).map(([what, key]) => [what, placeOf(table, key, what)]));
-  const rows = ordered(table, names, "number").filter((i) => table.rows[i][places.x] !== null && table.rows[i][places.y] !== null).slice(0, Number(limit));
+  const rows = ordered(table, "number").filter((i) => table.rows[i][places.x] !== null && table.rows[i][places.y] !== null).slice(0, Number(limit));
   const drawn = Object.fromEntries(Object.entries(places).map(([what, place]) => {
     const { key, kind } = table.columns[place];
     const values = rows.map((i) => table.rows[i][place]);
-    return [what, { ...(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }), values }];
+    return [what, { ...axisOf(axes[key] || { key, kind, scale: "choices", choices: [...new Set(values)].sort() }, values), values }];
   }));
   const state = placeOf(table, "state", "column");
   return {
@@ -62,14 +86,20 @@ export function scatterOf(table, axes, { sweep, x = "cost_seconds", y = "score",
   };
 }
 
-/** Places of the rows of these sweeps, sorted by keys between commas; "-" before one sorts downwards. Missing is last. */
-function ordered(table, sweep, sort) {
-  const names = new Set([sweep].flat());
+/** An axis that ends where these values end, or the range that was searched; the kept one holds those of all sweeps. */
+function axisOf(axis, values) {
+  const known = values.filter((value) => typeof value === "number").concat(axis.searched || []);
+  if (axis.low === undefined || !known.length) return axis;
+  return { ...axis, low: Math.min(...known), high: Math.max(...known) };
+}
+
+/** Places of the rows, sorted by keys between commas; "-" before one sorts downwards. Missing is last. */
+function ordered(table, sort) {
   const keys = sort.split(",").filter(Boolean).map((key) => {
     const name = key.replace(/^-/, "").replaceAll("%2C", ",").replaceAll("%25", "%");
     return { place: placeOf(table, name, "sort"), down: key.startsWith("-") };
   });
-  const rows = table.keys.map((_, i) => i).filter((i) => names.has(table.sweeps[table.keys[i][0]]));
+  const rows = table.keys.map((_, i) => i);
   return rows.sort((a, b) => {
     for (const { place, down } of keys) {
       const found = compared(table.rows[a][place], table.rows[b][place], down);
