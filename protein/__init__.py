@@ -4,7 +4,7 @@
 
 `Sweep` runs a sweep over your own training function and stores every trial. `Protein` is the engine alone, by ask and
 tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
-`Float`, `Integer` and `Categorical` describe what is searched.
+`Float`, `Integer` and `Categorical` describe what is searched. `plots` draws sweeps.
 
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
 of them, answers at once.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from protein import plots as plots
     from protein.api.ask_tell import Protein
     from protein.api.function_sweep import Sweep, SweepResult
     from protein.engine.laws import BestValue, Law, Laws, Plan
@@ -65,6 +66,7 @@ _HOMES = {
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep",
 }
+_MODULES = ("plots",)
 
 
 def __getattr__(name: str) -> Any:
@@ -72,6 +74,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("protein-sweep")
+    if name in _MODULES:
+        return importlib.import_module(f"protein.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'protein' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -102,6 +102,29 @@ class TrialColumns:
 FIELDS = tuple(field.name for field in dataclasses.fields(TrialColumns) if field.name != "cursor")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dot:
+    """What is drawn and counted of a trial. `TrialRecord` has the same fields, and takes 50 times as long to read."""
+
+    number: int
+    state: TrialState
+    end: TrialEnd | None
+    score: float | None
+    cost_seconds: float
+    run_seconds: float
+    excluded: bool
+
+
+DOT_FIELDS = ("state", "end", "score", "cost_seconds", "continued_seconds", "excluded")
+
+
+def dots(columns: TrialColumns) -> list[Dot]:
+    """Returns the trials of columns that have at least `DOT_FIELDS`."""
+    scores = [None if score != score else score for score in columns.score.tolist()]  # NaN is not itself
+    costs = (columns.cost_seconds.tolist(), columns.run_seconds.tolist(), columns.excluded.tolist())
+    return list(map(Dot, columns.number.tolist(), columns.state, columns.end, scores, *costs))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CurveColumns:
     """A trial's learning curve, thinned: `k` of its `num_points` points, in their order.

@@ -32,6 +32,7 @@ CONFIG = ConfigDict(
     show_signature_annotations=True,
     summary=False,
 )
+PICTURE = ConfigDict(**{**CONFIG, "heading_level": 3})
 # What is shown of classes whose other methods serve the engine; of all others, everything public is shown.
 MEMBERS: dict[str, list[str] | bool] = {
     **dict.fromkeys(("Categorical", "Float", "Integer", "ProteinSampler", "Stop"), False),
@@ -48,6 +49,10 @@ def page() -> str:
     for name in sorted([*(package.exports or ()), "ProteinSampler"], key=str):
         found = package[name].final_target
         parts.append(render_object_docs(found, ConfigDict(**CONFIG, members=MEMBERS.get(name)), format_md=True))
+    pictures = package["plots"]
+    parts += [f"## `protein.plots`\n\n{pictures.docstring.value}\n"]
+    for name in sorted(pictures.exports):
+        parts.append(render_object_docs(pictures[name], ConfigDict(**PICTURE), format_md=True))
     return _ANCHOR.sub(r"\1", "\n".join(parts))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from protein.columns import SweepSummary
@@ -11,6 +11,7 @@ from protein.types import TrialEnd, TrialState
 
 from .tables import AnnotationRow, SweepRow, TrialRow
 
+_LEAST_SECONDS = 1e-3  # costs below are equal, as on the front (`protein.engine.pareto`)
 _CUT_SHORT = (TrialEnd.CAPPED.value, TrialEnd.OUT_OF_BUDGET.value)
 
 
@@ -56,7 +57,8 @@ def _best(session: Session, wheres: list[ColumnElement[bool]]) -> Mapping[int, i
     """Returns by sweep the number of the trial with the highest score among those that are not excluded."""
     t, a = TrialRow, AnnotationRow
     excluded = select(a.trial_id).where(a.excluded)
-    order = (t.score.desc(), t.continued_seconds + t.cost_seconds, t.number)
+    cost = t.continued_seconds + t.cost_seconds
+    order = (t.score.desc(), case((cost > _LEAST_SECONDS, cost), else_=_LEAST_SECONDS), t.number)
     place = func.row_number().over(partition_by=t.sweep_id, order_by=order).label("place")
     ranked = select(t.sweep_id, t.number, place).where(*wheres, t.id.not_in(excluded)).subquery().c
     found: dict[int, Any] = dict(session.execute(select(ranked.sweep_id, ranked.number).where(ranked.place == 1)).all())

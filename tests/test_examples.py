@@ -44,6 +44,10 @@ def test_function_sweep_finds_a_good_config_resumes_and_can_be_read(tmp_path: Pa
     predicted = [line for line in lines if re.match(r"trial \d+: \S+ is (inside|outside) its 80 % interval; ", line)]
     assert len(predicted) > 10
 
+    example(tmp_path, "pictures.py")
+    assert "<svg" in (tmp_path / "front.svg").read_text()
+    assert (tmp_path / "parallel.png").read_bytes().startswith(b"\x89PNG")
+
 
 def test_learning_curves(tmp_path: Path) -> None:
     assert last_score(example(tmp_path, "learning_curves.py"), {"lr", "width", "epochs"}) > 0.9

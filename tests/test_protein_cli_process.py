@@ -23,6 +23,8 @@ from viewing import fill_store
 
 from protein.cli import main
 from protein.config import resolve
+from protein.config.layers import flatten
+from protein.config.resolve import load
 from protein.trainer.config import RunConfig
 from protein.trainer.machine import checkpoint as checkpoints
 
@@ -239,14 +241,18 @@ def test_a_runs_config_file_can_be_given_back(folder: Path) -> None:
     for number, file in enumerate((own.relative_to(folder), "best.toml")):
         if file == "best.toml":
             run("best pong --write best.toml")
+            best = json.loads(run("best pong --json").stdout)["number"]
+            ran = flatten(json.loads((folder / "runs" / "pong" / f"{best:04d}" / "config.json").read_text()))
+            written = load("pong", config_file=folder / "best.toml").values()
+            # The threads and the cap of a trial are the sweep's share for it, and no part of its config.
+            assert {name for name in ran if ran[name] != written[name]} <= {"train.threads", "train.max_seconds"}
+            assert ran.keys() == written.keys()
         again = run(f"sweep --config {file} --name again-{number} {ranges}")
         assert re.match(rf"sweep 'again-{number}': 1\d values are searched, no budget set\n", again.stdout)
         first = json.loads(run(f"show again-{number} --trial 0 --json").stdout)
-        wanted = trial if number == 0 else tomllib.loads((folder / "best.toml").read_text())
+        wanted = flatten(trial) if number == 0 else load("pong", config_file=folder / "best.toml").values()
         for name, value in first["params"].items():
-            section, key = name.split(".")
-            given = wanted[section][key]
-            assert value == (given["value"] if isinstance(given, dict) else given), name
+            assert value == wanted[name], name
 
 
 def test_the_resume_hint_works_where_no_environment_is_active(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from protein.errors import UsageError
-from protein.view.curves import COLORS, Run, read_run, write_curves
+from protein.view.curves import Run, read_run, write_curves
+from protein.view.figures.style import COLORS
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "learning_curves.py"
 PNG = b"\x89PNG\r\n\x1a\n"

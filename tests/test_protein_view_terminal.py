@@ -6,22 +6,14 @@ import json
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.collections import FillBetweenPolyCollection
-from matplotlib.figure import Figure
 from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
-from protein.direction import shown_contender
 from protein.engine import pareto
-from protein.engine.recommend import Contender
-from protein.errors import UsageError
-from protein.types import Direction, Estimate, TrialRecord, TrialState
-from protein.view import data, plots, tables, terminal
+from protein.types import Estimate, TrialState
+from protein.view import data, tables, terminal
 from protein.view.progress import progress
 
 
@@ -214,94 +206,6 @@ def test_trials_stopped_early_are_told_apart_from_capped_ones() -> None:
     rows = shown(tables.trials([early, capped], 200), 200)
     assert rows[1].rstrip().endswith("stopped early: last of 20")
     assert rows[2].rstrip().endswith(capped.origin)
-
-
-@pytest.mark.parametrize("num_trials", [1, 2, 60])
-def test_the_picture_is_a_png(tmp_path: Path, num_trials: int) -> None:
-    path = tmp_path / "new" / "pareto.png"
-    plots.write_pareto([*many(num_trials), running(99)], "pong: a title", path)
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG")
-    assert len(content) > 10_000
-
-
-def test_names_in_the_picture_stand_within_its_axes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: Any, **settings: Any) -> None:
-        drawn.append(figure)
-        save(figure, *args, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-
-    def marks(**trials: TrialRecord) -> dict[str, tuple[int, Contender]]:
-        return {name: (one.number, expected(one)) for name, one in trials.items()}
-
-    records = [trial(0, 1.0, 19.0), trial(1, 4.0, 19.2), trial(2, 20.0, 20.0)]
-    plots.write_pareto(records, "pong", tmp_path / "none.png")
-    plots.write_pareto(records, "pong", tmp_path / "pareto.png", marks=marks(best=records[2], knee=records[0]))
-    without, [axes] = (figure.axes for figure in drawn)
-    assert not without[0].texts
-    assert [name.get_text() for name in axes.texts] == ["best", "knee"]
-    names = list(axes.texts)
-    for position in range(11):  # of the knee along the cost axis
-        records = [trial(0, 1.0, 10.0), trial(1, 100 ** (position / 10) * 1.01, 15.0), trial(2, 100.0, 20.0)]
-        plots.write_pareto(records, "pong", tmp_path / "pareto.png", marks=marks(best=records[2], knee=records[1]))
-        names += drawn[-1].axes[0].texts
-        plots.write_pareto(records[:2], "pong", tmp_path / "pareto.png", marks=marks(best=records[1]))
-        names += drawn[-1].axes[0].texts
-    for name in names:
-        assert name.axes is not None
-        area, extent = name.axes.bbox, name.get_window_extent()
-        assert area.x0 + 2 < extent.x0 < extent.x1 < area.x1 + 2 and area.y0 < extent.y0 < extent.y1 < area.y1
-
-
-@pytest.mark.parametrize("direction", list(Direction))
-def test_the_picture_shows_the_expected_front_with_its_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: Direction
-) -> None:
-    drawn: list[Figure] = []
-    save = Figure.savefig
-
-    def keep(figure: Figure, *args: Any, **settings: Any) -> None:
-        drawn.append(figure)
-        save(figure, *args, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    records = [trial(0, 1.0, 10.0), trial(1, 10.0, 15.0)]  # as they are stored
-    shown = [shown_contender(expected(one), direction) for one in records]
-    plots.write_pareto(records, "pong", tmp_path / "front.png", expected=shown, direction=direction)
-    [axes] = drawn[0].axes
-    [line] = [line for line in axes.lines if str(line.get_label()).startswith("expected front")]
-    assert np.asarray(line.get_ydata()).tolist() == [10.0, 15.0, 15.0]
-    assert np.asarray(line.get_xdata()).tolist()[:2] == [1.0, 10.0]
-    [band] = [one for one in axes.collections if isinstance(one, FillBetweenPolyCollection)]
-    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
-    assert heights.min() == 9.0 and heights.max() == 17.0
-
-
-def expected(one: TrialRecord) -> Contender:
-    assert one.score is not None
-    return Contender(
-        params=one.params,
-        score=Estimate(value=one.score, low=one.score - 1.0, high=one.score + 2.0),
-        expected_cost_seconds=one.cost_seconds,
-        trials=(one.number,),
-        measured=(one.score,),
-        basis="test",
-    )
-
-
-def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is nothing to plot: no trial has a score yet"):
-        plots.write_pareto([running(0), failed(1, 3.0)], "pong", tmp_path / "pareto.png")
-    assert not (tmp_path / "pareto.png").exists()
-
-
-def test_a_picture_needs_no_ending_in_its_name(tmp_path: Path) -> None:
-    plots.write_pareto(many(5), "pong", tmp_path / "front")
-    assert [path.name for path in tmp_path.iterdir()] == ["front"]
 
 
 def test_a_continued_trial_shows_its_own_cost_and_on_the_front_that_of_its_run() -> None:

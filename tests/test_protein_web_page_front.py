@@ -118,6 +118,20 @@ def test_the_slider_gives_the_best_config_for_the_seconds_and_the_command_that_t
     assert "under" not in view.page.url
 
 
+def test_the_table_of_the_expected_front_moves_the_slider(view: View, known_store: str) -> None:
+    found = recommended(known_store)
+    view.open("front?sweep=pong")
+    rows = view.page.get_by_role("region", name="Expected front").locator("tbody tr")
+    expect(rows).to_have_count(len(found.front))
+    for row, choice in zip(rows.all(), found.front, strict=True):
+        expect(row.locator("td").nth(1)).to_have_text(text.score(choice.contender.score.value))
+        expect(row.get_by_role("link", name=str(choice.trial.number), exact=True)).to_be_visible()
+    expect(rows.last).to_contain_text("best expected")
+    rows.first.get_by_role("button").click()
+    expect(view.page.locator(".under-limit")).to_have_text("10s")
+    expect(rows.first).to_have_class("picked")
+
+
 def test_hovering_tells_the_config_and_a_click_opens_the_trial(view: View) -> None:
     view.open("front?sweep=pong")
     expect(view.page.locator(".big-answer strong")).to_be_visible()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 
 from protein import envs_c
@@ -16,7 +17,7 @@ from protein.sweep.provenance import changes_since
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.types import SweepRecord, SweepSpec
-from protein.view import text
+from protein.view import commands, text
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_MEASURED = 8  # scores of runs that the head of a file lists
@@ -30,13 +31,13 @@ class FoundConfig:
     changes: tuple[str, ...]
 
 
-def found_config(sweep: SweepRecord, choice: Choice, command: str) -> FoundConfig:
+def found_config(sweep: SweepRecord, choice: Choice, path: Path) -> FoundConfig:
     """Returns the config of a recommendation as a file that is laid over today's config files.
 
     Args:
         sweep: as it is stored; it runs the trainer.
         choice: of its recommendation.
-        command: what trains the file, for its head.
+        path: where the file will be, for its head.
 
     Raises:
         UsageError: the sweep ran a function, or its environment or a value of it no longer exists.
@@ -62,7 +63,7 @@ def found_config(sweep: SweepRecord, choice: Choice, command: str) -> FoundConfi
         f"expected cost: {text.seconds(contender.expected_cost_seconds)} of training on {origin.machine}",
         f"found with version {origin.version}, commit {origin.git_commit or 'unknown'}, on {trial.started_at:%Y-%m-%d}",
         *(f"note: {change}" for change in changes),
-        f"train it with: {command}",
+        f"train it with: {shlex.join([commands.NAME, 'train', '--config', str(path)])}",
         "Values that are not listed are those of the config files below this one.",
     ]
     space = Space.from_dict(sweep.spec.space)

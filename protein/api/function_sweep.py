@@ -77,6 +77,7 @@ class SweepResult:
             tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C; with `stop_when` the gain that was
             expected.
         interrupted: whether Ctrl-C ended it.
+        store: the URL of the store that holds the sweep, with which `protein.plots` finds it.
     """
 
     name: str
@@ -86,6 +87,7 @@ class SweepResult:
     ended: str
     interrupted: bool
     summary: str
+    store: str = dataclasses.field(repr=False)  # it may hold a password
 
 
 class Sweep:
@@ -241,7 +243,7 @@ class Sweep:
                     stop.set()
             for error in (*backend.errors, *failure):
                 raise error
-            result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0])
+            result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0], store=self._store)
         watcher.conclude(result, self._store)
         return result
 
@@ -374,7 +376,9 @@ def _trials(count: int) -> str:
     return "1 trial" if count == 1 else f"{count} trials"
 
 
-def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus) -> SweepResult:
+def _result(
+    sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus, store: str | None
+) -> SweepResult:
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
         recommended = recommendation(sweep, trials)
@@ -390,6 +394,7 @@ def _result(sweep: SweepRecord, trials: list[TrialRecord], direction: Direction,
         ended=ended.ended,
         interrupted=ended.stopping,
         summary=found,
+        store=stores.absolute_url(store),
     )
 
 

@@ -103,7 +103,7 @@ class Recommendation:
         return found
 
     def drawn(self) -> dict[str, Any]:
-        """Returns what a picture of the front shows beside the trials: arguments of `protein.view.plots`."""
+        """Returns what a picture of the front shows beside the trials: arguments of `figures.front`."""
         pointed = (choice for choice in (self.best, self.knee) if choice is not None)
         return {
             "expected": [choice.contender for choice in self.front],
@@ -187,7 +187,7 @@ def recommendation(
     if sample is None:
         trials, sample = sampled(trials)
     finished = [trial for trial in trials if trial.state.finished]
-    space = _space(sweep.spec)
+    space = stored_space(sweep.spec)
     contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
@@ -254,10 +254,10 @@ def initial_params(spec: SweepSpec) -> Params | None:
         start: Params | None = spec.config.get("own", {}).get("start")
         return start
     values = flatten(spec.config)
-    return {name: values[name] for name in _space(spec).names}
+    return {name: values[name] for name in stored_space(spec).names}
 
 
-def _space(spec: SweepSpec) -> Space:
+def stored_space(spec: SweepSpec) -> Space:
     """Returns a sweep's space. Raises `UsageError` where what the store holds is none."""
     try:
         return Space.from_dict(spec.space)

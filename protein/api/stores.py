@@ -21,6 +21,12 @@ def url(given: str | None) -> str:
     return given if given is not None else os.environ.get(VARIABLE) or DEFAULT_URL
 
 
+def absolute_url(given: str | None) -> str:
+    """Returns the store's URL as `url` does; that of a file holds its absolute path."""
+    path = file(url(given))
+    return url(given) if path is None else f"sqlite:///{path.absolute()}"
+
+
 def file(store_url: str) -> Path | None:
     """Returns the file of a SQLite store; None for a server. Raises `StoreError` when the URL is neither."""
     return storage.database_file(store_url)

@@ -186,6 +186,71 @@ class ShowArguments(StoreArguments):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareArguments(StoreArguments):
+    """Compare two or more sweeps: best score, hypervolume, and how soon it was found, with intervals over seeds.
+
+    Sweeps whose names differ in a seed or an environment only, such as old-pong-1 and old-maze-2, are one side."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("SWEEP SWEEP ...", "(required)")]] = ()
+    """Names of sweeps. Where one is a pattern ('old-*') or a list (a,b,c), each argument is a side."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Environments to compare in."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """The side that the others are compared with."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Make every sweep a side of its own."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportArguments(StoreArguments):
+    """Write one or several sweeps as one HTML file: the pages of protein view, to send or to keep."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("[SWEEP ...]", "(default: the only sweep of the store)")]] = ()
+    """Names of sweeps."""
+    output: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: the sweep's name with .html)", aliases=["-o"])
+    ] = None
+    """The file. It needs no server and no network, and holds no path of this machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlotArguments(StoreArguments):
+    """Draw a picture of one or several sweeps.
+
+    KIND is front (score against cost), curves (learning curves), parallel (the parameters, a line a trial), importance
+    (which parameters matter) or compare (sweeps over each other)."""
+
+    what: Positional[
+        Annotated[tuple[str, ...], _arg("KIND [SWEEP ...]", "(default: the only sweep of the store)")]
+    ] = ()
+    """What to plot, and the sweeps."""
+    output: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: KIND.png)", aliases=["-o"])] = None
+    """The picture. Its ending says which kind of file: .png, .svg or .pdf."""
+    x: Annotated[str | None, _arg("seconds|steps|fraction", "(default: seconds)")] = None
+    """Curves: what they run over."""
+    trials: Annotated[str | None, _arg("INT[,INT...]", "(default: those of the front)")] = None
+    """Curves: the trials to draw in color."""
+    by: Annotated[str | None, _arg("PARAMETER", "(default: none)")] = None
+    """Curves: the parameter whose value gives the color of a curve."""
+    log_x: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Curves: draw them over a logarithmic axis."""
+    smooth: Annotated[float | None, value_spec(float, "--smooth"), _arg("FLOAT", "(default: 0)")] = None
+    """Curves: weight of the past in an exponential mean, from 0 to below 1."""
+    params: Annotated[str | None, _arg("NAME[,NAME...]", "(default: up to 10 in which trials differ)")] = None
+    """Parallel: the parameters to draw, in this order."""
+    target: Annotated[str | None, _arg("score|cost", "(default: score)")] = None
+    """Importance: for what the parameters matter."""
+    env: Annotated[str | None, _arg("NAME[,NAME...]", "(default: all that the sides have in common)")] = None
+    """Compare: the environments."""
+    reference: Annotated[str | None, _arg("SIDE", "(default: the first)")] = None
+    """Compare: the side that is drawn first."""
+    each: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Compare: make every sweep a side of its own."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvsArguments:
     """List the environments."""
 

@@ -140,7 +140,7 @@ def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) 
     written = []
     for path, choice in chosen:
         command = commands.command("train", "--config", str(path))
-        config = found_config(sweep, choice, command)
+        config = found_config(sweep, choice, path)
         written.append((config.content, Written(path=path, choice=choice, changes=config.changes, command=command)))
     if len(written) > 1:
         for _, one in written:

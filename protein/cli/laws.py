@@ -1,5 +1,6 @@
 """`protein laws`: each parameter's best value as a function of cost, and the config to try at a larger cost."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def run(command: Command) -> int:
     seconds = views.TEN_TIMES * laws.largest_seconds if at is None else at
     train = None if plan is None or not trains else _training_command(sweep, plan, arguments)
     if arguments.write is not None and plan is not None:
-        _write(sweep, plan, arguments.write, arguments)
+        _write(sweep, plan, arguments.write)
     if arguments.png is not None:
         title = f"{sweep.spec.name}: best values over cost, with 80 % intervals; dashed: the largest trial"
         with writing(arguments.png):
@@ -75,7 +76,7 @@ def _training_command(sweep: SweepRecord, plan: "Plan", arguments: LawsArguments
     return commands.command("train", "--env", sweep.spec.env, "--from", sweep.spec.name, *words, *store)
 
 
-def _write(sweep: SweepRecord, plan: "Plan", path: Path, arguments: LawsArguments) -> None:
+def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
     space = Space.from_dict(sweep.spec.space)
     name = space.cost_parameter
     values = {**flatten(sweep.spec.config), **plan.params}
@@ -86,7 +87,7 @@ def _write(sweep: SweepRecord, plan: "Plan", path: Path, arguments: LawsArgument
     head = [
         f"laws of sweep '{sweep.spec.name}' at a cost of {text.seconds(plan.seconds)}, {_distance(plan)}",
         "This is a forecast: no trial was run at this cost.",
-        f"train it with: {_training_command(sweep, plan, arguments)}",
+        f"train it with: {shlex.join([commands.NAME, 'train', '--config', str(path)])}",
         "Values that are not listed are those of the config files below this one.",
     ]
     content = to_toml(values, Space.from_dict(data), base_layers(sweep.spec), head, found="by the laws")

@@ -4,14 +4,17 @@ import dataclasses
 
 from protein.analysis.dominated import Spending, spending
 from protein.api import stores
+from protein.api.reading import readable
 from protein.api.recommended import NO_KNEE, beaten_measured_note, recommendation
 from protein.cli.arguments import ParetoArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.columns import dots
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.view import data, tables, text
-from protein.view.plots import write_pareto
+from protein.view.figures.front import front
+from protein.view.figures.style import save
 from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 18
@@ -22,18 +25,26 @@ def run(command: Command) -> int:
     arguments: ParetoArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        trials = store.trials(sweep.id)
+        known = readable(store, sweep)
+        trials = dots(known.columns)
+        summary = store.summaries([sweep.id])[sweep.id]
+        numbers = [dot.number for dot in pareto.front(trials)]
+        named = {*numbers, *(number for number in (summary.best, summary.cut_short) if number is not None)}
+        records = {record.number: record for record in store.trials(sweep.id, curves=False, numbers=named)}
+        drawn = [] if arguments.png is None else store.trials(sweep.id, curves=False)
     direction = sweep.spec.direction
-    found = recommendation(sweep, trials)  # the best and the knee are those that `protein best` names
+    best_measured = None if summary.best is None else records[summary.best]
+    far = data.Progress(counts=data.counts(trials), spent_seconds=data.spent_seconds(trials), best=best_measured)
+    # The best and the knee are those that `protein best` names.
+    found = recommendation(sweep, known.trials, sample=known.sample)
     knee = None if found.knee is None else found.knee.trial.number
     best = found.best.trial.number
     spent_on = spending(trials)
     if arguments.png is not None:
-        spent = text.seconds(data.spent_seconds(trials))
-        title = f"{sweep.spec.name}: {data.counts(trials).finished} trials, {spent} of training"
+        figure = front([(sweep, drawn)], **found.drawn())
         with writing(arguments.png):
-            write_pareto(trials, title, arguments.png, **found.drawn(), direction=direction)
-    shown = [shown_trial(record, direction) for record in pareto.front(trials)]
+            save(figure, arguments.png, "png")
+    shown = [shown_trial(record, direction) for record in map(records.__getitem__, numbers)]
     if arguments.json:
         points = [data.point(record) for record in shown]
         expected_points = [
@@ -47,7 +58,7 @@ def run(command: Command) -> int:
         ]
         print_json(
             {
-                "sweep": data.sweep(sweep, trials),
+                "sweep": data.sweep(sweep, far),
                 "front": points,
                 "expected_front": expected_points,
                 "best": best,
@@ -68,7 +79,7 @@ def run(command: Command) -> int:
     console.print(tables.answers(names, rows, [choice.trials for choice in found.front], console.width))
     said = NO_KNEE if found.knee is None else f"knee: trial {knee}, expected {found.knee.phrase()}"
     line = f"{found.best.name}: trial {found.best.trial.number}, expected {found.best.phrase()}"
-    beaten = beaten_measured_note(sweep, trials)
+    beaten = beaten_measured_note(sweep, list(records.values()))
     if beaten is not None:
         line += f"\n{beaten}"
     if spent_on.num_dominated_expensive:

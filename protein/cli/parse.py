@@ -52,6 +52,9 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "best": (arguments.BestArguments, "best"),
     "laws": (arguments.LawsArguments, "laws"),
     "show": (arguments.ShowArguments, "show"),
+    "compare": (arguments.CompareArguments, "compare"),
+    "plot": (arguments.PlotArguments, "plot"),
+    "report": (arguments.ReportArguments, "report"),
     "view": (arguments.ViewArguments, "view"),
     "note": (arguments.NoteArguments, "note"),
     "pause": (arguments.PauseArguments, "request"),
@@ -163,6 +166,7 @@ def _flags(kind: Any, prefix: str = "") -> list[str]:
         else:
             name = {"environment": "env", "from_": "from"}.get(field.name, field.name)
             found.append(f"--{prefix}{name}".replace("_", "-"))
+            found += ["-o"] * (name == "output")
     return found
 
 

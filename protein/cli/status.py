@@ -1,21 +1,26 @@
 """`protein status`: how far sweeps are."""
 
+import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.text import Text
 
 from protein.api import stores
-from protein.api.outlook import sweep_outlook
-from protein.api.recommended import beaten_measured_note, shown_trials
 from protein.cli.arguments import StatusArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
+from protein.columns import SweepSummary
 from protein.direction import shown_score
-from protein.engine import pareto
+from protein.ports import Store
 from protein.sweep.lease import dead_owners
-from protein.types import Request, TrialRecord, TrialState
+from protein.types import Request, SweepRecord, TrialRecord
 from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
+
+if TYPE_CHECKING:
+    from protein.engine.outlook import Outlook
 
 _REQUESTED = {
     Request.PAUSE: "is paused: no trial starts until protein resume",
@@ -27,57 +32,100 @@ def run(command: Command) -> int:
     arguments: StatusArguments = command.arguments
     with stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
-        found = [(sweep, store.trials(sweep.id)) for sweep in sweeps]
+        known = store.summaries([sweep.id for sweep in sweeps])
+        far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
+        details = None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id])
     if arguments.json:
-        values = [data.sweep(sweep, trials) for sweep, trials in found]
-        if arguments.sweep is not None:
-            values[0]["outlook"] = outlook_views.plain(sweep_outlook(*found[0]))
+        values = [data.sweep(sweep, progress) for sweep, progress in far]
+        if details is not None:
+            values[0]["outlook"] = outlook_views.plain(details.ahead)
         print_json(values if arguments.sweep is None else values[0])
         return 0
     console = tables.make_console()
-    if not found:
+    if not far:
         console.print("no sweep yet; start one with protein sweep --env NAME --max-cost 10m")
         return 0
-    console.print(tables.sweeps(found, console.width))
-    for sweep, trials in found:
-        if interrupted := _running(trials)[1]:
-            numbers = ", ".join(str(trial.number) for trial in interrupted)
+    console.print(tables.sweeps(far, console.width))
+    for sweep in sweeps:
+        running = known[sweep.id].running
+        gone = set(dead_owners(running.values()))
+        if interrupted := [number for number, owner in running.items() if owner in gone]:
+            numbers = ", ".join(map(str, interrupted))
             line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
-    for sweep, _ in found:
+    for sweep in sweeps:
         if sweep.requested is not Request.RUN:
             line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
-    if arguments.sweep is None:
-        return 0
-    sweep, trials = found[0]
-    direction = sweep.spec.direction
-    for title, group in zip(("running", "interrupted"), _running(trials), strict=True):
+    if details is not None:
+        _print_details(console, sweeps[0], far[0][1], details, arguments.store)
+    return 0
+
+
+def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Progress:
+    """Returns how far a sweep is; of its trials only the best one is read."""
+    best = [] if known.best is None else store.trials(sweep.id, curves=False, numbers=[known.best])
+    return data.Progress(
+        counts=data.counts_of(known.ends), spent_seconds=known.spent_seconds, best=best[0] if best else None
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Details:
+    """What is shown of one sweep beside its progress.
+
+    Attributes:
+        running: trials that run.
+        interrupted: trials that are stored as running, but whose process is gone.
+        note: on a trial that scored higher before a limit of cost ended it, if there is one.
+        ahead: what more training is expected to change, if that is known.
+    """
+
+    running: Sequence[TrialRecord]
+    interrupted: Sequence[TrialRecord]
+    note: str | None
+    ahead: "Outlook | None"
+
+    @classmethod
+    def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary) -> "_Details":
+        # Late: these load the engine's models, and the list of all sweeps needs none.
+        from protein.api.outlook import sweep_outlook
+        from protein.api.reading import readable
+        from protein.api.recommended import beaten_measured_note
+
+        found = store.trials(sweep.id, numbers=known.running)
+        gone = set(dead_owners(trial.owner for trial in found))
+        named = [number for number in (known.best, known.cut_short) if number is not None]
+        some = readable(store, sweep)
+        return cls(
+            running=[trial for trial in found if trial.owner not in gone],
+            interrupted=[trial for trial in found if trial.owner in gone],
+            note=beaten_measured_note(sweep, store.trials(sweep.id, curves=False, numbers=named)),
+            ahead=sweep_outlook(sweep, some.trials, some.sample),
+        )
+
+
+def _print_details(
+    console: Console, sweep: SweepRecord, progress: data.Progress, details: _Details, store: str | None
+) -> None:
+    from protein.api.recommended import shown_trials  # late, as above
+
+    direction, best = sweep.spec.direction, progress.best
+    for title, group in (("running", details.running), ("interrupted", details.interrupted)):
         if group:
             console.print(Text(f"\n{title}", style="bold"))
             console.print(tables.trials(shown_trials(sweep, group), console.width))
-    best = pareto.best_under(trials)
     if best is not None:
         score = text.score(shown_score(best.score, direction))
         head = f"\nbest measured: trial {best.number}, score {score} in {text.seconds(best.run_seconds)}"
         console.print(Text(head, style="bold"))
         console.print(tables.params(best.params))
-    beaten = beaten_measured_note(sweep, trials)
-    if beaten is not None:
-        console.print(f"\n{beaten}", soft_wrap=True)
-    ahead = sweep_outlook(sweep, trials)
-    if ahead is not None:
+    if details.note is not None:
+        console.print(f"\n{details.note}", soft_wrap=True)
+    if details.ahead is not None:
         console.print(Text(f"\n{outlook_views.TITLE}", style="bold"))
-        for line in outlook_views.lines(ahead, direction):
+        for line in outlook_views.lines(details.ahead, direction):
             console.print(line, soft_wrap=True)
     if best is not None:
-        console.print("\n" + stores.best_hint(sweep.spec.name, arguments.store), soft_wrap=True)
-    console.print("\n" + (", ".join(data.counts(trials).ends()) or "no trial has finished yet"))
-    return 0
-
-
-def _running(trials: Sequence[TrialRecord]) -> tuple[list[TrialRecord], list[TrialRecord]]:
-    """Returns the trials that run, and those that are stored as running but whose process is gone."""
-    found = [trial for trial in trials if trial.state is TrialState.RUNNING]
-    gone = set(dead_owners(trial.owner for trial in found))
-    return [trial for trial in found if trial.owner not in gone], [trial for trial in found if trial.owner in gone]
+        console.print("\n" + stores.best_hint(sweep.spec.name, store), soft_wrap=True)
+    console.print("\n" + (", ".join(progress.counts.ends()) or "no trial has finished yet"))

@@ -20,7 +20,8 @@ from protein.sweep.loop import LoopSettings
 from protein.types import SweepRecord, TrialRecord
 from protein.units import format_duration
 from protein.view import commands, data, tables, text
-from protein.view.plots import write_pareto
+from protein.view.figures.front import front
+from protein.view.figures.style import save
 from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 16
@@ -115,10 +116,9 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
     console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
     console.print(tables.front(pareto.front(trials), console.width, found.marks()))
     path = stores.artifact_directory(stores.url(store), name) / "pareto.png"
-    title = f"{name}: {data.counts(trials).finished} trials, {text.seconds(status.spent_seconds)} of training"
     try:
         with writing(path):
-            write_pareto(trials, title, path, **found.drawn())
+            save(front([(status.sweep, trials)], **found.drawn()), path, "png")
         console.print(f"\nplot: {display_path(path)}", soft_wrap=True)
     except UsageError as error:  # the results are in the store, so a picture that fails ends nothing
         console.print(f"\nno plot: {error}", soft_wrap=True)

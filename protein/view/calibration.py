@@ -15,7 +15,7 @@ from protein.engine.calibration import COVERAGE, NUM_PARTS, Calibration, Forecas
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.units import format_duration
 from protein.view import tables, text
-from protein.view.plots import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
+from protein.view.figures.style import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
 from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)

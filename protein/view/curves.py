@@ -13,11 +13,10 @@ from protein.errors import UsageError
 from protein.trainer.events import read_line
 from protein.types import Measurement
 from protein.view import text
+from protein.view.figures.style import COLORS, DOTS_PER_INCH
 
 FILE_NAME = "measurements.jsonl"
 INCHES_WIDE, INCHES_A_ROW, INCHES_AROUND = 10.0, 3.0, 0.6
-DOTS_PER_INCH = 120
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

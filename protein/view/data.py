@@ -1,9 +1,11 @@
 """Sweeps and trials as plain data with stable keys: what `--json` prints. Times are ISO 8601, in UTC."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from protein.columns import Dot
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.types import Estimate, SweepRecord, TrialEnd, TrialRecord, TrialState
@@ -39,30 +41,53 @@ class Counts:
         return [f"{number} {word}" for word, number in numbers.items() if number]
 
 
-def counts(trials: Sequence[TrialRecord]) -> Counts:
-    interrupted = sum(trial.end is TrialEnd.INTERRUPTED for trial in trials)
-    of = {state: sum(trial.state is state for trial in trials) for state in TrialState}
+def counts(trials: Sequence[TrialRecord | Dot]) -> Counts:
+    return counts_of(collections.Counter(trial.end for trial in trials))
+
+
+def counts_of(ends: Mapping[TrialEnd | None, int]) -> Counts:
+    """Returns the same from how many trials ended how; None: how many run."""
+    of = dict.fromkeys(TrialState, 0)
+    for end, number in ends.items():
+        of[TrialState.RUNNING if end is None else end.state] += number
+    interrupted = ends.get(TrialEnd.INTERRUPTED, 0)
     return Counts(
         running=of[TrialState.RUNNING],
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
-        stopped_early=sum(trial.end is TrialEnd.STOPPED_EARLY for trial in trials),
-        capped=sum(trial.end is TrialEnd.CAPPED for trial in trials),
-        out_of_budget=sum(trial.end is TrialEnd.OUT_OF_BUDGET for trial in trials),
+        stopped_early=ends.get(TrialEnd.STOPPED_EARLY, 0),
+        capped=ends.get(TrialEnd.CAPPED, 0),
+        out_of_budget=ends.get(TrialEnd.OUT_OF_BUDGET, 0),
         failed=of[TrialState.FAILED] - interrupted,
         interrupted=interrupted,
     )
 
 
-def spent_seconds(trials: Sequence[TrialRecord]) -> float:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a sweep is: `best` is the best measured trial as it is stored, if any was trained to its end."""
+
+    counts: Counts
+    spent_seconds: float
+    best: TrialRecord | None
+
+
+def progress(known: Sequence[TrialRecord] | Progress) -> Progress:
+    """Returns how far a sweep is, from its trials as they are stored."""
+    if isinstance(known, Progress):
+        return known
+    return Progress(counts=counts(known), spent_seconds=spent_seconds(known), best=pareto.best_under(known))
+
+
+def spent_seconds(trials: Sequence[TrialRecord | Dot]) -> float:
     """Returns the training seconds that all trials cost, running ones included."""
     return sum(trial.cost_seconds for trial in trials)
 
 
-def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
-    """Returns how a sweep is getting on; `trials` as they are stored, the best one's score as it is shown."""
-    direction = record.spec.direction
-    best = pareto.best_under(trials)
+def sweep(record: SweepRecord, known: Sequence[TrialRecord] | Progress) -> dict[str, Any]:
+    """Returns how a sweep is getting on, from its trials as they are stored; the best one's score as it is shown."""
+    direction, known = record.spec.direction, progress(known)
+    best = known.best
     return {
         "name": record.spec.name,
         "env": record.spec.env,
@@ -72,8 +97,8 @@ def sweep(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "created_at": record.created_at.isoformat(),
         "max_cost_seconds": record.max_cost_seconds,
         "requested": str(record.requested),
-        "spent_seconds": spent_seconds(trials),
-        "trials": dataclasses.asdict(counts(trials)),
+        "spent_seconds": known.spent_seconds,
+        "trials": dataclasses.asdict(known.counts),
         "best": None if best is None else point(shown_trial(best, direction)),
     }
 

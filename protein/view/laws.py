@@ -19,7 +19,7 @@ from protein.space import Float, Integer, Parameter
 from protein.types import Estimate, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import tables, text
-from protein.view.plots import DOTS_PER_INCH, FRONT_COLOR, OTHER_COLOR, thinned
+from protein.view.figures.style import DOTS_PER_INCH, FRONT_COLOR, OTHER_COLOR, thinned
 from protein.view.scatter import cost_ticks
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ The cost axis is logarithmic; both axes are labelled at round values.
 import math
 from collections.abc import Iterable, Sequence
 
+from protein.columns import Dot
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
@@ -23,7 +24,7 @@ LEGEND_EXPECTED = LEGEND.replace("best measured", "best expected")
 
 
 def scatter(
-    trials: Sequence[TrialRecord],
+    trials: Sequence[TrialRecord | Dot],
     width: int,
     height: int,
     *,
@@ -53,11 +54,11 @@ def scatter(
     columns = max(width, MIN_WIDTH) - margin - 1
     left, right = cost_bounds([trial.run_seconds for trial in scored])
 
-    def x(trial: TrialRecord) -> int:
+    def x(trial: TrialRecord | Dot) -> int:
         cost = min(max(trial.run_seconds, left), right)  # a failure may lie outside
         return round((math.log(cost) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1))
 
-    def y(trial: TrialRecord) -> int:
+    def y(trial: TrialRecord | Dot) -> int:
         assert trial.score is not None
         return round((high - trial.score) / (high - low) * (rows - 1))
 

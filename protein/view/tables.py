@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from protein.direction import shown_score
-from protein.engine import pareto
 from protein.types import Params, SweepRecord, TrialEnd, TrialRecord, TrialState
 from protein.view import data, text
 
@@ -35,10 +34,10 @@ def make_console(file: IO[str] | None = None) -> Console:
     return Console(file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False)
 
 
-def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: int) -> Table:
-    """One line a sweep; `records` are sweeps with their trials as they are stored."""
-    of = [data.counts(trials) for _, trials in records]
-    best = [pareto.best_under(trials) for _, trials in records]
+def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Progress]], width: int) -> Table:
+    """One line a sweep; `records` are sweeps with their trials as they are stored, or how far they are."""
+    far = [data.progress(known) for _, known in records]
+    of, best = [one.counts for one in far], [one.best for one in far]
     scores = [
         shown_score(trial.score if trial else None, record.spec.direction)
         for trial, (record, _) in zip(best, records, strict=True)
@@ -52,7 +51,7 @@ def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord]]], width: 
         Column("trials", [str(count.finished) for count in of], right=True, keep=7),
         Column("failed", [str(count.failed) for count in of], right=True, keep=3),
         Column("running", [str(count.running) for count in of], right=True, keep=1),
-        Column("spent", [text.seconds(data.spent_seconds(trials)) for _, trials in records], right=True, keep=6),
+        Column("spent", [text.seconds(one.spent_seconds) for one in far], right=True, keep=6),
         Column("budget", ["none" if b is None else text.seconds(b) for b in budgets], right=True, keep=5),
         Column("best measured", [text.score(score) for score in scores], right=True, keep=8),
         Column("its cost", [text.seconds(trial.run_seconds if trial else None) for trial in best], right=True, keep=8),

@@ -7,6 +7,8 @@ Long curves are thinned by the store to two points for each pixel, the lowest an
 
 import functools
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +20,9 @@ from starlette.routing import BaseRoute
 from protein.analysis.columns import Column, Indices
 from protein.columns import MAX_CURVE_POINTS, CurveColumns
 from protein.errors import UsageError
+from protein.ports import Store
 from protein.spelling import nearest
-from protein.types import Direction
+from protein.types import Direction, TrialState
 from protein.web.answers import Query, get, plain
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import ordered
@@ -30,12 +33,15 @@ PICKS = ("selected", "best", "newest", "spread")
 MAX_CURVES = 500
 DEFAULT_CURVES = 12
 MAX_POINTS = 200_000  # of all curves together
+MAX_KEPT_POINTS = 1_000_000  # 24 MB
 _DIGITS = 6  # significant ones of what is sent
 
 Floats = NDArray[np.float64]
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
+    kept = _Kept()
+
     def curves(query: Query) -> Response:
         names = query.texts("sweep", most=MAX_SWEEPS)
         limit = query.integer("limit", DEFAULT_CURVES, least=1, most=MAX_CURVES)
@@ -54,7 +60,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         matching = ordered(table, query.text("filter"), "number")
         rows = picked(table, quality(frames), matching, pick, chosen)
         shown = rows[:limit]
-        found = _read(viewer, table, shown, metric, min(points, max(MAX_POINTS // max(len(shown), 1), 50)))
+        found = _read(viewer, kept, table, shown, metric, min(points, max(MAX_POINTS // max(len(shown), 1), 50)))
         return Response(
             json.dumps(
                 {
@@ -133,15 +139,18 @@ def quality(frames: Sequence[Frame]) -> Floats:
     return np.concatenate(found)
 
 
-def _read(viewer: Viewer, table: Table, rows: Indices, metric: str | None, points: int) -> list[dict[str, Any]]:
+def _read(
+    viewer: Viewer, kept: "_Kept", table: Table, rows: Indices, metric: str | None, points: int
+) -> list[dict[str, Any]]:
     sweeps, numbers = table.columns["sweep"].listed(rows), table.columns["number"].listed(rows)
     behind = table.columns["continued_seconds"].floats()[rows]
     state, score = table.columns["state"].listed(rows), table.columns["score"].listed(rows)
     cost = table.columns["cost_seconds"].listed(rows)
     by_sweep: dict[str, dict[int, CurveColumns]] = {}
     for name in dict.fromkeys(str(name) for name in sweeps):
-        own = [int(str(n)) for n, of in zip(numbers, sweeps, strict=True) if of == name]
-        by_sweep[name] = viewer.store.curves(viewer.sweep(name).id, own, points, metric=metric)
+        own = {int(str(n)): state[i] for i, (n, of) in enumerate(zip(numbers, sweeps, strict=True)) if of == name}
+        finished = [number for number, one in own.items() if one != TrialState.RUNNING]
+        by_sweep[name] = kept.curves(viewer.store, viewer.sweep(name).id, list(own), finished, points, metric)
     found = []
     for i, (of, number) in enumerate(zip(sweeps, numbers, strict=True)):
         curve = by_sweep[str(of)].get(int(str(number)))
@@ -165,6 +174,47 @@ def _read(viewer: Viewer, table: Table, rows: Indices, metric: str | None, point
             }
         )
     return found
+
+
+class _Kept:
+    """Thinned curves of finished trials, which never change: thinning two million points takes seconds."""
+
+    def __init__(self) -> None:
+        self._curves: OrderedDict[tuple[int, int, int, str | None], CurveColumns] = OrderedDict()
+        self._num_points = 0
+        self._lock = threading.Lock()
+
+    def curves(
+        self,
+        store: Store,
+        sweep_id: int,
+        numbers: Sequence[int],
+        finished: Sequence[int],
+        points: int,
+        metric: str | None,
+    ) -> dict[int, CurveColumns]:
+        """Returns what `Store.curves` does; `finished` are the numbers whose curves may be kept."""
+        found: dict[int, CurveColumns] = {}
+        with self._lock:
+            for number in numbers:
+                key = (sweep_id, number, points, metric)
+                if key in self._curves:
+                    self._curves.move_to_end(key)
+                    found[number] = self._curves[key]
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            read = store.curves(sweep_id, missing, points, metric=metric)
+            found |= read
+            with self._lock:
+                for number in finished:
+                    key = (sweep_id, number, points, metric)
+                    if number in read and key not in self._curves:
+                        self._curves[key] = read[number]
+                        self._num_points += len(read[number].value)
+                while self._num_points > MAX_KEPT_POINTS:
+                    _, dropped = self._curves.popitem(last=False)
+                    self._num_points -= len(dropped.value)
+        return found
 
 
 def rounded(values: Floats) -> Floats:

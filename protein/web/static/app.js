@@ -37,7 +37,7 @@ const PAGES = [
 ];
 
 const main = document.getElementById("main");
-const api = new ServerApi();
+const api = globalThis.proteinApi ?? new ServerApi(); // a report brings its own
 const state = new State(stateChanged);
 const selection = new Selection(state);
 let sweeps = [];
@@ -241,7 +241,8 @@ function drawPages() {
 
 function drawTools() {
   fill(document.getElementById("tools"),
-    h("span", { id: "live", class: "live", title: "Live: new results appear by themselves" }, h("span", { class: "dot" }), h("span", { class: "live-text", text: "live" })),
+    api.live ? h("span", { id: "live", class: "live", title: "Live: new results appear by themselves" }, h("span", { class: "dot" }), h("span", { class: "live-text", text: "live" }))
+      : h("span", { class: "muted written", title: "A report does not change; protein view shows the sweep as it is now", text: `as of ${api.about.written_at}` }),
     h("button", { type: "button", class: "icon", title: "Dark or light (d)", "aria-label": "Dark or light",
       onclick: () => setTheme(theme() === "dark" ? "light" : "dark") }, h("span", { class: "half-moon", "aria-hidden": "true" })),
     h("button", { type: "button", class: "icon", title: "Keys (?)", "aria-label": "Show the keys", text: "?", onclick: showHelp }));

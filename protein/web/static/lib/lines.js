@@ -84,7 +84,7 @@ export async function lines(root, options) {
   function axis(theme, given, more) {
     return {
       stroke: theme.muted, font: `12px ${getComputedStyle(document.body).fontFamily}`, label: given.label, labelSize: 18, labelGap: 2, gap: 6,
-      labelFont: `12.5px ${getComputedStyle(document.body).fontFamily}`,
+      labelFont: `12px ${getComputedStyle(document.body).fontFamily}`,
       grid: { stroke: theme.grid, width: 1 }, ticks: { stroke: theme.line, width: 1, size: 5 }, border: { show: true, stroke: theme.line, width: 1 },
       ...(given.incrs ? { incrs: given.incrs } : {}),
       values: (_, values) => values.map((value) => (value === null || value === undefined ? "" : (given.format || tick)(value))), ...more,

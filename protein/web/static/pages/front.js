@@ -27,7 +27,8 @@ export async function render(root, context) {
   const controls = h("div", { class: "controls" });
   const chartRoom = h("div", { class: "front-chart" });
   const side = h("aside", { class: "front-side", "aria-label": "Best config for a limit of cost" });
-  root.append(h("h1", { class: "visually-hidden", text: "Front" }), h("div", { class: "front-page" }, chartRoom, side));
+  const steps = h("div", { class: "front-steps" });
+  root.append(h("h1", { class: "visually-hidden", text: "Front" }), h("div", { class: "front-page" }, h("div", { class: "stack" }, chartRoom, steps), side));
 
   await load();
   if (signal.aborted) return {};
@@ -209,6 +210,7 @@ export async function render(root, context) {
     const limit = under();
     const at = limit === null ? 1 : Math.min(1, Math.max(0, (place(limit) - place(low)) / (place(high * 1.001) - place(low) || 1)));
     const picked = points.find((one) => one.sweep.name === state.get("of")) || points.find((one) => one.one) || points[0];
+    drawSteps(picked);
     const focused = document.activeElement?.classList.contains("under-slider");
     const slider = h("input", { type: "range", class: "under-slider", min: "0", max: "1000", step: "1", value: String(Math.round(1000 * at)),
       "aria-label": "Most seconds of training", "aria-valuetext": limit === null ? "no limit" : `under ${short(limit)}`,
@@ -228,6 +230,24 @@ export async function render(root, context) {
       waiting.length ? h("p", { class: "hint waiting" }, h("span", { class: "spinner small", "aria-hidden": "true" }),
         "New trials have ended. The expected front is being computed again.") : null));
     if (focused) side.querySelector(".under-slider").focus();
+  }
+
+  /** The expected front of the picked sweep as a table; a click on a row moves the slider there. */
+  function drawSteps(picked) {
+    const answer = found.expected.get(picked.sweep.name)?.value;
+    if (!answer) return fill(steps);
+    const mark = (one) => [one.trials.includes(answer.best) ? "best expected" : "", answer.knee !== null && one.trials.includes(answer.knee) ? "knee" : ""].filter(Boolean).join(", ");
+    return fill(steps, h("section", { class: "card", "aria-label": "Expected front" },
+      h("h2", { text: found.sweeps.length > 1 ? `Expected front of ${picked.sweep.name}` : "Expected front" }),
+      h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "facts steps" },
+        h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
+        h("tbody", {}, picked.front.map((one) => h("tr", { class: one === picked.one ? "picked" : null },
+          h("td", { class: "number" }, h("button", { type: "button", class: "link", title: "The best config under this cost", text: seconds(one.cost_seconds),
+            onclick: () => state.set({ under: one === picked.front[picked.front.length - 1] ? "" : roundedUp(one.cost_seconds), of: found.sweeps.length > 1 ? picked.sweep.name : "" }) })),
+          h("td", { class: "number", text: score(one.score.value) }), h("td", { class: "number muted", text: one.score.low === one.score.high ? "no spread seen" : `${score(one.score.low)} to ${score(one.score.high)}` }),
+          h("td", { class: "number", text: one.measured.slice(0, 4).map(score).join(", ") + (one.measured.length > 4 ? ", ..." : "") }),
+          h("td", { class: "number" }, one.trials.slice(0, 4).map((number, i) => [i ? ", " : "", trialLink(state, picked.sweep.name, number)])),
+          h("td", { class: "muted step-mark", text: mark(one) }))))))));
   }
 
   function chooser(points, picked) {
@@ -268,8 +288,14 @@ export async function render(root, context) {
   }
 }
 
+/** A duration of three digits that is not below a cost: what the limit has to be for the config of this cost. */
+function roundedUp(cost) {
+  const near = Number(cost.toPrecision(3));
+  return near >= cost ? near : Number((near + 10 ** (Math.floor(Math.log10(cost)) - 2)).toPrecision(3));
+}
+
 function chartHeight() {
-  return Math.max(320, Math.min(640, window.innerHeight - 190));
+  return Math.max(320, Math.min(640, window.innerHeight - 210));
 }
 
 function sentence(line) {

@@ -4,7 +4,7 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
-import { colors } from "../lib/theme.js";
+import { colors, onTheme } from "../lib/theme.js";
 import { commandLine, ENDS, KINDS, nameOf, stateMark, trialLink } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
@@ -25,10 +25,12 @@ export async function render(root, context) {
     return {};
   }
   let found = null;
+  let curve = null; // the chart
   const body = h("div", { class: "trial-page" });
   root.append(body);
   await load();
   if (signal.aborted) return {};
+  onTheme(() => drawCurve(), signal);
   keys.bind("j", "next trial", () => go(1), signal);
   keys.bind("k", "previous trial", () => go(-1), signal);
   return {
@@ -36,16 +38,22 @@ export async function render(root, context) {
       const changed = numbers[name];
       if (changed === undefined || (changed && !changed.includes(number) && found.trial.state !== "running")) return;
       if (body.contains(document.activeElement) && /^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) return; // somebody writes
-      await load();
+      const ran = found.trial.state === "running";
+      await load({ drawn: false });
+      if (signal.aborted) return;
+      if (ran && found.trial.state === "running") { // only these two grow, and what the reader has opened stays open
+        body.querySelector(".figures-card").replaceWith(figures(found.trial));
+        drawCurve();
+      } else draw();
     },
     stateChanged(changed) {
       if (changed.some((key) => ["x", "metric"].includes(key))) drawCurve();
     },
   };
 
-  async function load() {
+  async function load({ drawn = true } = {}) {
     found = await api.get("/trial", { sweep: name, number }, { signal });
-    if (!signal.aborted) draw();
+    if (drawn && !signal.aborted) draw();
   }
 
   function go(step) {
@@ -118,10 +126,10 @@ export async function render(root, context) {
     let legs = found.curves;
     if (metric) legs = (await api.get("/trial/curve", { sweep: name, number, metric }, { signal })).legs;
     if (signal.aborted) return;
-    const head = room.parentNode.querySelector(".chart-head");
-    head.querySelector(".curve-menu")?.remove();
     const points = legs.flatMap((leg) => leg.value.map((value, i) => ({ x: leg[axis][i], value, leg: leg.number })));
     if (!points.length) {
+      curve = null;
+      room.parentNode.querySelector(".curve-menu")?.remove();
       fill(room, h("p", { class: "empty-line muted", text: metric ? `The curve has no ${metric}.` : found.trial.state === "running" ? "No episode has ended yet." : "It left no learning curve." }));
       return;
     }
@@ -133,11 +141,14 @@ export async function render(root, context) {
       return { key: `${leg.number}`, label: `trial ${leg.number}`, color: leg.number === number ? theme.series[0] : theme.series[(i % 8) + 1],
         width: leg.number === number ? 2 : 1.4, x: leg[axis].map((x) => x + shift), y: leg.value.map((value) => (typeof value === "number" ? value : null)) };
     });
+    const shown = { series, x: { label: axis === "steps" ? "steps" : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } };
+    if (curve?.room.isConnected) return curve.set(shown);
     fill(room);
-    const made = await lines(room, { name: `curve of trial ${number} of ${name}`, series, signal, height: 300,
-      x: { label: axis === "steps" ? "steps" : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } });
-    made.menu.classList.add("curve-menu");
-    head.append(made.menu);
+    curve = await lines(room, { name: `curve of trial ${number} of ${name}`, signal, height: 300, ...shown });
+    curve.menu.classList.add("curve-menu");
+    room.parentNode.querySelector(".curve-menu")?.remove();
+    room.parentNode.querySelector(".chart-head").append(curve.menu);
+    return undefined;
   }
 
   function config() {

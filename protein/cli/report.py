@@ -1,0 +1,40 @@
+"""`protein report`: sweeps as one HTML file that opens anywhere, such as from a mail."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from protein.api import stores
+from protein.cli.arguments import ReportArguments
+from protein.cli.output import require_file, writing
+from protein.cli.parse import Command
+from protein.config.resolve import file_name
+from protein.errors import UsageError
+
+_MIB = 1 << 20
+
+
+def run(command: Command) -> int:
+    arguments: ReportArguments = command.arguments
+    if importlib.util.find_spec("starlette") is None:
+        raise UsageError("protein report needs starlette; pip install 'protein-sweep[view]'")
+    from protein.web import report
+
+    with stores.opened(arguments.store) as store:
+        names: list[str | None] = list(dict.fromkeys(arguments.sweeps)) or [None]
+        sweeps = [stores.find(store, name) for name in names]
+        path = arguments.output
+        if path is None:
+            path = Path("_".join(file_name(sweep.spec.name) for sweep in sweeps)[:80] + ".html")
+        require_file("--output", path)
+        with Console(file=sys.stderr).status("reading the sweep") as status:  # on a terminal; elsewhere it is silent
+            written = report.write(store, sweeps, told=status.update)
+        document = written.document.encode("utf-8", "replace")
+        with writing(path):
+            path.write_bytes(document)
+    print(f"report: {path} ({len(document) / _MIB:.2f} MiB); open it in a browser")
+    if written.left_out:
+        print(f"left out, so that it can be sent: {written.left_out}")
+    return 0

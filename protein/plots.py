@@ -1,0 +1,169 @@
+"""Pictures of stored sweeps, as figures of matplotlib. Each names one or several sweeps of a store.
+
+    import protein
+
+    figure = protein.plots.front("pong", "pong2")
+    figure.savefig("front.svg")
+
+A sweep is named as on the command line, or is the result of `protein.Sweep(...).run(...)`. The figures are made without
+pyplot: nothing opens a window, and nothing has to be closed. `protein plot` draws the same.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from protein.analysis.importance import Target, importances
+from protein.api import stores
+from protein.api.comparison import compared, sides_of
+from protein.api.function_sweep import SweepResult
+from protein.api.recommended import recommendation, stored_space
+from protein.errors import UsageError
+from protein.types import SweepRecord, TrialRecord
+from protein.view.figures import compare as compare_figures
+from protein.view.figures import curves as curve_figures
+from protein.view.figures import front as front_figures
+from protein.view.figures import importance as importance_figures
+from protein.view.figures import parallel as parallel_figures
+from protein.view.figures import style
+from protein.view.figures.style import Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["compare", "curves", "front", "importance", "parallel"]
+
+
+def front(*sweeps: str | SweepResult, store: str | None = None) -> "Figure":
+    """Draws score against cost: all trials, and the Pareto front as a staircase.
+
+    One sweep is drawn in detail, with the front that is expected beside the measured one, the recommended config and
+    the knee. Several are drawn over each other, with a panel for each environment.
+
+    Args:
+        sweeps: names or results; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+
+    Raises:
+        UsageError: there is no such sweep, none of its trials has a score, or the sweeps have different directions.
+        StoreError: the store cannot be read.
+    """
+    found = _read(sweeps, store)
+    return front_figures.front(found, **(_expected(*found[0]) if len(found) == 1 else {}))
+
+
+def curves(
+    *sweeps: str | SweepResult,
+    store: str | None = None,
+    x: curve_figures.Axis = "seconds",
+    trials: Sequence[int] | None = None,
+    by: str | None = None,
+    log_x: bool = False,
+    smooth: float = 0.0,
+) -> "Figure":
+    """Draws learning curves: those of the front in color, all others in gray behind them.
+
+    Args:
+        sweeps: names or results, of one environment; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        x: what the curves run over: "seconds" of training, "steps", or the "fraction" of the trial's run.
+        trials: numbers of the trials to draw in color; None: those of the front, at most 12.
+        by: a parameter; the curves of all trials are drawn in the color of its value.
+        log_x: whether x is logarithmic.
+        smooth: weight of the past in an exponential mean, from 0 (none) to below 1.
+
+    Raises:
+        UsageError: there is no such sweep, trial or parameter, no curve has a score, or the sweeps share no axis.
+        StoreError: the store cannot be read.
+    """
+    found = _read(sweeps, store)
+    return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
+
+
+def parallel(*sweeps: str | SweepResult, store: str | None = None, params: Sequence[str] | None = None) -> "Figure":
+    """Draws parallel coordinates: an axis for each parameter, then cost and score, and a line for each trial.
+
+    Args:
+        sweeps: names or results, of one environment; none: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        params: the parameters to draw, in this order; None: those in which trials differ, at most 10.
+
+    Raises:
+        UsageError: there is no such sweep or parameter, no trial has a score, or the sweeps share no axis.
+        StoreError: the store cannot be read.
+    """
+    return parallel_figures.parallel(_read(sweeps, store), params=params)
+
+
+def importance(
+    sweep: str | SweepResult | None = None, *, store: str | None = None, target: Target = "score"
+) -> "Figure":
+    """Draws which parameters matter, by three methods that are named and that may disagree.
+
+    They are PED-ANOVA, permutation importance of a random forest, and the length scales of the engine's own model. The
+    first needs Optuna, the second scikit-learn; without them they say so.
+
+    Args:
+        sweep: name or result; None: the store's only sweep.
+        store: a path or URL; None: that of a result, else $PROTEIN_STORE or runs/protein.db.
+        target: "score", or "cost" for what makes a trial cheap or expensive.
+
+    Raises:
+        UsageError: there is no such sweep, or too few of its trials have a score.
+        StoreError: the store cannot be read.
+    """
+    [(record, trials)] = _read(() if sweep is None else (sweep,), store)
+    observations = [trial.observation() for trial in trials if trial.state.finished and not trial.excluded]
+    found = importances(stored_space(record.spec), observations, target=target)
+    name = style.plain(record.spec.name)
+    return importance_figures.importance(found, f"{name}: which parameters matter for the {target}, by method")
+
+
+def compare(
+    *sweeps: str | SweepResult,
+    store: str | None = None,
+    environments: Sequence[str] = (),
+    reference: str | None = None,
+    each: bool = False,
+) -> "Figure":
+    """Draws two or more sweeps over each other: best score so far, fronts, and figures with intervals over seeds.
+
+    Sweeps whose names differ in a seed or an environment only are one side. Where one of the names is a pattern such as
+    "old-*" or a list such as "a,b", each argument is a side. All sweeps must be in one store.
+
+    Args:
+        sweeps: names or results, two sweeps at least.
+        store: a path or URL; None: that of the first result, else $PROTEIN_STORE or runs/protein.db.
+        environments: to compare in; none: all that the sides have in common.
+        reference: the side that is drawn first; None: the first.
+        each: whether every sweep is a side of its own.
+
+    Raises:
+        UsageError: there is no such sweep or environment, or a sweep has no complete trial.
+        StoreError: the store cannot be read.
+    """
+    kept = next((sweep.store for sweep in sweeps if isinstance(sweep, SweepResult)), None)
+    names = [sweep.name if isinstance(sweep, SweepResult) else sweep for sweep in sweeps]
+    with stores.opened(kept if store is None else store) as opened:
+        sides = sides_of(opened.list_sweeps(), names, each=each)
+        found = compared(opened, sides, reference=reference, environments=environments)
+    return compare_figures.compare(found)
+
+
+def _read(sweeps: Sequence[str | SweepResult], store: str | None) -> list[Subject]:
+    """Returns the sweeps with their trials, as they are stored, each once."""
+    found: dict[tuple[str | None, str | None], Subject] = {}
+    for sweep in sweeps or (None,):
+        name, kept = (sweep.name, sweep.store) if isinstance(sweep, SweepResult) else (sweep, None)
+        where = kept if store is None else store
+        with stores.opened(where) as opened:
+            record = stores.find(opened, name)
+            found.setdefault((where, record.spec.name), (record, opened.trials(record.id)))
+    return list(found.values())
+
+
+def _expected(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:
+    """Returns what `protein best` says of a sweep, for a picture of its front; nothing where it says nothing."""
+    try:
+        return recommendation(record, trials).drawn()
+    except UsageError:  # no trial was trained to its end, so nothing is recommended
+        return {}

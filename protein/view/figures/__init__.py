@@ -1,0 +1,2 @@
+"""Pictures of sweeps with matplotlib. Each function returns a figure and writes nothing. `protein.plots` opens the
+store for them."""
