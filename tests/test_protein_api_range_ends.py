@@ -7,8 +7,8 @@ from protein.api.range_ends import sweep_range_ends
 from protein.storage import open_store
 
 LINE = (
-    "the best values of width lie on the high end of its range (256): better ones may lie above, so widen the range in the"
-    " next sweep"
+    "the best values of width lie on the high end of its range (256): better ones may lie above, so widen the range in"
+    " the next sweep"
 )
 
 
