@@ -1,6 +1,8 @@
 """What the server answers for Curves, Compare and Parameters: the numbers of the store and of the analysis."""
 
+import dataclasses
 import math
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from protein.analysis.comparison import Side, SweepResult, compare
 from protein.analysis.model_maps import SweepModel
 from protein.errors import UsageError
 from protein.storage import open_store
+from protein.types import Measurement, Suggestion, SuggestionKind, TrialState
+from protein.web import models
+from protein.web.frame import Frame
 from protein.web.pages.curves import rounded, spread_order
 from protein.web.pages.parameters import some
 from protein.web.selected import selected
@@ -221,3 +226,68 @@ def test_a_selection_is_read_as_the_page_writes_it() -> None:
     ]:
         with pytest.raises(UsageError, match=line):
             selected(wrong, most=10)
+
+
+def test_models_learn_from_a_frame_what_they_learn_from_records(
+    own_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    store.annotate(sweep.id, 3, excluded=True)
+    frame = Frame.empty(sweep).updated(sweep, store.columns(sweep.id))
+    found = models.observations(frame)
+    records = [trial.observation() for trial in store.trials(sweep.id) if not trial.excluded]
+    assert [dataclasses.replace(one, curve=(), reason="") for one in found] == [
+        dataclasses.replace(one, curve=(), reason="") for one in records
+    ]
+    assert [len(one.curve) for one in found] == [1] * 6
+    pruned = next(one for one in found if one.state is TrialState.PRUNED)
+    assert pruned.curve[-1].steps == 70_000, "how far it came"
+    monkeypatch.setattr(models, "MAX_OBSERVATIONS", 4)
+    few = models.observations(frame)
+    assert len(few) == 4 and {5, 1} <= {one.number for one in few}, "the best are among them"
+    store.close()
+
+
+def test_an_exclusion_is_seen_by_the_model_at_once(own_store: str) -> None:
+    server = Served(own_store)
+    before = asked(server, "slices", sweep="pong")
+    assert before["num_scores"] == 4, "those of complete trials; how far the stopped one came is not known"
+    store = open_store(own_store)
+    store.annotate(store.list_sweeps()[0].id, 0, excluded=True)
+    store.close()
+    for _ in range(50):
+        after = asked(server, "slices", sweep="pong")
+        if "problem" in after:
+            break
+        time.sleep(0.1)
+    assert after["problem"] == "the model needs 4 trials with a score, and there are 3; wait for more"
+    server.stop()
+
+
+def test_a_curve_that_grows_is_read_again(own_store: str) -> None:
+    server = Served(own_store)
+    finished = asked(server, "curves", sweep="pong", sel="pong:1", pick="selected")
+    assert asked(server, "curves", sweep="pong", sel="pong:1", pick="selected") == finished, "kept"
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    record = store.trials(sweep.id)[0]
+    trial = store.start_trial(
+        sweep.id,
+        Suggestion(params=record.params, kind=SuggestionKind.SEARCH, origin="again"),
+        seed=1,
+        owner="me",
+        lease_seconds=600.0,
+        suggest_seconds=0.1,
+        provenance=record.provenance,
+    )
+    for last in (1, 2):
+        store.add_measurements(trial, [Measurement(steps=last, elapsed_seconds=1.0 * last, score=1.0)], 600.0)
+        for _ in range(50):
+            found = asked(server, "curves", sweep="pong", sel=f"pong:{trial.number}", pick="selected")["curves"]
+            if found and len(found[0]["value"]) == last:
+                break
+            time.sleep(0.1)
+        assert len(found[0]["value"]) == last
+    store.close()
+    server.stop()

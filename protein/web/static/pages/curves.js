@@ -47,6 +47,13 @@ export async function render(root, context) {
   const logY = box("log y", state.get("logy") === "1", (on) => state.set({ logy: on ? 1 : "" }));
   bar.append(picks.root, xs.root, metric.root, group.root, smoothing.root, logX.root, logY.root);
 
+  context.keys.bind("x", "curves over steps, seconds or share", () => {
+    const all = Object.keys(AXES);
+    const next = all[(all.indexOf(axis()) + 1) % all.length];
+    state.set({ x: next === "steps" ? "" : next });
+  }, signal);
+  context.keys.bind("l", "logarithmic values", () => { logY.input.checked = !logY.input.checked; state.set({ logy: logY.input.checked ? 1 : "" }); }, signal);
+  context.keys.bind("m", "more curves", () => { const n = STEPS.find((one) => one > limit()); if (n && found.total > limit()) state.set({ n }); }, signal);
   const columns = (await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal })).columns;
   group.set([["", "each its own"], ...columnChoices(columns, title)], state.get("group"));
   onTheme(() => draw(), signal);
@@ -96,6 +103,7 @@ export async function render(root, context) {
     }
     drawLegend(made);
     root.dataset.curves = String(found.curves.length);
+    root.dataset.points = String(found.curves.reduce((sum, one) => sum + one.value.length, 0));
   }
 
   function series() {
@@ -136,7 +144,7 @@ export async function render(root, context) {
     const more = STEPS.filter((n) => n > limit() && (n <= total || STEPS[STEPS.indexOf(n) - 1] < total));
     const without = found.curves.filter((one) => !one.value.length).length;
     fill(notes, total > shown ? `${shown} of ${count(total)} ${what}` : `${shown} ${what}`,
-      without ? `; ${without} without a point yet` : null,
+      without ? `; ${without} without a curve` : null,
       more.length && total > limit() ? [" · show ", more.slice(0, 2).map((n, i) => [i ? ", " : "", h("button", { type: "button", class: "link",
         text: n >= total ? `all ${total}` : String(n), onclick: () => state.set({ n }) })])] : null,
       limit() > FEW ? [" · ", h("button", { type: "button", class: "link", text: "show 12", onclick: () => state.set({ n: "" }) })] : null);

@@ -110,7 +110,11 @@ export async function parallelCard(context, tools, room) {
 
   return {
     async refresh() { found = await load(); redraw(); },
-    selected() { if (!brushing) redraw(); },
+    selected() {
+      if (brushing) return;
+      if (selection.size) redraw();
+      else clear(); // what was stroked along the axes selects nothing any more
+    },
   };
 }
 
