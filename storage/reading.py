@@ -10,12 +10,14 @@ import dataclasses
 import itertools
 import json
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Double, Text, and_, cast, extract, false, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Double, Select, Text, and_, cast, extract, false, func, or_, select, type_coerce
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from protein.columns import FIELDS, MAX_TEXT, TrialColumns
@@ -78,8 +80,7 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
     runs = TrialState.RUNNING.value
     following, running = seen.following, dict[int, tuple[int, float]]()
     chunks: dict[str, list[Any]] = {name: [] for name in read}
-    query = query.order_by(TrialRow.number).execution_options(yield_per=BATCH)  # rows as they come, not all at once
-    for batch in session.connection().execute(query).partitions(BATCH):
+    for batch in _batches(session, query.order_by(TrialRow.number)):
         kept: Sequence[Any] = batch
         following = max(following, int(batch[-1][place[0]]) + 1)
         for number, _, steps, cost in (map(row.__getitem__, place) for row in batch if row[place[1]] == runs):
@@ -93,6 +94,25 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
         name: _COLUMNS[name].join(chunks.get(name, []) if name in wanted else []) for name in FIELDS
     }
     return TrialColumns(cursor=str(Cursor(following, revision or 0, running)), **columns)
+
+
+def _batches(session: Session, query: Select[Any]) -> Iterator[Sequence[Any]]:
+    """Yields the rows of a query for columns, some at once; none of them needs SQLAlchemy to convert a value.
+
+    From SQLite they come as the driver gives them: SQLAlchemy's own rows take as long again as reading them.
+    """
+    connection = session.connection()
+    if connection.dialect.name != "sqlite":
+        yield from connection.execute(query, execution_options={"yield_per": BATCH}).partitions(BATCH)
+        return
+    result = connection.execute(query)
+    try:
+        while batch := result.cursor.fetchmany(BATCH):
+            yield batch
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(str(query), None, error, sqlite3.Error, dialect=connection.dialect) from error
+    finally:
+        result.close()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

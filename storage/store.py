@@ -80,7 +80,7 @@ class SqlStore:
         # By sweep, and whether with curves: its first trials, all finished.
         self._finished: dict[tuple[int, bool], tuple[TrialRecord, ...]] = {}
         try:
-            with self._explained():
+            with self._explained(), self._damage_explained():
                 bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
                 set_write_ahead_log(self._engine)
         except BaseException:
@@ -106,12 +106,12 @@ class SqlStore:
             return _sweep_record(row)
 
     def find_sweep(self, name: str) -> SweepRecord | None:
-        with self._transaction(self._read_engine) as session:
+        with self._reading() as session:
             row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
             return None if row is None else _sweep_record(row)
 
     def list_sweeps(self) -> list[SweepRecord]:
-        with self._transaction(self._read_engine) as session:
+        with self._reading() as session:
             return [_sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
 
     def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
@@ -299,9 +299,14 @@ class SqlStore:
     @contextmanager
     def _reading(self, sweep_id: int | None = None) -> Iterator[Session]:
         """A transaction that only reads. A stored value that cannot be read, in a damaged file, is a `StoreError`."""
+        with self._damage_explained(sweep_id), self._transaction(self._read_engine) as session:
+            yield session
+
+    @contextmanager
+    def _damage_explained(self, sweep_id: int | None = None) -> Iterator[None]:
+        """Turns what Python says of a value that was never written so into one line."""
         try:
-            with self._transaction(self._read_engine) as session:
-                yield session
+            yield
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
             whose = "" if sweep_id is None else f" of sweep {sweep_id}"
             reason = " ".join(f"{type(error).__name__}: {error}".split())

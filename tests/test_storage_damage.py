@@ -1,0 +1,96 @@
+"""A damaged store: what can be read is read, and anything else is one line; never a traceback."""
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from storing import LEASE_SECONDS, complete, new_sweep, points, start
+
+from protein.errors import StoreError
+from protein.ports import Store
+from protein.storage import open_store
+
+READERS: dict[str, Callable[[Store], object]] = {
+    "list_sweeps": lambda store: store.list_sweeps(),
+    "columns": lambda store: store.columns(1),
+    "trials": lambda store: store.trials(1),
+    "summaries": lambda store: store.summaries(),
+    "curves": lambda store: store.curves(1, range(20), 10),
+    "wishes": lambda store: store.wishes(1),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a store with a few trials in every state."""
+    path = tmp_path_factory.mktemp("whole") / "x.db"
+    store = open_store(str(path))
+    sweep = new_sweep(store)
+    for i in range(12):
+        trial = start(store, sweep, params={"lr": 0.1 / (i + 1), "kind": "ab"[i % 2], "size": 2**i})
+        store.add_measurements(trial, points(0, 30), LEASE_SECONDS)
+        if i < 10:
+            store.finish_trial(trial, complete())
+    store.annotate(sweep.id, [1, 2], tags=["a", "b"], note="x", excluded=True)
+    store.close()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: Path) -> None:
+    draw, refused = random.Random(seed), 0
+    for i in range(15):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice((1, 4, 16))):
+            damaged[draw.randrange(100, len(damaged))] ^= 1 << draw.randrange(8)
+        path = tmp_path / f"{i}.db"
+        path.write_bytes(damaged)
+        try:
+            store = open_store(str(path))
+        except StoreError as error:
+            assert "\n" not in str(error)
+            refused += 1
+            continue
+        for read in READERS.values():
+            try:
+                read(store)
+            except StoreError as error:
+                assert "\n" not in str(error) and len(str(error)) < 600
+                refused += 1
+        store.close()
+    assert refused > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "reader"),
+    [
+        ("UPDATE trials SET params = '[1]' WHERE number = 3", "columns"),
+        ("UPDATE trials SET params = '{' WHERE number = 3", "columns"),
+        ("UPDATE trials SET params = x'ff' WHERE number = 3", "columns"),
+        ('UPDATE trials SET metrics = \'{"a": "b"}\' WHERE number = 3', "columns"),
+        ("UPDATE trials SET state = 'done', ended_as = 'complete' WHERE number = 3", "columns"),
+        ("UPDATE trials SET started_at = 'soon' WHERE number = 3", "columns"),
+        ("UPDATE trials SET score = 'high' WHERE number = 3", "columns"),
+        ("UPDATE annotations SET tags = '3'", "columns"),
+        ("UPDATE trials SET params = '{' WHERE number = 3", "trials"),
+        ("UPDATE trials SET predicted_score = 3, predicted_score_low = 9, predicted_score_high = 9", "trials"),
+        ("UPDATE measurements SET score = 'high' WHERE position = 3", "curves"),
+        ("UPDATE measurements SET elapsed_seconds = -1 WHERE position = 3", "trials"),
+        ("UPDATE sweeps SET config = '{'", "list_sweeps"),
+        ("UPDATE sweeps SET requested = 'dance'", "wishes"),
+    ],
+)
+def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints=ON")
+        connection.execute(change)
+    store = open_store(str(path))
+    with pytest.raises(StoreError, match=r"is damaged and cannot be read.*restore it from a copy") as caught:
+        READERS[reader](store)
+    assert "\n" not in str(caught.value)
+    store.close()
