@@ -4,7 +4,7 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
-import { colors } from "../lib/theme.js";
+import { colors, onTheme } from "../lib/theme.js";
 import { commandLine, ENDS, KINDS, nameOf, stateMark, trialLink } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
@@ -30,6 +30,7 @@ export async function render(root, context) {
   root.append(body);
   await load();
   if (signal.aborted) return {};
+  onTheme(() => drawCurve(), signal);
   keys.bind("j", "next trial", () => go(1), signal);
   keys.bind("k", "previous trial", () => go(-1), signal);
   return {
