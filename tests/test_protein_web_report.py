@@ -115,6 +115,7 @@ def test_rows_are_sorted_selected_and_saved_in_the_browser(opened: View, tmp_pat
     lines = Path(saving.value.path()).read_text().splitlines()
     assert len(lines) == 41 and lines[1].startswith("39,")
     assert not opened.page.get_by_label("Filter trials").is_visible()
+    opened.check_accessible()
 
 
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
