@@ -62,11 +62,11 @@ def test_the_tables_say_it_in_words(seeds: str, run: Run) -> None:
     assert text.startswith("compared in pong: 0 is the median score of all complete trials, 1 the best one;")
     lines = [line.split() for line in text.splitlines()]
     assert ["old", "2"] in [line[:2] for line in lines] and ["new", "2"] in [line[:2] for line in lines]
-    assert "new against old: best at the end +" in text
+    assert "new against old: best config +" in text
     assert "old: old-1, old-2\n" in text
     alone = run(f"compare old-1 new-1 --each --reference new-1 --store {seeds}")
-    assert "old-1 against new-1: best at the end +0.000; hypervolume -" in alone
-    assert "pong: budgets differ (230 s, 242 s), so figures are taken at 230 s, which all have spent" in alone
+    assert "old-1 against new-1: best config +0.000; hypervolume -" in alone
+    assert "the figures are taken at 3m50s" in alone  # the budgets differ
     assert "new-1 has one sweep in each environment, so there is no interval over seeds" in alone
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from browsing import ODD_NAME, Served, View, fill_sweep
+from browsing import ODD_NAME, Served, View, fill_loss, fill_sweep
 from playwright.sync_api import Locator, expect
 from storing import complete, start
 from viewing import add_run
@@ -305,3 +305,30 @@ def test_what_has_the_focus_keeps_its_keys(view: View) -> None:
     head(view, "score").focus()
     view.page.keyboard.press("Enter")
     expect(view.page.locator("th[aria-sort=descending]")).to_contain_text("score")
+
+
+def test_a_long_table_is_scrolled_and_updated_where_it_is(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/long.db"
+    fill_loss(url, num_trials=400)
+    view = view_of(url)
+    view.open("table?sweep=loss&sort=number")
+    expect(rows(view).first).to_have_attribute("data-number", "0")
+    assert rows(view).count() < 100  # only what is in sight
+    expect(view.page.get_by_role("table", name="Trials")).to_have_attribute("aria-rowcount", "401")
+    view.page.evaluate(
+        "(() => { const r = document.querySelector('.grid-room'); r.scrollTop = r.scrollHeight / 2; })()"
+    )
+    expect(view.page.locator("tr[data-number='200']")).to_be_visible()
+    store = open_store(url)
+    sweep = store.list_sweeps()[0]
+    store.annotate(sweep.id, [201, 3], note="seen while scrolled")
+    expect(view.page.locator("tr[data-number='201']")).to_contain_text("seen while scrolled")
+    view.page.keyboard.press("Home")
+    expect(view.page.locator("tr[data-number='3']")).to_contain_text("seen while scrolled")
+    # Many questions in a row: the last one counts.
+    for text in ("number < 300", "number < 200", "number < 100", "note != none"):
+        filtered(view, text)
+        head(view, "trial").click()
+    expect(view.page.get_by_text("2 of 400 trials")).to_be_visible()
+    expect(rows(view)).to_have_count(2)
+    store.close()

@@ -5,6 +5,7 @@ import base64
 import gzip
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from protein.ports import Store
 from protein.storage import open_store
 from protein.types import Measurement, Outcome, SweepSpec, TrialEnd
 from protein.web import bundle, report
-from protein.web.app import PAGES
 from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import Viewer
 
@@ -87,7 +87,8 @@ def test_every_page_opens_from_the_file(opened: View, place: str, text: str) -> 
     opened.open(place)
     expect(opened.page.locator("main").get_by_text(text).first).to_be_visible()
     expect(opened.page.locator("main .state.loading")).to_have_count(0)
-    assert "defect" not in opened.page.locator("main").inner_text()
+    text = opened.page.locator("main").inner_text()
+    assert "defect" not in text and "report does not hold" not in text
     assert "as of" in opened.page.locator("header.bar").inner_text()
 
 
@@ -114,6 +115,14 @@ def test_rows_are_sorted_selected_and_saved_in_the_browser(opened: View, tmp_pat
     lines = Path(saving.value.path()).read_text().splitlines()
     assert len(lines) == 41 and lines[1].startswith("39,")
     assert not opened.page.get_by_label("Filter trials").is_visible()
+    opened.check_accessible()
+    rows.nth(3).click()
+    bar = opened.page.get_by_role("toolbar", name="Selected trials")
+    expect(bar).to_contain_text("1 selected")
+    assert "Exclude" not in bar.inner_text()  # nothing can be changed
+    opened.page.keyboard.press("?")
+    expect(opened.page.get_by_text("select all trials that match")).to_be_visible()
+    assert opened.page.get_by_text("exclude the selected trials").count() == 0
 
 
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -171,12 +180,8 @@ def _first_difference(one: Any, other: Any, where: str = "") -> str:
 
 
 def served(store: Store, url: str) -> tuple[Viewer, Router]:
-    import importlib
-    import threading
-
     viewer = Viewer(store, url, threading.Event())
-    modules = [importlib.import_module(f"protein.web.pages.{name}") for name in PAGES]
-    return viewer, Router([route for module in modules for route in module.routes(viewer)])
+    return viewer, report.router(viewer)
 
 
 async def answered(router: Router, path: str, params: dict[str, Any]) -> Any:

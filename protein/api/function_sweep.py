@@ -211,7 +211,9 @@ class Sweep:
             )
             watcher = _Lines(self._direction, quiet=self._quiet)
             cap_given = self._max_trial_seconds is not None
-            watcher.announce(sweep, store.trials(sweep.id), settings, created=created, cap_given=cap_given)
+            watcher.announce(
+                sweep, store.trials(sweep.id, curves=False), settings, created=created, cap_given=cap_given
+            )
             stop = threading.Event()
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []

@@ -39,7 +39,7 @@ def run(command: Command) -> int:
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        trials = store.trials(sweep.id)
+        trials = store.trials(sweep.id, curves=False, last_points=True)
     trains = runs_trainer(sweep.spec.config)
     if arguments.write is not None and not trains:
         raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")

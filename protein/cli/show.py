@@ -1,5 +1,6 @@
 """`protein show`: a sweep's trials, everything about one, or how good the engine's predictions were."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from protein.api import stores
@@ -8,14 +9,18 @@ from protein.api.recommended import shown_trials
 from protein.cli.arguments import ShowArguments
 from protein.cli.output import print_json, writing
 from protein.cli.parse import Command
+from protein.columns import MAX_CURVES
 from protein.config.layers import display_path
 from protein.direction import shown_trial
 from protein.engine.calibration import calibration
 from protein.errors import UsageError
-from protein.types import SweepRecord, TrialRecord
+from protein.ports import Store
+from protein.types import Measurement, SweepRecord, TrialRecord
 from protein.view import calibration as views
 from protein.view import data, tables
 from protein.view import outlook as outlook_views
+
+_SKETCH_POINTS = 50  # of a curve that is drawn in a dozen characters
 
 
 def run(command: Command) -> int:
@@ -26,7 +31,13 @@ def run(command: Command) -> int:
         )
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        stored = store.trials(sweep.id)
+        if arguments.trial is not None:
+            stored = [_found(store, sweep, arguments.trial)]
+        elif arguments.calibration:
+            stored = store.trials(sweep.id, curves=False, last_points=True)
+        else:  # a table shows each curve in a few characters
+            stored = store.trials(sweep.id, curves=False)
+            stored = stored if arguments.json else _with_sketches(store, sweep, stored)
     if arguments.calibration:
         return _calibration(sweep, stored, arguments)
     trials = shown_trials(sweep, stored)
@@ -38,15 +49,35 @@ def run(command: Command) -> int:
         else:
             console.print(tables.trials(trials, console.width))
         return 0
-    found = next((trial for trial in trials if trial.number == arguments.trial), None)
-    if found is None:
-        held = f"0 to {trials[-1].number}" if trials else "none yet"
-        raise UsageError(f"sweep '{sweep.spec.name}' has no trial {arguments.trial}; it has {held}")
     if arguments.json:
-        print_json({"sweep": sweep.spec.name, **data.trial(found, curve=True)})
+        print_json({"sweep": sweep.spec.name, **data.trial(trials[0], curve=True)})
     else:
-        console.print(tables.trial(found, console.width))
+        console.print(tables.trial(trials[0], console.width))
     return 0
+
+
+def _found(store: Store, sweep: SweepRecord, number: int) -> TrialRecord:
+    """Returns one trial with its curve. Raises `UsageError` where the sweep has none of this number."""
+    found = store.trials(sweep.id, numbers=[number])
+    if not found:
+        last = sum(store.summaries([sweep.id])[sweep.id].ends.values()) - 1
+        held = f"0 to {last}" if last >= 0 else "none yet"
+        raise UsageError(f"sweep '{sweep.spec.name}' has no trial {number}; it has {held}")
+    return found[0]
+
+
+def _with_sketches(store: Store, sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Returns trials with thinned curves, which are drawn in a few characters."""
+    shown = []
+    for first in range(0, len(trials), MAX_CURVES):
+        part = trials[first : first + MAX_CURVES]
+        curves = store.curves(sweep.id, [trial.number for trial in part], _SKETCH_POINTS)
+        for trial in part:
+            thin = curves[trial.number]
+            points = zip(thin.steps.tolist(), thin.elapsed_seconds.tolist(), thin.value.tolist(), strict=True)
+            curve = tuple(Measurement(steps=s, elapsed_seconds=e, score=v) for s, e, v in points)
+            shown.append(dataclasses.replace(trial, curve=curve))
+    return shown
 
 
 def _calibration(sweep: SweepRecord, stored: Sequence[TrialRecord], arguments: ShowArguments) -> int:

@@ -19,6 +19,7 @@ from protein.cli import INTERRUPTED_CODE, sweep_messages
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import Command
 from protein.cli.signals import caught
+from protein.columns import DOT_FIELDS, dots
 from protein.config.layers import Layers, flatten
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
@@ -67,7 +68,7 @@ def run(command: Command) -> int:
             can_continue=settings.continue_trials and never_continues is None,
             stop_when=stop_when,
         )
-        trials = store.trials(sweep.id)
+        trials = dots(store.columns(sweep.id, fields=DOT_FIELDS))
         cap_given = settings.max_trial_cost_seconds is not None
         sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
         if never_continues is not None and _expects_continuing(arguments, spec):

@@ -10,6 +10,7 @@ from protein.api.recommended import Recommendation, best_cut_short, cut_short_no
 from protein.api.summary import summary
 from protein.cli.output import writing
 from protein.cli.parse import Command
+from protein.columns import Dot
 from protein.config.layers import display_path
 from protein.engine import pareto
 from protein.errors import UsageError
@@ -33,7 +34,7 @@ _MIN_GROWTH = 1.5  # a larger budget is at least this many times what was spent
 def announce(
     console: Console,
     sweep: SweepRecord,
-    trials: Sequence[TrialRecord],
+    trials: Sequence[TrialRecord | Dot],
     settings: LoopSettings,
     *,
     created: bool,

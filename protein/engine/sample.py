@@ -29,7 +29,7 @@ class Sample:
         top: those of them with the highest scores; the others stand for all the rest.
         scores: of all trials of the sweep, `n`, to be maximised: they give the model its scale.
         num_complete: how many trials of the sweep were trained to their end.
-        spent_seconds: what all trials have cost.
+        spent_seconds: what all finished trials have cost.
     """
 
     taught: frozenset[int]
@@ -54,7 +54,7 @@ def choose(
         score: `n`, to be maximised.
         run_seconds: `n`, costs of their whole runs.
         complete: `n`, whether they were trained to their end.
-        spent_seconds: what all trials of the sweep have cost.
+        spent_seconds: what all finished trials of the sweep have cost.
     """
     taught = subset(score, MAX_POINTS)
     top = taught[np.argsort(-score[taught], kind="stable")[: MAX_POINTS // 2]]

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.sweep import continuing
+from protein.sweep import continuing, taking_up
 from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners
 from protein.types import (
     Observation,
@@ -69,7 +69,9 @@ class SweepTrials:
         owners = dead_owners(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
         orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners))
         if orphans:
-            trials = self._read()
+            ended = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=orphans))
+            now = {trial.number: trial for trial in ended}
+            trials = [now.get(trial.number, trial) for trial in trials]
             numbers = ", ".join(str(number) for number in orphans)
             self._listener.log(
                 f"trial {numbers} was interrupted when the sweep last ended: its cost counts, and its params may be"
@@ -201,7 +203,7 @@ class SweepTrials:
         return [trial.params for trial in self.running.values()]
 
     def _read(self) -> Sequence[TrialRecord]:
-        return self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id))
+        return self._retry_while_unavailable(lambda: taking_up.read(self._store, self.sweep.id))
 
     def _write_measurements(self, event: TrialProgress) -> None:
         self._retry_while_unavailable(

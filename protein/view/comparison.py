@@ -14,7 +14,7 @@ from protein.types import Direction, Estimate
 from protein.view import tables, text
 
 TITLES = {
-    "best": "best at the end",
+    "best": "best config",
     "hypervolume": "hypervolume",
     "area": "mean of the best so far",
 }

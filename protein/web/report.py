@@ -32,7 +32,7 @@ from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
 from protein.view.figures.style import save_to
 from protein.web import bundle
-from protein.web.app import PAGES
+from protein.web.app import FIRST_PAGES, PAGES
 from protein.web.asking import Refused, address, ask, finished
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
@@ -74,10 +74,8 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
     stopping = threading.Event()
     # Commands of the answers name the store unless it is the usual one. A reader elsewhere has another one.
     viewer = Viewer(store, stores.url(None), stopping)
-    modules = [importlib.import_module(f"protein.web.pages.{name}") for name in PAGES]
-    routes: list[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
     try:
-        found = finished(_Gathering(Router(routes), names, told).all())
+        found = finished(_Gathering(router(viewer), names, told).all())
     finally:
         stopping.set()
     found = _portable(found, commands.command(), commands.NAME)
@@ -87,6 +85,13 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
     title = f"Protein · report of {about}"
     document = bundle.document(bundle.page(), found, title=title, summary=_summary(store, sweeps, about))
     return Written(document=document, left_out=found.pop("left_out"))
+
+
+def router(viewer: Viewer) -> Router:
+    """Returns what answers for all pages; paths begin behind /api."""
+    modules = [importlib.import_module(f"protein.web.pages.{name}") for name in (*FIRST_PAGES, *PAGES)]
+    routes: list[BaseRoute] = [route for module in modules for route in module.routes(viewer)]
+    return Router(routes)
 
 
 class _Gathering:
@@ -212,7 +217,7 @@ class _Gathering:
         await self._keep("/slices", sweep=name)
         self._told(f"looking at {name} as a whole")
         await self._keep("/sweep", sweep=name)
-        for path in ("/sweep/calibration", "/sweep/outlook"):
+        for path in ("/sweep/calibration", "/sweep/outlook", "/sweep/ranges"):
             await self._keep_ready(path, sweep=name)
 
     async def _maps(self, name: str) -> list[dict[str, Any]]:

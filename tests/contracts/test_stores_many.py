@@ -512,3 +512,29 @@ def test_a_request_is_seen_by_others_until_it_is_taken_back(store: Store, store_
 def test_requests_are_about_a_sweep_that_exists(store: Store, call: Callable[[Store], object]) -> None:
     with pytest.raises(StoreError, match="no sweep has the id 99"):
         call(store)
+
+
+def test_without_curves_the_last_point_may_be_asked_for(store: Store) -> None:
+    sweep = new_sweep(store)
+    unordered = [
+        Measurement(steps=9, elapsed_seconds=0.5, score=1.0),
+        Measurement(steps=2, elapsed_seconds=0.75, score=-1.0),
+    ]
+    for curve in (unordered, [], points(0, 30)):
+        store.add_measurements(start(store, sweep), curve, LEASE_SECONDS)
+    found = store.trials(sweep.id, curves=False, last_points=True)
+    assert [[point.steps for point in trial.curve] for trial in found] == [[9], [], [29]]
+    assert all(point.score is None for trial in found for point in trial.curve)
+    assert store.trials(sweep.id, curves=False, last_points=True, numbers=[2]) == found[2:]
+    assert [len(trial.curve) for trial in store.trials(sweep.id)] == [2, 0, 30]
+    assert all(trial.curve == () for trial in store.trials(sweep.id, curves=False))
+
+
+def test_trials_with_the_same_params_are_found(store: Store) -> None:
+    first, second = new_sweep(store, "first"), new_sweep(store, "second")
+    for value in (0.1, 0.2, 0.1, 1.0, 0.1):
+        start(store, first, params={"x": value, "s": "ä'\""})
+    start(store, second, params={"x": 0.1, "s": "ä'\""})
+    assert store.same_params(first.id, [2, 3]) == [0, 2, 3, 4]
+    assert store.same_params(first.id, [1]) == [1]
+    assert store.same_params(first.id, []) == store.same_params(first.id, [99]) == []

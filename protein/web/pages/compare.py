@@ -4,7 +4,6 @@ Side by side, a row has one value for each trial, and says whether they differ. 
 how much, against a reference. Sweeps are compared by `protein.analysis.comparison`.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,10 @@ import numpy as np
 from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Indices
-from protein.analysis.comparison import FIGURES, Band, Comparison, Difference, Side, SweepResult, compare, side_labels
-from protein.direction import shown_score
+from protein.analysis.comparison import Comparison, Side, SweepResult, compare, side_labels
 from protein.errors import UsageError
-from protein.types import Direction, Estimate, TrialRecord, TrialState
+from protein.types import TrialRecord, TrialState
+from protein.view.comparison import plain
 from protein.web import findings
 from protein.web.answers import NotFound, Query, get
 from protein.web.frame import Frame, Table
@@ -77,7 +76,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
         def make() -> dict[str, Any]:
             try:
-                return shown(_compared(frames, labels, reference, wanted))
+                return plain(_compared(frames, labels, reference, wanted))
             except UsageError as error:  # a sweep has no complete trial yet, or the sides have nothing in common
                 return {"problem": str(error)}
 
@@ -154,53 +153,3 @@ def result_of(frame: Frame) -> SweepResult:
         finished_at=frame.columns["finished_at"].floats()[finished],
         direction=frame.sweep.spec.direction,
     )
-
-
-def shown(found: Comparison) -> dict[str, Any]:
-    """Returns a comparison as the page draws it: scores in the user's direction."""
-    direction = {env.name: env.direction for env in found.environments}
-    return {
-        "figures": list(FIGURES),
-        "environments": [
-            {
-                "name": env.name,
-                "direction": str(env.direction),
-                "low": shown_score(env.low, env.direction),
-                "high": shown_score(env.high, env.direction),
-                "common_seconds": env.common_seconds,
-                "cost_range": env.cost_range,
-            }
-            for env in found.environments
-        ],
-        "sides": [
-            {
-                "label": side.label,
-                "num_seeds": side.num_seeds,
-                "figures": {name: dataclasses.asdict(one) for name, one in side.figures.items()},
-                "by_environment": {
-                    env: {name: dataclasses.asdict(one) for name, one in own.items()}
-                    for env, own in side.by_environment.items()
-                },
-                "best": {env: _band(band, direction[env]) for env, band in side.best.items()},
-                "front": {env: _band(band, direction[env]) for env, band in side.front.items()},
-                "overall": _band(side.overall, Direction.MAXIMIZE),
-            }
-            for side in found.sides
-        ],
-        "differences": {label: [_difference(one) for one in own] for label, own in found.differences.items()},
-        "notes": list(found.notes),
-    }
-
-
-def _band(band: Band, direction: Direction) -> dict[str, Any]:
-    low, high = (band.low, band.high) if direction is Direction.MAXIMIZE else (-band.high, -band.low)
-    value = band.value if direction is Direction.MAXIMIZE else -band.value
-    return {"x": band.x, "value": value + 0.0, "low": low + 0.0, "high": high + 0.0}
-
-
-def _difference(one: Difference) -> dict[str, Any]:
-    return {"figure": one.figure, "value": _estimate(one.value), "probability": one.probability}
-
-
-def _estimate(value: Estimate) -> dict[str, float]:
-    return dataclasses.asdict(value)

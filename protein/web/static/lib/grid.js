@@ -6,7 +6,7 @@
 //     drawRow: (row, index) => <tr>, rowState: (row, index) => text,   // a row is drawn anew when it or its state changes
 //     headers: () => <tr>, headState: () => text, widths: () => [pixels],
 //   });
-//   grid.reset()      // other rows: from the top
+//   grid.reset()      // other rows: from the top, or with {stay: true} at the same place
 //   grid.refresh()    // the same rows, perhaps changed: what is in sight is asked for again
 //   grid.redraw()     // the same rows, whose states may have changed
 //   grid.rebuild()    // other columns: everything is drawn again
@@ -45,21 +45,20 @@ export class Grid {
     return this.parts.get(Math.floor(index / PART))?.[index % PART];
   }
 
-  /** Returns after the first rows are there. Throws what `load` throws. */
-  async reset() {
+  /** Returns after the rows in sight are there: the first ones, or with `stay` those at the same place. Throws what `load` throws. */
+  async reset({ stay = false } = {}) {
+    if (!stay) this.room.scrollTop = 0;
+    const wanted = stay ? this.#partsInSight() : new Set([0]);
     this.parts.clear();
     this.generation += 1;
-    this.room.scrollTop = 0;
     this.drawn = "";
-    await this.#ask(0, true);
+    await Promise.all([...wanted].map((part) => this.#ask(part, true)));
     this.rebuild();
   }
 
   /** Asks again for what is in sight, and forgets the rest. */
   async refresh() {
-    const { first, last } = this.#sight();
-    const wanted = new Set();
-    for (let i = Math.floor(first / PART); i <= Math.floor(Math.max(first, last - 1) / PART); i++) wanted.add(i);
+    const wanted = this.#partsInSight();
     this.generation += 1;
     await Promise.all([...wanted].map((part) => this.#ask(part, true)));
     for (const part of [...this.parts.keys()]) if (!wanted.has(part)) this.parts.delete(part);
@@ -99,8 +98,15 @@ export class Grid {
   #sight() {
     const { rowHeight } = this.options;
     const high = Math.max(this.room.clientHeight, 300);
-    const first = Math.max(0, Math.floor(this.room.scrollTop / rowHeight) - AROUND);
+    const first = Math.max(0, Math.min(this.total - 1, Math.floor(this.room.scrollTop / rowHeight)) - AROUND);
     return { first, last: Math.min(this.total, Math.ceil((this.room.scrollTop + high) / rowHeight) + AROUND) };
+  }
+
+  #partsInSight() {
+    const { first, last } = this.#sight();
+    const found = new Set();
+    for (let part = Math.floor(first / PART); part <= Math.floor(Math.max(first, last - 1) / PART); part++) found.add(part);
+    return found;
   }
 
   #soon() {

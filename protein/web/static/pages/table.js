@@ -23,7 +23,8 @@ export async function render(root, context) {
   let known = { version: "", schema: "", columns: [] }; // of the last answer
   let shownKeys = []; // columns that are shown
   let askedKeys = []; // columns of the rows: those, and others behind them
-  let rowsByKey = new Map(); // what the last answers held, for rows that have not changed
+  let rowsByKey = new Map(); // rows of that version
+  let round = 0; // counts what was asked for anew: an answer to an earlier question is not used
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
   let widths = new Map();
@@ -46,55 +47,63 @@ export async function render(root, context) {
   const notes = annotations({ ...context, refresh: () => refresh() });
 
   const grid = new Grid(room, {
-    label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths, failed: (error) => show(error),
+    label: "Trials", rowHeight: 31, signal, load, drawRow, headers, widths: columnWidths,
+    failed: (error) => { if (error.status !== 0) show(error); }, // the shell says that the server is gone; what is known stays
     rowState: (row, index) => `${selection.has(row.sweep, row.number)} ${index === focus}`,
     headState: () => [state.get("sort"), boxState(), ...shownKeys, ...pinned()].join("\n"),
   });
 
   async function load(offset, limit, fresh) {
-    const again = fresh && known.version && rowsByKey.size ? { known: known.version, schema: known.schema } : {};
+    const mine = round;
+    const { version, schema } = known;
+    const base = rowsByKey; // of that version: what an answer leaves out is as it is here
+    const again = fresh && base.size ? { known: version, schema } : {};
     const asked = { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit, column: [...shownKeys, ...ALWAYS.filter((key) => !shownKeys.includes(key))] };
     let found = await api.get("/table", { ...asked, ...again }, { signal });
-    let rows = taken(found);
+    let rows = taken(found, base);
     if (!rows) {
       found = await api.get("/table", asked, { signal });
-      rows = taken(found);
+      rows = taken(found, new Map());
     }
+    if (mine !== round) throw new DOMException("other rows were asked for meanwhile", "AbortError");
+    // Rows of another version may have changed since: they are forgotten, and asked for again when they are needed.
+    if (found.version !== known.version) rowsByKey = new Map();
+    for (const row of rows) rowsByKey.set(row.key, row);
     known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
     askedKeys = found.shown;
     fill(countLine, counts(found));
     return { total: found.matching, rows };
   }
 
-  /** The rows of an answer, with those that have not changed from before; null where one of them is not known. */
-  function taken(found) {
+  /** The rows of an answer; null where one has not changed and is not among those of before. */
+  function taken(found, base) {
     const rows = found.keys.map(([place, number], i) => {
       const key = `${number} ${found.sweeps[place]}`;
-      const before = rowsByKey.get(key); // the same object, so that the row is not drawn again
+      const before = base.get(key); // the same object, so that the row is not drawn again
       return found.rows[i] ? { sweep: found.sweeps[place], number, values: found.rows[i], key } : before;
     });
-    if (rows.includes(undefined)) return null;
-    if (rowsByKey.size > 20000) rowsByKey = new Map();
-    for (const row of rows) rowsByKey.set(row.key, row);
-    return rows;
+    return rows.includes(undefined) ? null : rows;
   }
 
   function counts({ matching, total }) {
     return matching === total ? counted(total, "trial") : `${whole(matching)} of ${counted(total, "trial")}`;
   }
 
-  /** Everything anew: other sweeps, filter, order or columns. */
-  async function reset() {
+  /** Everything anew: other sweeps, filter, order or columns; `stay`: at the same place, as only columns are others. */
+  async function reset({ stay = false } = {}) {
     rowsByKey = new Map();
+    const mine = round += 1;
     try {
       if (!known.columns.length) {
         const found = await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal });
         if (!found.total) return empty();
         known = { ...known, columns: found.columns };
       }
+      if (mine !== round) return undefined;
       shownKeys = columnsAsked();
       widths = new Map();
-      await grid.reset();
+      await grid.reset({ stay });
+      if (mine !== round) return undefined;
       measure();
       filter.fault(null);
       show(null);
@@ -111,7 +120,7 @@ export async function render(root, context) {
     try {
       await grid.refresh();
       // A first tag, or a first metric, brings its column.
-      if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset();
+      if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset({ stay: true });
       show(null);
     } catch (error) {
       if (error.status !== 0) show(error); // the shell says that the server is gone; what is known stays
@@ -137,7 +146,7 @@ export async function render(root, context) {
     }
     const none = !error && grid.total === 0;
     grid.room.hidden = Boolean(error) || none;
-    const next = error ? stateOf("error", error.message, h("button", { class: "button", type: "button", text: "Try again", onclick: reset }))
+    const next = error ? stateOf("error", error.message, h("button", { class: "button", type: "button", text: "Try again", onclick: () => reset() }))
       : none ? stateOf("empty", "No trial matches this filter.", h("button", { class: "button", type: "button", text: "Clear the filter", onclick: () => filter.set("") }))
         : h("div", { hidden: true });
     emptyState.replaceWith(next);
@@ -345,7 +354,7 @@ export async function render(root, context) {
   }
 
   const page = () => Math.max(1, Math.floor(grid.room.clientHeight / 31) - 2);
-  keys.bind("/", "filter", () => filter.input.focus(), signal);
+  if (api.live) keys.bind("/", "filter", () => filter.input.focus(), signal);
   keys.bind("j", "next trial (also ↓)", () => move(1), signal);
   keys.bind("k", "trial before (also ↑)", () => move(-1), signal);
   for (const [key, by] of [["ArrowDown", () => 1], ["ArrowUp", () => -1], ["PageDown", page], ["PageUp", () => -page()], ["Home", () => -Infinity], ["End", () => Infinity]]) {
@@ -388,7 +397,7 @@ export async function render(root, context) {
       if (changed.includes("filter")) filter.set(state.get("filter"), false);
       if (changed.some((key) => ["filter", "sort", "column", "pin"].includes(key))) {
         if (changed.includes("filter")) { focus = 0; anchor = 0; }
-        reset();
+        reset({ stay: !changed.includes("filter") && !changed.includes("sort") });
       } else if (changed.includes("sel")) {
         grid.redraw();
         drawChosen();
