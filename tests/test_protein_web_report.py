@@ -116,6 +116,13 @@ def test_rows_are_sorted_selected_and_saved_in_the_browser(opened: View, tmp_pat
     assert len(lines) == 41 and lines[1].startswith("39,")
     assert not opened.page.get_by_label("Filter trials").is_visible()
     opened.check_accessible()
+    rows.nth(3).click()
+    bar = opened.page.get_by_role("toolbar", name="Selected trials")
+    expect(bar).to_contain_text("1 selected")
+    assert "Exclude" not in bar.inner_text()  # nothing can be changed
+    opened.page.keyboard.press("?")
+    expect(opened.page.get_by_text("select all trials that match")).to_be_visible()
+    assert opened.page.get_by_text("exclude the selected trials").count() == 0
 
 
 QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -79,6 +79,7 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
   let note = null;
   return {
     buttons() {
+      if (!api.live) return []; // a report cannot be changed
       tags = tagMenu();
       note = noteMenu();
       return [tags.root, note.root,
@@ -86,6 +87,7 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
         h("button", { type: "button", class: "button", text: "Include", title: "Take an exclusion back (i)", onclick: () => include(targets()) })];
     },
     bindKeys(find) {
+      if (!api.live) return;
       focused = find;
       keys.bind("l", "tag the selected trials", () => tags?.button.isConnected && tags.open(), signal);
       keys.bind("n", "note on the selected trials", () => note?.button.isConnected && note.open(), signal);

@@ -354,7 +354,7 @@ export async function render(root, context) {
   }
 
   const page = () => Math.max(1, Math.floor(grid.room.clientHeight / 31) - 2);
-  keys.bind("/", "filter", () => filter.input.focus(), signal);
+  if (api.live) keys.bind("/", "filter", () => filter.input.focus(), signal);
   keys.bind("j", "next trial (also ↓)", () => move(1), signal);
   keys.bind("k", "trial before (also ↑)", () => move(-1), signal);
   for (const [key, by] of [["ArrowDown", () => 1], ["ArrowUp", () => -1], ["PageDown", page], ["PageUp", () => -page()], ["Home", () => -Infinity], ["End", () => Infinity]]) {
