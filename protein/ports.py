@@ -38,10 +38,9 @@ class Designer(Protocol):
         budget: Budget,
         seed: int,
     ) -> Suggestion | None:
-        """Returns the next trial, or None when nothing worth starting fits the budget.
+        """Returns the next trial, or None when nothing worth starting fits the budget, or should not start yet.
 
-        It is a point that was not tried before, unless its `kind` is `REEVALUATION`. It may be to continue a trial
-        whose `resumable_seconds` are given.
+        It is a point that was not tried before. It may be to continue a trial whose `resumable_seconds` are given.
 
         Args:
             history: finished trials, oldest first. The models ignore those whose `end` does not teach, and excluded

@@ -110,7 +110,7 @@ class SuggestionKind(StrEnum):
     WARM_START = "warm_start"  # a config from the front of the source sweep
     SEARCH = "search"
     CONTINUATION = "continuation"  # a finished trial goes on to more steps
-    REEVALUATION = "reevaluation"  # a config that was run before, with a new seed
+    REEVALUATION = "reevaluation"  # a config run again with a new seed: only in stores of version 0.1
     RANDOM = "random"  # the method is random search
     FALLBACK = "fallback"  # a random config where the engine had none
 
@@ -130,11 +130,14 @@ class Budget:
         remaining_seconds: the sweep's budget, less what was spent and what running trials are expected to spend.
         max_trial_seconds: the cap on one trial.
         remaining_trials: how many trials may still be started, the next one included.
+        can_wait: whether the caller asks again when a running trial has ended, where there is no suggestion now. Then
+            the engine may keep workers idle, rather than choose much of the sweep before it knows anything.
     """
 
     remaining_seconds: float | None = None
     max_trial_seconds: float | None = None
     remaining_trials: int | None = None
+    can_wait: bool = False
 
     @property
     def spent(self) -> bool:
@@ -348,11 +351,15 @@ class Outcome(Result):
         return self.end.state
 
 
+CONTINUABLE = "continuable"  # the kind of artifact that a longer run goes on from
+CONTINUABLE_SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """A file that a trial left behind; `path` is absolute.
 
-    `kind` is "checkpoint", "log", "config", or "continuable": what a longer run goes on from, perhaps a folder.
+    `kind` is "checkpoint", "log", "config", or `CONTINUABLE`: what a longer run goes on from, perhaps a folder.
     """
 
     kind: str

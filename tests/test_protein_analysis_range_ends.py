@@ -49,8 +49,8 @@ def test_a_low_end_of_few_values() -> None:
     [found] = range_ends(space, trials)
     assert (found.name, found.end, found.bound, found.best_value, found.natural) == ("layers", "low", 2, 2, False)
     assert found.text() == (
-        "the best values of layers lie on the low end of its range (2); better ones may lie below: widen the range in"
-        " the next sweep"
+        "the best values of layers lie on the low end of its range (2): better ones may lie below, so widen the range"
+        " in the next sweep"
     )
 
 

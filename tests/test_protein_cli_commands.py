@@ -266,7 +266,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     listed = run.json("status --json")
     assert [sweep["name"] for sweep in listed] == ["pong", "other"]
     one = run.json("status pong --json")
-    assert one == {**listed[0], "outlook": None}  # after four complete trials
+    assert one == {**listed[0], "outlook": None, "range_ends": []}  # after four complete trials
     assert one["trials"] == {
         "running": 0,
         "complete": 4,

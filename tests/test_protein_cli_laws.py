@@ -5,12 +5,15 @@ import math
 import re
 import shlex
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import Run
-from viewing import PROVENANCE, stored_layers
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from viewing import PROVENANCE, stored_layers, stored_spec
 
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space
@@ -18,7 +21,7 @@ from protein.engine.laws import BestValue, Law
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
-from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, SweepSpec, TrialEnd
+from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.view import laws as views
 
 URL = "sqlite:///runs/protein.db"
@@ -27,21 +30,11 @@ SECONDS_A_STEP = 1e-5
 
 def fill(num_trials: int, *, name: str = "pong", cost_parameter: bool = True) -> Space:
     """Stores a sweep of pong whose best learning rate falls with the square root of the cost."""
-    layers = stored_layers()
-    space = make_space(layers)
+    space = make_space(stored_layers())
     if not cost_parameter:
         space = Space.from_dict({**space.to_dict(), "cost_parameter": None})
-    spec = SweepSpec(
-        name=name,
-        env="pong",
-        method="protein",
-        seed=0,
-        space=space.to_dict(),
-        config=layers.run_config().to_dict(),
-        provenance=PROVENANCE,
-    )
     store = open_store(URL)
-    sweep = store.create_sweep(spec, 3600.0)
+    sweep = store.create_sweep(stored_spec(name, space), 3600.0)
     for number, params in enumerate(space.from_unit_many(space.sample(num_trials, np.random.default_rng(0)))):
         seconds = float(params["train.total_timesteps"]) * SECONDS_A_STEP
         miss = math.log(float(params["train.learning_rate"]) * math.sqrt(seconds) / 0.05)
@@ -80,7 +73,7 @@ def test_the_table_names_each_parameter_with_its_law(swept: Path, run: Run) -> N
     exponent = re.search(r"cost\^(-0\.\d\d) \((-?\d\.\d\d) to (-?\d\.\d\d)\) +falls with cost", rate)
     assert exponent is not None and float(exponent[2]) < -0.5 < float(exponent[3])
     assert re.search(r"^train.total_timesteps .* cost\^1\.0\d .*rises with cost, beyond its range *$", shown, re.M)
-    assert re.search(r"^train.vf_coef .* - +hardly matters: the data do not tell *$", shown, re.MULTILINE)
+    assert re.search(r"^train.vf_coef .* - +hardly matters: stays as recommended *$", shown, re.MULTILINE)
     assert views.LEGEND in shown and re.search(r"^train.learning_rate +\S+ ┤.*━●━.*├ \S+ +at ", shown, re.MULTILINE)
     assert "\nfrom 50 trials that cost up to " in shown
     line = shown.splitlines()[-1]
@@ -110,6 +103,17 @@ def test_the_command_of_a_plan_trains_its_config(swept: Path, run: Run) -> None:
     assert command.name == "train" and command.arguments.from_ == "pong"
     assert dict(command.values) == plan["params"]
     assert plan["command"] in run("laws --at 20m")
+
+
+def test_a_plan_keeps_what_the_data_do_not_tell_and_says_so(swept: Path, run: Run) -> None:
+    found = run.json("laws --at 20m --json")
+    recommended = run.json("best --json")["params"]
+    kept = {law["parameter"] for law in found["laws"] if not law["followed"]}
+    assert "train.vf_coef" in kept and not kept & {"train.learning_rate", "train.total_timesteps"}
+    assert {name: found["plan"]["params"][name] for name in kept} == {name: recommended[name] for name in kept}
+    shown = run("laws --at 20m")
+    line = re.search(r"^the same as in the recommended config: (.*)$", shown, re.MULTILINE)
+    assert line is not None and set(line[1].split(", ")) == kept
 
 
 def test_the_file_holds_the_config_and_trains(swept: Path, run: Run) -> None:
@@ -166,6 +170,7 @@ class HandMade:
             Float("rate", 1e-5, 1e-1, scale="log"),
             Float("gamma", 0.9, 0.9999, scale="logit"),
             Float("clip", 0.0, 1.0),
+            Integer("width", 8, 512, scale="log"),
             Categorical("kind", ("a", "b", "c")),
             Integer("steps", 1000, 1_000_000, scale="log"),
         ],
@@ -174,18 +179,21 @@ class HandMade:
     cheapest_seconds, largest_seconds = 4.0, 40.0
 
     @staticmethod
-    def _law(name: str, kind: str, exponent: tuple[float, float, float] | None, effect: float, known: bool) -> Law:
+    def _law(
+        name: str, kind: str, exponent: tuple[float, float, float] | None, effect: float, known: bool, followed: bool
+    ) -> Law:
         found = None if exponent is None else Estimate(low=exponent[0], value=exponent[1], high=exponent[2])
-        return Law(name=name, kind=kind, exponent=found, effect=effect, known=known)  # type: ignore[arg-type]
+        return Law(name=name, kind=kind, exponent=found, effect=effect, known=known, followed=followed)  # type: ignore[arg-type]
 
     @property
     def laws(self) -> tuple[Law, ...]:
         return (
-            self._law("rate", "power", (-0.61, -0.5, -0.4), 1.0, True),
-            self._law("gamma", "odds", (-0.1, 0.25, 0.5), 0.8, True),
-            self._law("clip", "line", (-0.2, 0.0, 0.2), 0.02, False),
-            self._law("kind", "shares", None, 0.4, True),
-            self._law("steps", "power", (0.9, 1.0, 1.1), 1.0, True),
+            self._law("rate", "power", (-0.61, -0.5, -0.4), 1.0, True, True),
+            self._law("gamma", "odds", (-0.1, 0.25, 0.5), 0.8, True, True),
+            self._law("clip", "line", (-0.2, 0.0, 0.2), 0.02, False, False),
+            self._law("width", "power", (-0.2, -0.1, 0.05), 0.3, False, True),
+            self._law("kind", "shares", None, 0.4, True, False),
+            self._law("steps", "power", (0.9, 1.0, 1.1), 1.0, True, True),
         )
 
     def values(self, seconds: float) -> dict[str, BestValue]:
@@ -199,9 +207,49 @@ class HandMade:
             "rate": value(1e-5, 1e-5, 3e-4, at_end="low") if far else value(1e-4, 1e-3, 1e-2),
             "gamma": value(0.98, 0.995, 0.9985),
             "clip": value(0.1, 0.5, 0.9, known=False),
+            "width": value(10, 60, 400, known=False),
             "kind": BestValue(estimate=None, shares={"a": 0.25, "b": 0.75, "c": 0.0}, known=True, at_end=""),
             "steps": value(3e6, 5e6, 7e6, at_end="beyond") if far else value(400e3, 500e3, 650e3),
         }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.9, 0.9999, [0.9, 0.99, 0.999, 0.9999]),
+        (0.8, 0.995, [0.8, 0.9, 0.95, 0.98, 0.99, 0.995]),
+        (0.01, 0.99, [0.01, 0.1, 0.5, 0.9, 0.99]),
+        (0.3, 0.7, [0.3, 0.4, 0.5, 0.6, 0.7]),
+        (0.985, 0.989, [0.985, 0.986, 0.987, 0.988, 0.989]),
+    ],
+)
+def test_a_logit_axis_has_a_few_round_numbers(low: float, high: float, ticks: list[float]) -> None:
+    assert views.logit_ticks(low, high) == pytest.approx(ticks, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1e-5, 1e-1, [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]),
+        (8.0, 512.0, [10.0, 20.0, 50.0, 100.0, 200.0, 500.0]),
+        (1e-9, 1e3, [1e-9, 1e-5, 1e-1, 1e3]),
+        (3.0, 4.0, [3.0, 3.5, 4.0]),
+    ],
+)
+def test_a_log_axis_has_a_few_round_numbers(low: float, high: float, ticks: list[float]) -> None:
+    assert views.log_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("ticks", [views.log_ticks, views.logit_ticks])
+@given(one=st.floats(1e-7, 1.0 - 1e-7), other=st.floats(1e-7, 1.0 - 1e-7))
+def test_every_axis_has_three_to_eight_numbers_inside(
+    ticks: Callable[[float, float], list[float]], one: float, other: float
+) -> None:
+    low, high = min(one, other), max(one, other)
+    assume(high - low > 1e-7)
+    found = ticks(low, high)
+    assert found == sorted(set(found)) and 3 <= len(found) <= 8
+    assert low - 1e-9 <= found[0] and found[-1] <= high + 1e-9
 
 
 def test_the_table_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +263,8 @@ def test_the_table_as_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         " | falls with cost, at the low end of its range",
         "gamma | 0.995 (0.98 to 0.9985) | 0.995 (0.98 to 0.9985) | v / (1 - v) ~ cost^0.25 (-0.10 to 0.50)"
         " | no trend seen",
-        "clip | 0.5 (0.1 to 0.9) | 0.5 (0.1 to 0.9) | - | hardly matters: the data do not tell",
+        "clip | 0.5 (0.1 to 0.9) | 0.5 (0.1 to 0.9) | - | hardly matters: stays as recommended",
+        "width | 60 (10 to 400) | 60 (10 to 400) | - | the data do not tell, seems to fall with cost",
         "kind | b 75 %, a 25 % | b 75 %, a 25 % | -",
         "steps | 500k (400k to 650k) | 5M (3M to 7M) | cost^1.00 (0.90 to 1.10) | rises with cost, beyond its range",
     ]

@@ -10,13 +10,16 @@ from protein.cli.signals import caught
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_and_the_second_kills(number: signal.Signals) -> None:
-    before, stop = signal.getsignal(number), threading.Event()
-    with caught(stop):
-        signal.raise_signal(number)
-        assert stop.is_set()
-        with pytest.raises(KeyboardInterrupt):
+    ours, stop = signal.signal(number, signal.SIG_DFL), threading.Event()  # `nohup` and `&` have signals ignored
+    try:
+        with caught(stop):
             signal.raise_signal(number)
-    assert signal.getsignal(number) is before
+            assert stop.is_set()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, ours)
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

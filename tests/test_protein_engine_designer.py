@@ -311,3 +311,52 @@ def test_known_sorts_and_counts() -> None:
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+def played_on(num_trials: int) -> list[Observation]:
+    """A history of the engine's own, with a budget that lets it try expensive trials."""
+    history: list[Observation] = []
+    for number in range(num_trials):
+        left = 6000.0 - sum(o.cost_seconds for o in history)
+        history.append(observe(suggest(history, seed=number, remaining=left).params))
+    return history
+
+
+def test_more_than_four_running_trials_hold_at_most_a_quarter_of_what_is_not_spent() -> None:
+    history, designer = played_on(14), make_designer("protein", SPACE, START)
+
+    def filled(unspent: float, can_wait: bool) -> list[float]:
+        """What the trials that fill 16 free workers are expected to cost, in seconds."""
+        running: list[Params] = []
+        seconds: list[float] = []
+        while len(running) < 16:
+            budget = Budget(remaining_seconds=unspent - sum(seconds), max_trial_seconds=60.0, can_wait=can_wait)
+            found = designer.suggest(history, running, budget, seed=len(running))
+            if found is None:
+                break
+            assert found.predicted_cost_seconds is not None
+            running.append(found.params)
+            seconds.append(found.predicted_cost_seconds.value)
+        return seconds
+
+    numbers = []
+    for unspent in (180.0, 240.0, 320.0, 6000.0):
+        seconds, eager = filled(unspent, can_wait=True), filled(unspent, can_wait=False)
+        assert len(seconds) >= 4
+        assert len(seconds) == 4 or sum(seconds) <= 0.25 * unspent
+        assert seconds == eager[: len(seconds)], "nothing else is suggested in place of a trial that waits"
+        numbers.append((len(seconds), len(eager)))
+    assert any(4 < waiting < eager for waiting, eager in numbers)
+    assert numbers[-1] == (16, 16), "nobody waits where the budget is large"
+
+
+def test_a_fifth_trial_waits_for_expensive_ones_where_the_caller_can_wait() -> None:
+    history = played_on(14)
+    designer = make_designer("protein", SPACE, START)
+    large: list[Params] = [{**START, "steps": 50_000, "clip": clip} for clip in (0.1, 0.15, 0.2, 0.25)]
+    waiting = Budget(remaining_seconds=100.0, can_wait=True)  # beside 200 s that the four hold
+    assert designer.suggest(history, large, waiting, seed=0) is None
+    assert designer.suggest(history, large, Budget(remaining_seconds=100.0), seed=0) is not None
+    assert designer.suggest(history, large[:3], waiting, seed=0) is not None
+    eager = make_designer("protein", SPACE, START, settings=EngineSettings(running_share=1.0))
+    assert eager.suggest(history, large, waiting, seed=0) is not None

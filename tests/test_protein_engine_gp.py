@@ -239,3 +239,22 @@ def test_many_points_are_predicted_like_each_of_them() -> None:
     np.testing.assert_allclose(np.stack([mean, sd])[:, some], process.predict(x[some]), rtol=1e-8)
     np.testing.assert_allclose(process.mean(x), mean, rtol=1e-10, atol=1e-12)
     assert len(process.mean(x[:0])) == 0
+
+
+def test_a_fit_is_remembered_for_the_same_data_alone() -> None:
+    x, y = data(20, 3)
+    first = fit(x, y, range(3), PRIOR)
+    assert fit(x.copy(), y.copy(), [0, 1, 2], PRIOR) is first
+    gp._remembered.cache_clear()
+    again = fit(x, y, range(3), PRIOR)
+    assert again is not first and np.array_equal(again.alpha, first.alpha)
+    moved, runs = y.copy(), np.arange(20) // 2
+    moved[7] += 1e-12
+    others = [
+        fit(x, moved, range(3), PRIOR),
+        fit(x, y, [0, 0, 1], PRIOR),
+        fit(x, y, range(3), RIDGE),
+        fit(x, y, range(3), PRIOR, runs=runs),
+        fit(x, y, range(3), PRIOR, max_points=10),
+    ]
+    assert len({id(process) for process in (again, *others)}) == 6

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protein.engine.initial_design import middle
+from protein.engine.initial_design import middle, other_choices
 from protein.space import Categorical, Float, Integer, Space
 from protein.space.parameters import Parameter, Scale
 
@@ -41,6 +41,25 @@ def test_the_middle_is_that_of_each_scale_and_of_choices_the_first() -> None:
 def test_defaults_are_no_initial_config() -> None:
     space = Space([Float("clip", 0.0, 1.0, default=0.9), Categorical("kind", ("a", "b"), default="b")])
     assert space.from_unit(middle(space)) == {"clip": 0.5, "kind": "a"}
+
+
+def test_each_other_choice_comes_once_with_the_rest_in_the_middle() -> None:
+    space = Space(PARAMETERS)
+    x = middle(space)
+    others = [space.from_unit(point) for point in other_choices(space, x)]
+    assert [(params["optimizer"], params["bias"]) for params in others] == [("adam", False), ("sgd", True)]
+    for params in others:
+        assert {**params, "optimizer": "muon", "bias": True} == space.from_unit(x)
+
+
+def test_other_choices_are_few_and_valid_and_none_without_choices() -> None:
+    numbers = Space([Float("clip", 0.0, 1.0)])
+    assert other_choices(numbers, middle(numbers)).shape == (0, 1)
+    many = Space([Categorical("kind", tuple(range(9))), Float("clip", 0.0, 1.0)])
+    kinds = [many.from_unit(x)["kind"] for x in other_choices(many, middle(many))]
+    assert kinds == [1, 2, 3, 4]
+    some = Space([Categorical("kind", ("a", "b", "c"))], constraints=("kind != 'b'",))
+    assert [some.from_unit(x)["kind"] for x in other_choices(some, middle(some))] == ["c"]
 
 
 @pytest.mark.parametrize(("scale", "third"), [("linear", 1.0 + 999.0 / 3.0), ("log", 10.0)])

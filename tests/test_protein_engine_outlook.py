@@ -73,7 +73,7 @@ def test_the_price_is_where_the_highest_gittins_index_is_the_best_in_hand() -> N
         return max(gittins_index(m, s, price * c) for m, s, c in zip(mean, sd, seconds, strict=True))
 
     assert highest(price) == pytest.approx(best, abs=1e-6)
-    # The index falls as opening a box becomes dearer: below the price one goes on, above it one stops.
+    # The index falls as opening a box becomes more expensive: below the price one goes on, above it one stops.
     assert highest(0.5 * price) > best + 1e-3 > best - 1e-3 > highest(2.0 * price)
 
 
@@ -101,9 +101,20 @@ def test_no_rise_goes_beyond_the_highest_possible_score() -> None:
     assert near is not None
     assert near.best_per_second == free.best_per_second and math.isinf(free.room)
     assert 0.0 < near.room < 0.2
-    assert near.best(1e6).expected == near.best(1e6).high == near.front(1e6).high == near.room
+    assert near.best(1e6).expected == near.best(1e6).high == near.room
+    assert near.front(1e6).expected == near.front(1e6).high == near.front_room
+    assert near.room < near.front_room < 1.25 + 0.5, "cheap configs are further from it"
     passed = outlook(SPACE, history(), 0.5)  # a score above what was said to be possible
     assert passed is not None and passed.best(1e6).high == 0.0
+
+
+def test_a_front_below_the_highest_score_can_still_rise() -> None:
+    """On average over ln cost: it lacks 3 from 1 to 10 s, 1 from 10 to 100 s and nothing from there to 1,000 s."""
+    costs = np.array([100.0, 1.0, 1000.0, 10.0, 20.0])
+    assert module._front_room([0.0, 3.0, 0.0, 1.0, 2.0], costs) == pytest.approx(4.0 / 3.0)
+    assert module._front_room([0.5, 0.25], np.ones(2)) == 0.25
+    assert module._front_room([math.inf] * 3, np.array([1.0, 1.0, 2.0])) == math.inf
+    assert module._front_room([-1.0, -2.0], np.array([1.0, 2.0])) == 0.0, "a score above what was said to be possible"
 
 
 def test_the_order_of_the_trials_does_not_matter() -> None:
@@ -163,6 +174,19 @@ def test_hindsight_compares_what_was_expected_with_what_came() -> None:
         before = trials[: int(np.searchsorted(end, look.after_seconds, side="right"))]
         assert look.forecast == found(before).best(look.seconds)  # made without what came later
         assert look.rise >= 0.0 and look.inside == (look.rise <= look.forecast.high)
+
+
+def test_hindsight_knows_the_highest_possible_score() -> None:
+    trials = history(40)
+    free, limited = hindsight(SPACE, trials), hindsight(SPACE, trials, 1.16)
+    assert max(look.forecast.high for look in free) > 0.15
+    for look in limited:
+        end = np.cumsum([trial.cost_seconds for trial in trials])
+        before = trials[: int(np.searchsorted(end, look.after_seconds, side="right"))]
+        ahead = outlook(SPACE, before, 1.16)
+        assert ahead is not None and look.forecast == ahead.best(look.seconds)
+        assert look.forecast.high <= ahead.room < 0.1
+    assert all(look.rise == 0.0 for look in hindsight(SPACE, trials, 0.1)), "both stand at the highest score"
 
 
 def test_hindsight_sees_a_late_jump() -> None:

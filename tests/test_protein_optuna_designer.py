@@ -87,6 +87,18 @@ def test_samplers_that_keep_a_state_get_it_back(method: str, num_trials: int) ->
     assert last > 0.6 * first  # squared distances; random points stay within a fifth of the first
 
 
+def test_a_continued_trial_costs_what_its_whole_run_did() -> None:
+    from protein.optuna.designer import OptunaDesigner
+
+    params: Params = {f"x{i}": 0.5 for i in range(4)}
+    first = dataclasses.replace(done(params, 1.0, seconds=2.0), number=0)
+    leg = dataclasses.replace(
+        done({**params, "x0": 0.6}, 2.0, seconds=3.0), number=1, continues=0, continued_seconds=2.0
+    )
+    study = OptunaDesigner("nsga2", FLOATS, None)._study([first, leg], [], 0)
+    assert [trial.values for trial in study.trials] == [[1.0, math.log(2.0)], [2.0, math.log(5.0)]]
+
+
 def test_every_sampler_serves_a_mixed_space_and_says_which_it_is() -> None:
     for sampler in ("gp", "nsga2", "random"):
         history: list[Observation] = []

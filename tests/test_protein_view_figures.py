@@ -360,4 +360,4 @@ def test_curves_of_a_store_are_those_that_were_measured(tmp_path: Path) -> None:
     axes = the_axes(plots.curves("pong", store=url, trials=[3]))
     [line] = [one for one in lines(axes) if one.get_color() != style.OTHER_COLOR]
     measured = [(point.elapsed_seconds, point.score) for point in curve(15.0, 25.0) if point.score is not None]
-    assert list(zip(line.get_xdata(), line.get_ydata(), strict=True)) == pytest.approx(measured)
+    assert np.asarray(line.get_xydata()) == pytest.approx(np.array(measured))

@@ -12,7 +12,7 @@ from rich.console import Console
 from viewing import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
-from protein.types import Estimate, TrialState
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState
 from protein.view import data, tables, terminal
 from protein.view.progress import progress
 
@@ -221,3 +221,13 @@ def test_a_continued_trial_shows_its_own_cost_and_on_the_front_that_of_its_run()
     one = data.trial(leg, curve=False)
     assert (one["continues"], one["cost_seconds"], one["run_seconds"]) == (0, 10.0, 40.0)
     assert data.spent_seconds([first, leg]) == 40.0
+
+
+def test_what_a_longer_run_goes_on_from_is_said_in_words() -> None:
+    state = Artifact(kind=CONTINUABLE, path="/runs/7/stable.safetensors")
+    kept = dataclasses.replace(
+        trial(7, 31.5, 9.5), artifacts=(state,), metrics={CONTINUABLE_SECONDS: 25.2, "loss": 0.5}
+    )
+    lines = [" ".join(line.split()) for line in shown(tables.trial(kept, 120), 120)]
+    assert "can go on from /runs/7/stable.safetensors, the state after 25.2s of this trial's training" in lines
+    assert "loss 0.50" in lines and not any("continuable" in line for line in lines)

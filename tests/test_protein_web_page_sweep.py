@@ -62,7 +62,8 @@ def test_what_takes_the_models_comes_when_it_is_ready(view: View, served: Served
     low, high = (
         dict(zip(answer["forecasts"]["number"], answer["forecasts"][end], strict=True)) for end in ("low", "high")
     )
-    assert all(low[i] == measured[i] - 2.0 and high[i] == pytest.approx(measured[i] + 1.0) for i in measured)  # a loss
+    assert low == pytest.approx({i: value - 2.0 for i, value in measured.items()})  # of a loss: the stored one, turned
+    assert high == pytest.approx({i: value + 1.0 for i, value in measured.items()})
     view.open("sweep?sweep=pong")
     expect(view.page.get_by_text("It needs eight different configs that were trained to their end.")).to_be_visible()
 

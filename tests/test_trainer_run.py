@@ -184,6 +184,20 @@ def test_a_wsd_run_is_continued_from_before_its_decay(overlap: bool, tmp_path: P
     assert checkpoints.read(tmp_path / "second" / checkpoints.STABLE_FILE_NAME).steps == BATCH * 12
 
 
+@pytest.mark.parametrize("decay_fraction", [0.0, 0.01])
+def test_a_wsd_run_without_decay_is_continued_from_its_end(decay_fraction: float, tmp_path: Path) -> None:
+    def config(iterations: int) -> RunConfig:
+        train = {"lr_schedule": "wsd", "decay_fraction": decay_fraction}
+        return small(train={"total_timesteps": BATCH * iterations, **train})
+
+    straight, _ = go(config(10), tmp_path / "straight")
+    first, events = go(config(5), tmp_path / "first")
+    checkpoint = tmp_path / "first" / checkpoints.FILE_NAME
+    assert (events[-1]["continuable"], events[-1]["continuable_seconds"]) == (str(checkpoint), first.elapsed_seconds)
+    continued, _ = go(config(10), tmp_path / "second", continue_from=checkpoint)
+    assert (continued.score, continued.metrics) == (straight.score, straight.metrics)
+
+
 @pytest.mark.parametrize("train", [{"lr_schedule": "cosine"}, {"lr_schedule": "linear"}, {"max_seconds": 1e-6}])
 def test_other_runs_cannot_be_continued(train: dict[str, Any], tmp_path: Path) -> None:
     _, events = go(small(train={"lr_schedule": "wsd", **train}), tmp_path)

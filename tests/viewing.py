@@ -8,6 +8,7 @@ from pathlib import Path
 from protein.config.layers import Layers
 from protein.config.resolve import load, make_space
 from protein.ports import SweepStatus
+from protein.space import Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
 from protein.types import (
@@ -148,6 +149,19 @@ def stored_layers() -> Layers:
     return load("pong", flags={"env.num_envs": 64, "train.minibatch_size": 1024})
 
 
+def stored_spec(name: str, space: Space) -> SweepSpec:
+    """Returns a sweep of pong over a space."""
+    return SweepSpec(
+        name=name,
+        env="pong",
+        method="protein",
+        seed=0,
+        space=space.to_dict(),
+        config=stored_layers().run_config().to_dict(),
+        provenance=PROVENANCE,
+    )
+
+
 def fill_store(
     url: str,
     *,
@@ -156,19 +170,9 @@ def fill_store(
     predicted: Estimate = PREDICTED,
 ) -> SweepRecord:
     """Makes a sweep of pong with the trials of `STORED`, all but the first with this predicted score; returns it."""
-    layers = stored_layers()
-    space = make_space(layers)
-    spec = SweepSpec(
-        name=name,
-        env="pong",
-        method="protein",
-        seed=0,
-        space=space.to_dict(),
-        config=layers.run_config().to_dict(),
-        provenance=PROVENANCE,
-    )
+    space = make_space(stored_layers())
     store = open_store(url)
-    sweep = store.create_sweep(spec, budget_seconds)
+    sweep = store.create_sweep(stored_spec(name, space), budget_seconds)
     for number, (cost, score, state, reason) in enumerate(STORED):
         started = store.start_trial(
             sweep.id,

@@ -21,21 +21,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.cells import figures, play  # noqa: E402
-from engine.methods import make_method  # noqa: E402
-from engine.paired import METRICS, differences, measure, show  # noqa: E402
-from engine.protocol import Task, Watch  # noqa: E402
-from engine.reference import search  # noqa: E402
-from engine.synthetic import FAMILIES, make_synthetic  # noqa: E402
+import machine
+import numpy as np
+from engine.cells import figures, play
+from engine.methods import make_method
+from engine.paired import METRICS, differences, measure, show
+from engine.protocol import Altered, Task, Watch
+from engine.reference import search
+from engine.synthetic import FAMILIES, make_synthetic
 
-from protein.space import Space  # noqa: E402
-from protein.types import Measurement, Observation, Params  # noqa: E402
+from protein.types import Measurement, Observation, Params
 
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120
@@ -45,7 +45,7 @@ MEAN_FACTOR = (SLOWEST - 1.0) / math.log(SLOWEST) * float(np.i0(DRIFT))
 
 
 @dataclasses.dataclass(slots=True)
-class BusyTask:
+class BusyTask(Altered):
     """A task on a busy machine. It keeps its own clock, so it serves one sweep; its runs are in `calm`, as they are."""
 
     base: Task
@@ -57,18 +57,6 @@ class BusyTask:
     @property
     def name(self) -> str:
         return f"busy {self.base.name}"
-
-    @property
-    def family(self) -> str:
-        return self.base.family
-
-    @property
-    def space(self) -> Space:
-        return self.base.space
-
-    @property
-    def start(self) -> Params:
-        return self.base.start
 
     def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
         """Returns one trial's outcome; see `engine.protocol.Task`."""

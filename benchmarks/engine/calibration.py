@@ -16,18 +16,19 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.reference import reference  # noqa: E402
-from engine.synthetic import FAMILIES, make_synthetic  # noqa: E402
+import machine
+import numpy as np
+from engine.reference import reference
+from engine.synthetic import FAMILIES, make_synthetic
 
-from protein import Protein  # noqa: E402
-from protein.engine.calibration import Calibration, Quantity, calibration  # noqa: E402
-from protein.types import Estimate, TrialState  # noqa: E402
+from protein import Protein
+from protein.engine.calibration import Calibration, Quantity, calibration
+from protein.types import Estimate, TrialState
 
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120

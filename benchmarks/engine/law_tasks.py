@@ -152,7 +152,10 @@ _MATTER = 6  # of the first parameters
 def _spaces(parameters: tuple[Parameter, ...], max_steps: int) -> tuple[Space, Space]:
     small = Integer("steps", 1000, round(_MAX_STEPS * SHARE), scale="log")
     full = Integer("steps", 1000, max_steps, scale="log")
-    return tuple(Space([*parameters, one], cost_parameter="steps") for one in (small, full))  # type: ignore[return-value]
+    return (
+        Space([*parameters, small], cost_parameter="steps"),
+        Space([*parameters, full], cost_parameter="steps"),
+    )
 
 
 def _sheared(delta: Array, pairs: tuple[tuple[int, int, float], ...]) -> Array:

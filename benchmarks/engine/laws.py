@@ -30,20 +30,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.law_tasks import FAMILIES, RECORDED, SHARE, LawTask, make_law_task  # noqa: E402
+import machine
+import numpy as np
+from engine.law_tasks import FAMILIES, RECORDED, SHARE, LawTask, make_law_task
 
-from protein import Protein  # noqa: E402
-from protein.engine.laws import fit_laws  # noqa: E402
-from protein.engine.recommend import best, contenders  # noqa: E402
-from protein.errors import UsageError  # noqa: E402
-from protein.space import Categorical  # noqa: E402
-from protein.types import Measurement, Observation, Params, TrialState  # noqa: E402
+from protein import Protein
+from protein.engine.laws import fit_laws
+from protein.engine.recommend import best, contenders
+from protein.errors import UsageError
+from protein.space import Categorical
+from protein.types import Measurement, Observation, Params, TrialState
 
 # Seeds. Nothing was chosen on the recorded tasks; three of their sweeps were looked at on the way.
 HALVES = {"held-out": tuple(range(10, 15)), "development": tuple(range(10))}

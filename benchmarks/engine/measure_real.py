@@ -17,17 +17,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.real import FAMILIES, RealTask, make_real  # noqa: E402
-from engine.reference import REAL_TABLE  # noqa: E402
+import machine
+import numpy as np
+from engine.real import FAMILIES, RealTask, make_real
+from engine.reference import REAL_TABLE
 
-from protein.engine.pareto import hypervolume  # noqa: E402
-from protein.types import Observation, Params  # noqa: E402
+from protein.engine.pareto import hypervolume
+from protein.types import Observation, Params
 
 _NUM_SEEDS = 10
 _NUM_LEVELS = 8

@@ -25,23 +25,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.synthetic import make_synthetic  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
+import machine
+import numpy as np
+from engine.synthetic import make_synthetic
+from numpy.typing import NDArray
 
-from protein.engine.gp import single_thread  # noqa: E402
-from protein.engine.history import History  # noqa: E402
-from protein.engine.recommend import best, contenders  # noqa: E402
-from protein.engine.score_model import fit_score_model  # noqa: E402
-from protein.engine.settings import EngineSettings  # noqa: E402
-from protein.space import Float, Parameter, Space  # noqa: E402
-from protein.sweep.methods import make_designer  # noqa: E402
-from protein.types import Budget, Observation, Params, TrialState  # noqa: E402
+from protein.engine.gp import single_thread
+from protein.engine.history import History
+from protein.engine.recommend import best, contenders
+from protein.engine.score_model import fit_score_model
+from protein.engine.settings import EngineSettings
+from protein.space import Float, Parameter, Space
+from protein.sweep.methods import make_designer
+from protein.types import Budget, Observation, Params, TrialState
 
 Array = NDArray[np.float64]
 Truth = Callable[[Array], Array]  # `n x d` unit coordinates -> `n`, NaN where a trial fails
@@ -53,7 +54,7 @@ FAMILIES = ("ppo", "takeoff", "deceptive", "saturating", "supervised", "wide", "
 NAMES = (*DRAWN, *FAMILIES)
 RESULT = machine.RESULTS / "engine_noise.json"
 _NUM_NEW = 40
-_QUICK = EngineSettings(num_uniform=200, num_local=200, num_rungs=8, num_refinements=16, reevaluation_share=0.0)
+_QUICK = EngineSettings(num_uniform=200, num_local=200, num_rungs=8, num_refinements=16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def at_random(function: Function, noise: float, size: int) -> list[Observation]:
 
 
 def by_sweep(function: Function, noise: float, size: int) -> list[Observation]:
-    """Returns the trials of a sweep by the engine, without repeats."""
+    """Returns the trials of a sweep by the engine."""
     rng = np.random.default_rng([8, *function.key])
     share = 60.0 if function.space.cost_parameter else 2.0 * size  # mean random-trial costs
     total = share * float(np.mean(function.cost(function.space.sample(1000, np.random.default_rng(2)))))

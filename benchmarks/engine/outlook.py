@@ -31,21 +31,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.cells import Run, incumbents, play  # noqa: E402
-from engine.methods import make_method  # noqa: E402
-from engine.protocol import Task  # noqa: E402
-from engine.reference import Reference, reference  # noqa: E402
-from engine.tasks import FAMILIES, HELD_OUT, SOURCES, make_task  # noqa: E402
-from numpy.typing import NDArray  # noqa: E402
+import machine
+import numpy as np
+from engine.cells import Run, incumbents, play
+from engine.methods import make_method
+from engine.protocol import Task
+from engine.reference import Reference, reference
+from engine.tasks import FAMILIES, HELD_OUT, SOURCES, make_task
+from numpy.typing import NDArray
 
-from protein.engine.outlook import outlook  # noqa: E402
-from protein.types import TrialState  # noqa: E402
+from protein.engine.outlook import outlook
+from protein.types import TrialState
 
 RESULTS = machine.RESULTS / "engine_outlook.json"
 MOMENTS = tuple(round(0.05 * i, 2) for i in range(2, 19))  # shares of the budget

@@ -68,6 +68,24 @@ class ContinuableTask(Task, Protocol):
         ...
 
 
+class Altered:
+    """What a task that alters the runs of another one, `base`, has in common with it."""
+
+    base: Task
+
+    @property
+    def family(self) -> str:
+        return self.base.family
+
+    @property
+    def space(self) -> Space:
+        return self.base.space
+
+    @property
+    def start(self) -> Params:
+        return self.base.start
+
+
 class Method(Protocol):
     """One optimiser in one run."""
 

@@ -23,19 +23,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-from engine import recorded  # noqa: E402
-from engine.cells import BLIND, DEFAULT, run_cell  # noqa: E402
-from engine.methods import PEERS, SLOW  # noqa: E402
-from engine.report import OURS, ablations, tables  # noqa: E402
-from engine.tasks import DEVELOPMENT, FAMILIES, HELD_OUT, SOURCES  # noqa: E402
-from engine.variants import variant  # noqa: E402
+import machine
+from engine import recorded
+from engine.cells import BLIND, DEFAULT, run_cell
+from engine.methods import PEERS, SLOW
+from engine.report import OURS, ablations, tables
+from engine.tasks import DEVELOPMENT, FAMILIES, HELD_OUT, SOURCES
+from engine.variants import variant
 
-from protein.errors import UsageError  # noqa: E402
+from protein.errors import UsageError
 
 RESULTS = machine.RESULTS / "engine_suite.jsonl"
 BUDGETS = (25.0, 60.0)  # mean random-trial costs

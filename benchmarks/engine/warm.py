@@ -27,23 +27,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.cells import Run, figures, play  # noqa: E402
-from engine.methods import Engine  # noqa: E402
-from engine.protocol import Task, Watch  # noqa: E402
-from engine.reference import search  # noqa: E402
-from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic  # noqa: E402
-from engine.variants import variant  # noqa: E402
+import machine
+import numpy as np
+from engine.cells import Run, figures, play
+from engine.methods import Engine
+from engine.protocol import Altered, Task, Watch
+from engine.reference import search
+from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic
+from engine.variants import variant
 
-from protein.engine.settings import EngineSettings  # noqa: E402
-from protein.errors import UsageError  # noqa: E402
-from protein.space import Categorical, Space  # noqa: E402
-from protein.types import Observation, Params  # noqa: E402
+from protein.engine.settings import EngineSettings
+from protein.errors import UsageError
+from protein.space import Categorical
+from protein.types import Observation, Params
 
 KINDS = ("related", "unrelated", "store", "misleading")
 METRICS = ("best", "volume", "area")
@@ -57,7 +58,7 @@ UNITS = (-3.0, 40.0)  # offset and factor of a relative's scores
 
 
 @dataclasses.dataclass(frozen=True)
-class Relative:
+class Relative(Altered):
     """A task like `base`, with moved coordinates and other units. Its runs have no curves, so they are not stopped
     early."""
 
@@ -67,18 +68,6 @@ class Relative:
     @property
     def name(self) -> str:
         return f"relative of {self.base.name}"
-
-    @property
-    def family(self) -> str:
-        return self.base.family
-
-    @property
-    def space(self) -> Space:
-        return self.base.space
-
-    @property
-    def start(self) -> Params:
-        return self.base.start
 
     def run(self, params: Params, *, seed: int, repeat: int = 0, watch: Watch | None = None) -> Observation:
         found = self.base.run(self._moved(params), seed=seed, repeat=repeat)

@@ -9,6 +9,8 @@ for one trial, early stopping at each point of a curve. Figures are those of `en
 incumbent being the trial that measured best for both methods. `busy` is the share of the workers' time in which they
 trained, `speedup` how much sooner than one worker they have spent as much. A trial that would overrun the budget is not
 counted.
+
+`eager` is the engine without the rule that makes a fifth trial wait. Up to four workers, it is the same.
 """
 
 import argparse
@@ -19,24 +21,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads: one process, one thread
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import machine  # noqa: E402
-import numpy as np  # noqa: E402
-from engine.cells import Run, figures  # noqa: E402
-from engine.paired import METRICS, differences, measure, show  # noqa: E402
-from engine.protocol import Task  # noqa: E402
-from engine.reference import search  # noqa: E402
-from engine.synthetic import FAMILIES, make_synthetic  # noqa: E402
+import machine
+import numpy as np
+from engine.cells import Run, figures
+from engine.paired import METRICS, differences, measure, show
+from engine.protocol import Task
+from engine.reference import search
+from engine.synthetic import FAMILIES, make_synthetic
+from engine.variants import variant
 
-from protein.engine.budget import RunningCost, remaining_seconds  # noqa: E402
-from protein.ports import Designer  # noqa: E402
-from protein.sweep.methods import make_designer  # noqa: E402
-from protein.types import Budget, Observation, Suggestion, TrialEnd  # noqa: E402
+from protein.engine.budget import RunningCost, remaining_seconds
+from protein.ports import Designer
+from protein.sweep.methods import make_designer
+from protein.types import Budget, Observation, Suggestion, TrialEnd
 
 WORKERS = (1, 4, 16, 64)
+METHODS = {"protein": "", "eager": "running_share=1.0", "random": ""}  # and the engine's settings
+CONDITIONS = [(method, k) for method in METHODS for k in WORKERS if method != "eager" or k > 4]
 BUDGET = 25.0  # mean random-trial costs
 MAX_TRIALS = 600  # no sweep gets there; an end for one whose trials cost nothing
 COST_CAP = 0.25  # of the budget, for one trial
@@ -90,7 +96,7 @@ class Simulation:
             left = remaining_seconds(
                 self._total, [o.cost_seconds for o in self.run.history], [self._expected(trial) for trial in running]
             )
-            budget = Budget(remaining_seconds=left, max_trial_seconds=COST_CAP * self._total)
+            budget = Budget(remaining_seconds=left, max_trial_seconds=COST_CAP * self._total, can_wait=True)
             if budget.spent:
                 return
             params = [trial.suggestion.params for trial in running]
@@ -148,22 +154,22 @@ class Simulation:
 
 
 def run_cell(job: tuple[str, int]) -> dict[str, Any]:
-    """Runs both methods with every number of workers on one task."""
+    """Runs every method with every number of workers on one task."""
     family, seed = job
     task = make_synthetic(family, seed)
     scale = search(task)
     total = BUDGET * scale.mean_cost
     row: dict[str, Any] = {"family": family, "seed": seed}
-    for method in ("protein", "random"):
-        for workers in WORKERS:
-            designer = make_designer(method, task.space, task.start, seed=seed)
-            simulation = Simulation(task, designer, workers=workers, total_seconds=total, seed=seed)
-            busy = simulation.play()
-            found = figures(task, scale, simulation.run, total)
-            row[f"{method} {workers}"] = {key: found[key] for key in (*METRICS, "trials", "spent", "pruned")} | {
-                "busy": round(busy, 3),
-                "speedup": round(busy * workers, 2),
-            }
+    for method, workers in CONDITIONS:
+        name, settings = "random" if method == "random" else "protein", variant(METHODS[method])
+        designer = make_designer(name, task.space, task.start, seed=seed, settings=settings)
+        simulation = Simulation(task, designer, workers=workers, total_seconds=total, seed=seed)
+        busy = simulation.play()
+        found = figures(task, scale, simulation.run, total)
+        row[f"{method} {workers}"] = {key: found[key] for key in (*METRICS, "trials", "spent", "pruned")} | {
+            "busy": round(busy, 3),
+            "speedup": round(busy * workers, 2),
+        }
     return row
 
 
@@ -178,12 +184,13 @@ def main() -> None:
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     jobs = [(family, seed) for seed in seeds for family in arguments.families]
     rows = measure(run_cell, jobs, arguments.file.with_suffix(".jsonl"), arguments.processes)
-    pairs = [(f"protein {k}", "protein 1") for k in WORKERS] + [(f"protein {k}", f"random {k}") for k in WORKERS]
+    pairs = [(f"{method} {k}", f"{'random' if method == 'random' else 'protein'} 1") for method, k in CONDITIONS]
+    pairs += [(f"protein {k}", f"random {k}") for k in WORKERS]
     lines = differences(rows, pairs)
     print(machine.headline())
     print(f"{len(rows)} tasks, {BUDGET:g} mean random-trial costs for all trials; differences are paired")
     print(show(lines))
-    for condition in (f"{method} {k}" for method in ("protein", "random") for k in WORKERS):
+    for condition in (f"{method} {k}" for method, k in CONDITIONS):
         means = {
             key: np.mean([row[condition][key] for row in rows])
             for key in ("trials", "spent", "pruned", "busy", "speedup")

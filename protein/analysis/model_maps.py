@@ -28,8 +28,8 @@ from protein.engine.gp import Array, GaussianProcess, single_thread
 from protein.engine.history import History
 from protein.engine.mixture import Mixture
 from protein.engine.recommend import Contender
-from protein.engine.score_model import ScoreModel, fit_score_model
-from protein.engine.settings import EngineSettings
+from protein.engine.sample import Sample
+from protein.engine.score_model import ScoreModel
 from protein.errors import SpaceError, UsageError
 from protein.space import Categorical, Parameter, Space
 from protein.types import Estimate, Observation, Params, ParamValue
@@ -119,12 +119,13 @@ class SweepModel:
     basis: str
 
     @classmethod
-    def fit(cls, space: Space, observations: Sequence[Observation]) -> "SweepModel":
+    def fit(cls, space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> "SweepModel":
         """Fits the models to a sweep's finished trials.
 
         Args:
             space: what was searched; observations that it cannot read are left out.
             observations: of one sweep, in any state, oldest first; scores are to be maximised.
+            sample: where the observations are a part of the sweep's (`protein.engine.sample`).
 
         Raises:
             UsageError: too few trials have a score, or the scores cannot be modelled.
@@ -136,7 +137,7 @@ class SweepModel:
                     f"the model needs {MIN_SCORES} trials with a score, and there are {len(data.scores)}; wait for more"
                 )
             try:
-                score = fit_score_model(space, data.one_of_each_run(), EngineSettings(), averaged=True)
+                score = recommend.fitted(space, observations, sample)
                 cost = CostModel.fit(space, data.x_scored, data.costs).at_least(data.x_stopped, data.least_costs)
                 score.estimates(np.full((1, space.num_dims), 0.5), measured=False)
             except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
@@ -149,7 +150,7 @@ class SweepModel:
             space=space,
             score=score,
             cost=cost,
-            contenders=tuple(recommend.contenders(space, observations)),
+            contenders=tuple(recommend.contenders(space, observations, model=score)),
             num_scores=len(data.scores),
             basis=f"{recommend.MODEL} ({fallback})" if fallback else recommend.MODEL,
         )

@@ -34,6 +34,7 @@ from protein.engine import recommend
 from protein.engine.front_draws import MIN_EFFECT
 from protein.engine.gp import Array, GaussianProcess, single_thread
 from protein.engine.joint_fit import model_inputs
+from protein.engine.sample import Sample
 from protein.errors import UsageError
 from protein.space import Categorical, Parameter, Space
 from protein.types import Observation, ParamValue
@@ -77,12 +78,18 @@ class RangeEnd:
         bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
         said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
         if self.natural:
-            return f"{said}; nothing may lie beyond it, but it could be fixed there"
+            return f"{said}: nothing may lie beyond it, but it could be fixed there"
         side = "below" if self.end == "low" else "above"
-        return f"{said}; better ones may lie {side}: widen the range in the next sweep"
+        return f"{said}: better ones may lie {side}, so widen the range in the next sweep"
 
 
-def range_ends(space: Space, observations: Sequence[Observation], *, model: SweepModel | None = None) -> list[RangeEnd]:
+def range_ends(
+    space: Space,
+    observations: Sequence[Observation],
+    sample: Sample | None = None,
+    *,
+    model: SweepModel | None = None,
+) -> list[RangeEnd]:
     """Returns the parameters whose best values lie on the end of their range, most certain first.
 
     Nothing is returned where too few trials tell (`MIN_TRIALS` configs that were trained to their end).
@@ -90,13 +97,14 @@ def range_ends(space: Space, observations: Sequence[Observation], *, model: Swee
     Args:
         space: what was searched.
         observations: of one sweep, in any state, oldest first; scores are to be maximised.
+        sample: where the observations are a part of the sweep's (`protein.engine.sample`).
         model: fitted to the same observations, where the caller has it already.
     """
     if model is None:
         if sum(o.score is not None for o in observations) < MIN_TRIALS:
             return []
         try:
-            model = SweepModel.fit(space, observations)
+            model = SweepModel.fit(space, observations, sample)
         except UsageError:  # the scores cannot be modelled, and nothing can be said
             return []
     ranked = sorted(model.contenders, key=lambda c: (-c.score.value, c.expected_cost_seconds))

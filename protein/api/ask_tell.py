@@ -223,7 +223,7 @@ class Protein:
         curve: Sequence[tuple[int, float, float | None]] = (),
         failed: str = "",
         stopped: str = "",
-        continues: int | None = None,
+        continues: int | Literal["as suggested"] | None = "as suggested",
     ) -> None:
         """Tells how a trial went; `params` need not be a suggestion.
 
@@ -239,8 +239,9 @@ class Protein:
                 only its cost counts.
             stopped: why it was stopped before its end, such as the reason that `should_stop` gave; `score` is then its
                 last score, if it had one.
-            continues: the number of the trial that it went on with; None: as it was suggested. The seconds of its curve
-                are its own, the steps those of the whole run.
+            continues: the number of the trial that it went on with; None: it was trained anew, from its first step on,
+                also where the suggestion was to go on with one, whose files may be lost. Left out, it went as it was
+                suggested. The seconds of its curve are its own, the steps those of the whole run.
 
         Raises:
             UsageError: neither or both of `score` and `failed` are given; both `failed` and `stopped` are; a number is
@@ -257,7 +258,7 @@ class Protein:
                 f"score must be finite and within {MAX_SCORE:g}, got {score};"
                 " tell a trial that gave no number with failed='...'"
             )
-        if continues is None:
+        if continues == "as suggested":
             continues = self._suggested_continuation(params)
         end = _failure_of(failed) if failed else TrialEnd.STOPPED_EARLY if stopped else TrialEnd.COMPLETE
         try:

@@ -26,8 +26,7 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sam
     if sample is None:
         trials, sample = sampled(trials)
     try:
-        _, highest = score_range(sweep.spec.env) or (-math.inf, math.inf)
-        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest, sample)
+        return outlook(Space.from_dict(sweep.spec.space), _history(trials), _highest(sweep), sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
         return None
 
@@ -37,9 +36,15 @@ def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[H
     if sweep.spec.method != "protein":
         return []
     try:
-        return hindsight(Space.from_dict(sweep.spec.space), _history(trials))
+        return hindsight(Space.from_dict(sweep.spec.space), _history(trials), _highest(sweep))
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):
         return []
+
+
+def _highest(sweep: SweepRecord) -> float:
+    """Returns the highest possible score; infinite where it is not known."""
+    known = score_range(sweep.spec.env)
+    return math.inf if known is None else known[1]
 
 
 def _history(trials: Sequence[TrialRecord]) -> list[Observation]:

@@ -6,8 +6,10 @@ from typing import Any
 
 from rich.text import Text
 
+from protein.analysis.range_ends import RangeEnd
 from protein.api import stores
 from protein.api.found_config import found_config, rung_path
+from protein.api.range_ends import plain, sweep_range_ends
 from protein.api.reading import readable
 from protein.api.recommended import (
     BEST,
@@ -44,12 +46,13 @@ def run(command: Command) -> int:
         sweep = stores.find(store, arguments.sweep)
         known = readable(store, sweep)
         found = recommendation(sweep, known.trials, arguments.under, known.sample)
+        ends = sweep_range_ends(sweep, known.trials, known.sample)
     written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments) if found.trains else {}
     if arguments.json:
-        _print_json(sweep, found, training, written)
+        _print_json(sweep, found, training, written, ends)
     else:
-        _print(sweep, found, training, written)
+        _print(sweep, found, training, written, ends)
     return 0
 
 
@@ -73,7 +76,13 @@ def _rows(found: Recommendation) -> list[Choice]:
     return [choice for choice in (found.best, found.under, found.knee) if choice is not None]
 
 
-def _print_json(sweep: SweepRecord, found: Recommendation, training: dict[str, str], written: list[Written]) -> None:
+def _print_json(
+    sweep: SweepRecord,
+    found: Recommendation,
+    training: dict[str, str],
+    written: list[Written],
+    ends: list[RangeEnd],
+) -> None:
     chosen = found.chosen
     record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": training.get(chosen.name)}
     answers = [
@@ -83,7 +92,8 @@ def _print_json(sweep: SweepRecord, found: Recommendation, training: dict[str, s
         {"path": str(one.path), "trial": one.choice.trial.number, "changes": list(one.changes), "command": one.command}
         for one in written
     ]
-    print_json({"sweep": sweep.spec.name, **record, "answers": answers, "notes": found.notes(), "written": files})
+    said = {"notes": found.notes(), "range_ends": [plain(end) for end in ends]}
+    print_json({"sweep": sweep.spec.name, **record, "answers": answers, **said, "written": files})
 
 
 def _json(choice: Choice) -> dict[str, Any]:
@@ -99,7 +109,13 @@ def _json(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _print(sweep: SweepRecord, found: Recommendation, training: dict[str, str], written: list[Written]) -> None:
+def _print(
+    sweep: SweepRecord,
+    found: Recommendation,
+    training: dict[str, str],
+    written: list[Written],
+    ends: list[RangeEnd],
+) -> None:
     console = tables.make_console()
     chosen, rows = found.chosen, _rows(found)
     head = f"trial {chosen.trial.number} of sweep '{sweep.spec.name}', {chosen.name}: expected {chosen.phrase()}"
@@ -110,7 +126,7 @@ def _print(sweep: SweepRecord, found: Recommendation, training: dict[str, str], 
     console.print(f"\nscores are expected true scores, by the {chosen.contender.basis}", soft_wrap=True)
     if found.knee is None:
         console.print(NO_KNEE, soft_wrap=True)
-    for note in found.notes():
+    for note in (*found.notes(), *(end.text() for end in ends)):
         console.print(note, soft_wrap=True)
     console.print()
     console.print(tables.params(chosen.trial.params))

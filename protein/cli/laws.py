@@ -153,6 +153,9 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
     console.print(tables.params(plan.params))
     steps = laws.space.cost_parameter
     console.print("\nit is the recommended config (see protein best), moved along the laws", soft_wrap=True)
+    kept = [law.name for law in laws.laws if not law.followed]
+    if kept:
+        console.print(f"the same as in the recommended config: {', '.join(kept)}", soft_wrap=True)
     if steps is not None and plan.values[steps].at_end == "beyond":
         console.print(f"{steps} is beyond the range that the sweep has searched", soft_wrap=True)
     ends = [

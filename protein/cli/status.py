@@ -20,6 +20,7 @@ from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
 
 if TYPE_CHECKING:
+    from protein.analysis.range_ends import RangeEnd
     from protein.engine.outlook import Outlook
 
 _REQUESTED = {
@@ -39,6 +40,7 @@ def run(command: Command) -> int:
         values = [data.sweep(sweep, progress) for sweep, progress in far]
         if details is not None:
             values[0]["outlook"] = outlook_views.plain(details.ahead)
+            values[0]["range_ends"] = [end.text() for end in details.ends]
         print_json(values if arguments.sweep is None else values[0])
         return 0
     console = tables.make_console()
@@ -79,17 +81,20 @@ class _Details:
         interrupted: trials that are stored as running, but whose process is gone.
         note: on a trial that scored higher before a limit of cost ended it, if there is one.
         ahead: what more training is expected to change, if that is known.
+        ends: parameters whose best values lie on the end of their range.
     """
 
     running: Sequence[TrialRecord]
     interrupted: Sequence[TrialRecord]
     note: str | None
     ahead: "Outlook | None"
+    ends: "Sequence[RangeEnd]"
 
     @classmethod
     def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary) -> "_Details":
         # Late: these load the engine's models, and the list of all sweeps needs none.
         from protein.api.outlook import sweep_outlook
+        from protein.api.range_ends import sweep_range_ends
         from protein.api.reading import readable
         from protein.api.recommended import beaten_measured_note
 
@@ -102,6 +107,8 @@ class _Details:
             interrupted=[trial for trial in found if trial.owner in gone],
             note=beaten_measured_note(sweep, store.trials(sweep.id, curves=False, numbers=named)),
             ahead=sweep_outlook(sweep, some.trials, some.sample),
+            # Of a very large sweep, `best` says it: the model takes longer than all the rest of this command.
+            ends=sweep_range_ends(sweep, some.trials) if some.sample is None else [],
         )
 
 
@@ -122,6 +129,8 @@ def _print_details(
         console.print(tables.params(best.params))
     if details.note is not None:
         console.print(f"\n{details.note}", soft_wrap=True)
+    for end in details.ends:
+        console.print(f"\n{end.text()}", soft_wrap=True)
     if details.ahead is not None:
         console.print(Text(f"\n{outlook_views.TITLE}", style="bold"))
         for line in outlook_views.lines(details.ahead, direction):

@@ -14,6 +14,12 @@ It is never expected to cost less than it has cost so far.
 "Predicted" means the upper end of what is likely: the 80th percentile, but at most 1.5 times the median while little is
 known. Before any cost is known, no cost can be predicted. Then every trial may start as long as some budget is left. A
 trial that continues another one pays only the rest of its run, but its whole run has to be within the cap.
+
+**What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
+anything. Four workers find about as much as one. So where the caller can wait (`Budget.can_wait`), four trials may run
+whatever they cost, and more only as long as all together hold at most a quarter of what is not spent
+(`EngineSettings.always_running`, `running_share`). A trial that would make it more is not started, and no cheaper one
+in its place: it is suggested again, or a better one, when others have ended.
 """
 
 import dataclasses
@@ -84,16 +90,35 @@ class AffordableCost:
         total_seconds: the whole sweep's budget, spent and left.
         slot_seconds: what is left of the budget for each trial that may still be started; 0 where their number is not
             limited.
+        beside_seconds: what it may cost beside those that run; a better one has to wait until some of them have ended.
     """
 
     budget: Budget
     model: CostModel | None
     total_seconds: float
     slot_seconds: float = 0.0
+    beside_seconds: float = math.inf
 
     @classmethod
-    def of(cls, space: Space, data: History, budget: Budget, sources: Sequence[SourceTrials] = ()) -> "AffordableCost":
-        """Fits the cost model, where a cost is known, with source sweeps' costs, if any."""
+    def of(
+        cls,
+        space: Space,
+        data: History,
+        budget: Budget,
+        sources: Sequence[SourceTrials] = (),
+        *,
+        always_running: int = 0,
+        running_share: float = 1.0,
+    ) -> "AffordableCost":
+        """Fits the cost model, where a cost is known, with source sweeps' costs, if any.
+
+        Args:
+            space: the space.
+            data: the sweep so far.
+            budget: what is left.
+            sources: source sweeps' costs.
+            always_running, running_share: see `EngineSettings`.
+        """
         model = None
         if len(data.costs):
             model = CostModel.fit(space, data.x_scored, data.costs, sources=sources)
@@ -104,11 +129,19 @@ class AffordableCost:
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
-        return cls(budget, model, total, slot)
+        beside = math.inf
+        if budget.can_wait and model is not None and len(data.x_running) >= always_running:
+            running = float(np.sum(np.exp(model.predict(data.x_running)[0])))
+            beside = running_share * (budget.remaining_seconds + running) - running
+        return cls(budget, model, total, slot, beside)
 
     def estimate(self, x: Array) -> Estimate | None:
         """Returns what a run at a point, `d`, will cost in seconds; None while no cost is known."""
         return None if self.model is None else self.model.estimate(x)
+
+    def should_wait(self, cost: Estimate | None) -> bool:
+        """Whether a trial with this predicted cost should not start beside those that run."""
+        return cost is not None and cost.value > self.beside_seconds
 
     def fits(self, x_unit: Array, behind: Array | None = None) -> NDArray[np.bool_]:
         """Returns which of n points, `n x d`, may be started, `n`.

@@ -4,9 +4,8 @@ Invariants of every `suggest`, whatever the history is (see `protein.ports.Desig
 
 - The same arguments give the same suggestion.
 - The suggestion satisfies every constraint.
-- It repeats no running trial and no finished one, except a re-evaluation. The params of an interrupted trial may come
-  again.
-- It fits the budget by the rule in `protein.engine.budget`.
+- It repeats no running trial and no finished one. The params of an interrupted trial may come again.
+- It fits the budget by the rules in `protein.engine.budget`.
 - After a numerical failure it is a valid random point, and its `origin` names the failure. No exception is raised.
 """
 
@@ -22,8 +21,7 @@ from protein.engine.continuation import Continuable
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
-from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point
-from protein.engine.reevaluation import reevaluation
+from protein.engine.initial_design import initial_points, interleaved, middle, next_initial_point, other_choices
 from protein.engine.search import Search, format_seconds
 from protein.engine.settings import EngineSettings
 from protein.engine.stopping import reason_to_stop
@@ -104,6 +102,9 @@ class ProteinDesigner:
             start=self._x_start,
             pull=0.0 if start is None else settings.initial_pull,
         )
+        if start is None:
+            others = other_choices(space, self._x_start)
+            self._initial = interleaved(others, self._initial, settings.num_initial - len(others))
         with single_thread(), np.errstate(all="ignore"):
             found = [SourceSweep.of(space, start, trials, settings) for trials in warm_start]
         self._sources = [source for source in found if source is not None]
@@ -138,7 +139,14 @@ class ProteinDesigner:
             if data.begins(self._space, self._start):
                 return Suggestion(params=self._start, kind=self._start_kind, origin=self._start_origin)
             rng = np.random.default_rng(seed)
-            affordable = AffordableCost.of(self._space, data, budget, [source.costs for source in self._sources])
+            affordable = AffordableCost.of(
+                self._space,
+                data,
+                budget,
+                [source.costs for source in self._sources],
+                always_running=self._settings.always_running,
+                running_share=self._settings.running_share,
+            )
             position = max(data.num_trials - 1, 0)
             # With many workers the design is longer: a model needs trials that have ended, not trials that run.
             few = min(position, data.num_trials - len(data.x_running)) < self._num_initial
@@ -146,7 +154,7 @@ class ProteinDesigner:
                 return self._next_of_design(data, affordable, position, rng)
             if not len(data.scores):
                 return self._away_from_failures(data, affordable, rng)
-            return self._search(history, data, affordable, budget, rng)
+            return self._search(history, data, affordable, rng)
 
     def should_stop(
         self,
@@ -216,10 +224,9 @@ class ProteinDesigner:
         history: Sequence[Observation],
         data: History,
         affordable: AffordableCost,
-        budget: Budget,
         rng: np.random.Generator,
     ) -> Suggestion | None:
-        """Returns what the models find most valuable, or a contender to be run again; a random point if they fail."""
+        """Returns what the models find most valuable; a random point if they fail."""
         try:
             search = Search(
                 self._space,
@@ -232,19 +239,17 @@ class ProteinDesigner:
                 self._sources,
                 Continuable.of(self._space, history),
             )
-            again = reevaluation(self._space, history, data, affordable, self._settings, budget)
-            pick = search.pick() if again is None else search.predicted(again.x_unit, again.params, again.origin)
+            pick = search.pick()
         except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             _logger.warning("the models failed, falling back to a random point", exc_info=True)
             x = _random_point(self._space, data, affordable, self._listed, rng)
             origin = f"random point, the models failed ({type(error).__name__}: {error})"
             return _suggestion(self._space, x, SuggestionKind.FALLBACK, origin, affordable)
-        if pick is None:
+        if pick is None or affordable.should_wait(pick.predicted_cost_seconds):
             return None
-        kind = SuggestionKind.SEARCH if pick.continues is None else SuggestionKind.CONTINUATION
         return Suggestion(
             params=pick.params,
-            kind=kind if again is None else SuggestionKind.REEVALUATION,
+            kind=SuggestionKind.SEARCH if pick.continues is None else SuggestionKind.CONTINUATION,
             origin=pick.origin,
             predicted_score=pick.predicted_score,
             predicted_cost_seconds=pick.predicted_cost_seconds,

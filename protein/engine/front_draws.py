@@ -24,6 +24,7 @@ from protein.space import Categorical, Space
 NUM_DRAWS = 64
 LEVELS = (0.4, 0.6, 0.8, 1.0)
 MIN_EFFECT = 0.15  # standard deviations of the scores that a parameter must be able to change, to have a best value
+_FOLLOWED_EFFECT, _FOLLOWED_EVIDENCE = 0.02, 0.5  # the same, and standard deviations of the slope, for a plan to follow
 _DEPARTURE_SHARE = 0.5  # of how the draws' mean departs from the law within the trials' range, carried on beyond it
 _BEND = 0.03  # standard deviation of the growing term, in unit coordinates for each factor of 10 in cost
 _NUM_EFFECT_POINTS = 8  # over a parameter's range, to see how much it changes the score
@@ -37,6 +38,8 @@ class FrontDraws:
         places: `J x S x d`.
         slopes: `S x d`, over v.
         mean_slope: `d`, their mean.
+        followed: `d`, which parameters can change the score at all and have a mean slope that is at least half a
+            standard deviation from 0.
         bends: `S x d`, standard normal.
         effects: `d`, how much each parameter can change the score, in standard deviations of the scores.
         told: `d`, which parameters can change it enough to have a best value.
@@ -45,6 +48,7 @@ class FrontDraws:
     places: Array
     slopes: Array
     mean_slope: Array
+    followed: NDArray[np.bool_]
     bends: Array
     effects: Array
     told: NDArray[np.bool_]
@@ -68,6 +72,9 @@ class FrontDraws:
             places=np.where(told, places, even),
             slopes=np.where(fixed, 0.0, slopes),
             mean_slope=mean_slope,
+            followed=~fixed
+            & (effects >= _FOLLOWED_EFFECT)
+            & (np.abs(mean_slope) >= _FOLLOWED_EVIDENCE * np.sqrt(np.diag(model.slope_covariance))),
             bends=np.where(fixed, 0.0, rng.standard_normal((NUM_DRAWS, space.num_dims))),
             effects=effects,
             told=told,

@@ -2,7 +2,7 @@
 
 Notation
     x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of trials
-    taken    keys of every point that was tried or is running; only a re-evaluation may suggest one of them
+    taken    keys of every point that was tried or is running; no suggestion is one of them
 
 Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of all arrays. Only
 their cost counts. Their end tells nothing about their params, which may be suggested again. Trials that the space

@@ -15,6 +15,7 @@ from protein.space import Categorical, Space
 _NUM_POINTS = 256  # of the sequence, of which the valid ones are kept
 _NUM_LOOKED_THROUGH = 4  # next points of the design; without a cost parameter, the cheapest of them is taken
 _MIDDLE_COST = 1 / 3
+_MAX_OTHER_CHOICES = 4  # points of the design
 _MIN_COSTS = 3  # with fewer measured costs, a prediction without a cost parameter is a guess
 
 
@@ -57,6 +58,23 @@ def middle(space: Space) -> Array:
         near = space.sample(_NUM_POINTS, np.random.default_rng(0))
         x = near[np.argmin(np.sum((near - x) ** 2, axis=1))][None, :]
     return np.asarray(x[0])
+
+
+def other_choices(space: Space, x: Array) -> Array:
+    """Returns valid points, `k x d`, that are x, `d`, with other choices: each choice of every parameter once.
+
+    The choice that is named first is no belief. If it alone were tried in the middle, it would seem better than those
+    that were tried beside bad values only. There are at most `_MAX_OTHER_CHOICES` points, and none without choices.
+    """
+    choices = {i: len(p.choices) for i, p in enumerate(space.parameters) if isinstance(p, Categorical)}
+    num_points = min(max(choices.values(), default=1) - 1, _MAX_OTHER_CHOICES)
+    points = np.repeat(x[None, :], num_points, axis=0)
+    for i, num_choices in choices.items():
+        parameter = space.parameters[i]
+        turned = (parameter.decode(points[:, i]) + 1 + np.arange(num_points)) % num_choices
+        points[:, i] = parameter.encode(turned)
+    points = space.canonical(points)
+    return points[space.valid(points)]
 
 
 def interleaved(chosen: Array, filling: Array, num_filling: int) -> Array:

@@ -17,8 +17,9 @@ each choice is best.
 Where an interval is nearly as wide as that of a uniform distribution over the range, the data do not tell.
 
 A plan, the config to try at a cost, is the recommended config (`protein.engine.recommend`), moved to that cost along
-the most likely slopes. Where the trials show no law, these are near 0. This gave better configs than the medians of the
-best values, and than the maximum of the front model.
+the most likely slopes. A parameter stays where it is if it cannot change the score, or if its slope is smaller than
+half the slope's standard deviation. A slope can be worth following where the best value is not known: docs/log.md has
+the figures. This gave better configs than the medians of the best values, and than the maximum of the front model.
 
 Only final scores count. Points of learning curves would teach which config is best half-way through a long run. Under a
 learning-rate schedule that is another config than the best one of a run half as long.
@@ -81,7 +82,8 @@ class Law:
         exponent: see `kind`; None for a categorical.
         effect: standard deviations of the scores that the parameter can change, near the best config of the largest
             cost.
-        known: False where the data do not tell.
+        known: False where the data do not tell the best value.
+        followed: whether a plan moves it, because the data show some trend of it; never a categorical.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Law:
     exponent: Estimate | None
     effect: float
     known: bool
+    followed: bool
 
     @property
     def hardly_matters(self) -> bool:
@@ -163,7 +166,8 @@ class Laws:
         values, index = self.values(seconds), self.space.cost_index
         assert index is not None
         v = self._model.level(seconds)
-        place = self._anchor + self._draws.mean_slope * (v - self._anchor[index])
+        slope = np.where(self._draws.followed, self._draws.mean_slope, 0.0)
+        place = self._anchor + slope * (v - self._anchor[index])
         place[index] = min(max(v, 0.0), self._model.reach)
         params = self.space.snap(self.space.from_unit(place))
         name = self.space.names[index]
@@ -177,7 +181,7 @@ class Laws:
         parameter, model, draws = self.space.parameters[i], self._model, self._draws
         kind, effect, known = _kind(parameter), float(draws.effects[i]), values[parameter.name].known
         if isinstance(parameter, Categorical):
-            return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known)
+            return Law(name=parameter.name, kind=kind, exponent=None, effect=effect, known=known, followed=False)
         if i == self.space.cost_index:
             costs = (self.largest_seconds, 10.0 * self.largest_seconds)
             steps = [self._steps(draws.at(model, cost), cost) for cost in costs]
@@ -186,7 +190,14 @@ class Laws:
             log_low, log_high = model.log_cost_range
             exponents = draws.slopes[:, i] / (log_high - log_low) * _scale_width(parameter)
         exponents = exponents * (_LN_10 if kind == "line" else 1.0)
-        return Law(name=parameter.name, kind=kind, exponent=_estimate(exponents), effect=effect, known=known)
+        return Law(
+            name=parameter.name,
+            kind=kind,
+            exponent=_estimate(exponents),
+            effect=effect,
+            known=known,
+            followed=i == self.space.cost_index or bool(draws.followed[i]),
+        )
 
     def _steps(self, x_unit: Array, seconds: float) -> Array:
         """Returns the cost parameter's values, `m`, with which configs, `m x d`, cost so much."""
@@ -276,7 +287,7 @@ def _best_value(parameter: Parameter, x_unit: Array, *, known: bool) -> BestValu
     if isinstance(parameter, Categorical):
         counts = np.bincount(parameter.decode(x_unit).astype(int), minlength=len(parameter.choices)) / len(x_unit)
         shares = dict(zip(parameter.choices, counts.tolist(), strict=True))
-        return BestValue(estimate=None, shares=shares, known=known and max(counts) >= _KNOWN_SHARE, at_end="")
+        return BestValue(estimate=None, shares=shares, known=bool(known and max(counts) >= _KNOWN_SHARE), at_end="")
     low, middle, high = np.quantile(x_unit, _QUANTILES).tolist()
     numbers = [float(one) for one in parameter.decode(np.array([low, middle, high]))]
     at_end = "low" if numbers[1] <= parameter.low else "high" if numbers[1] >= parameter.high else ""

@@ -42,7 +42,7 @@ from protein.engine.candidates import spread
 from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
-from protein.engine.pareto import front_indices
+from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
@@ -74,21 +74,23 @@ class Outlook:
         best_per_second: of the best score.
         front_per_second: of the front.
         spent_seconds: T.
-        room: what is left to the highest possible score; no rise is larger.
+        room: what is left from the best score to the highest possible one; it rises by no more.
+        front_room: the same of the front, on average over its costs.
     """
 
     best_per_second: float
     front_per_second: float
     spent_seconds: float
     room: float = math.inf
+    front_room: float = math.inf
 
     def best(self, seconds: float) -> Rise:
         """Returns the rise of the best score after further `seconds` of training."""
-        return self._rise(seconds * self.best_per_second, BEST_80)
+        return _rise(seconds * self.best_per_second, BEST_80, self.room)
 
     def front(self, seconds: float) -> Rise:
         """Returns the rise of the front after further `seconds` of training."""
-        return self._rise(seconds * self.front_per_second, FRONT_80)
+        return _rise(seconds * self.front_per_second, FRONT_80, self.front_room)
 
     def horizons(self) -> tuple[float, ...]:
         """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
@@ -99,9 +101,6 @@ class Outlook:
         wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
         nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
         return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
-
-    def _rise(self, expected: float, factor: float) -> Rise:
-        return Rise(expected=min(expected, self.room), high=min(factor * expected, self.room))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +163,11 @@ def outlook(
             front_per_second=FRONT * rate,
             spent_seconds=spent_seconds,
             room=max(highest - best_score, 0.0),
+            front_room=_front_room([highest - score.scale.to_score(z) for z in known.tolist()], cost),
         )
 
 
-def hindsight(space: Space, history: Sequence[Observation]) -> list[Hindsight]:
+def hindsight(space: Space, history: Sequence[Observation], highest: float = math.inf) -> list[Hindsight]:
     """Returns what would have been forecast at three moments of a sweep, and what came; none while that is too early.
 
     What came is the difference between the expected scores, by today's model, of the configs recommended then and now.
@@ -175,6 +175,7 @@ def hindsight(space: Space, history: Sequence[Observation]) -> list[Hindsight]:
     Args:
         space: what was searched.
         history: the finished trials, in the order in which they ended.
+        highest: the highest possible score; infinite where it is not known.
 
     Raises:
         ArithmeticError, ValueError, LinAlgError: the models cannot be fitted.
@@ -182,19 +183,33 @@ def hindsight(space: Space, history: Sequence[Observation]) -> list[Hindsight]:
     end = np.cumsum([observation.cost_seconds for observation in history])
     if not len(end) or not end[-1] > 0 or len(complete_runs(space, history)[0]) < MIN_CONTENDERS:
         return []
+    found, span = [], _MOMENTS[0] * float(end[-1])
     with single_thread(), np.errstate(all="ignore"):
         today = fit_score_model(space, History.of(space, history, []), EngineSettings())
-    found, span = [], _MOMENTS[0] * float(end[-1])
-    for share in _MOMENTS:
-        moment = share * float(end[-1])
-        before, after = (history[: int(np.searchsorted(end, t, side="right"))] for t in (moment, moment + span))
-        forecast = outlook(space, before)
-        if forecast is not None:
-            rise = _expected_today(space, today, after) - _expected_today(space, today, before)
-            found.append(
-                Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=max(rise, 0.0))
-            )
+        for share in _MOMENTS:
+            moment = share * float(end[-1])
+            before, after = (history[: int(np.searchsorted(end, t, side="right"))] for t in (moment, moment + span))
+            forecast = outlook(space, before, highest)
+            if forecast is None:
+                continue
+            now, then = (min(_expected_today(space, today, trials), highest) for trials in (after, before))
+            rise = max(now - then, 0.0)
+            found.append(Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=rise))
     return found
+
+
+def _rise(expected: float, factor: float, room: float) -> Rise:
+    return Rise(expected=min(expected, room), high=min(factor * expected, room))
+
+
+def _front_room(rooms: Sequence[float], costs: Array) -> float:
+    """Returns by how much the front could rise on average over ln cost, given what is left of each of n contenders."""
+    order = np.argsort(costs, kind="stable")
+    left = np.maximum(np.minimum.accumulate(np.asarray(rooms)[order]), 0.0)
+    widths = np.diff(np.log(np.maximum(costs[order], MIN_COST_SECONDS)))
+    if math.isinf(left[0]) or not widths.sum() > 0:
+        return float(left[-1])
+    return float(left[:-1] @ widths / widths.sum())
 
 
 def _price(

@@ -38,7 +38,7 @@ from protein.engine import pareto
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.sample import Sample
-from protein.engine.score_model import ScoreScale, fit_score_model
+from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
 from protein.types import Estimate, Observation, Params
@@ -63,20 +63,27 @@ class Contender:
         return len(self.trials)
 
 
-def contenders(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> list[Contender]:
+def contenders(
+    space: Space,
+    observations: Sequence[Observation],
+    sample: Sample | None = None,
+    *,
+    model: ScoreModel | None = None,
+) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state, oldest first; scores are to be maximised.
         sample: where the observations are a part of the sweep's: how the model learns as it would from all.
+        model: what `fitted` returned for the same observations, where the caller has it; None: it is fitted here.
     """
     groups, x = complete_runs(space, observations)
     if not groups:
         return []
     try:
         with single_thread(), np.errstate(all="ignore"):
-            scores, basis = _posterior(space, observations, x, sample)
+            scores, basis = _posterior(model or fitted(space, observations, sample), x)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         scores = _plain(observations, groups)
         basis = f"mean of its own runs, the score model failed ({type(error).__name__})"
@@ -109,16 +116,22 @@ def knee(contenders: Sequence[Contender]) -> Contender | None:
     return None if position is None else contenders[position]
 
 
-def _posterior(
-    space: Space, observations: Sequence[Observation], x: Array, sample: Sample | None
-) -> tuple[list[Estimate], str]:
-    """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
+def fitted(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> ScoreModel:
+    """Returns the score model of the recommendation. Arguments as of `contenders`.
+
+    Raises:
+        ValueError, ArithmeticError, LinAlgError: it cannot be fitted, for example because there is no score.
+    """
     taught = observations if sample is None else [o for o in observations if o.number in sample.taught]
     scale = None if sample is None else ScoreScale.of(sample.scores)
-    data = History.of(space, taught, [])
-    model = fit_score_model(space, data.one_of_each_run(), EngineSettings(), averaged=True, scale=scale)
+    data = History.of(space, taught, []).one_of_each_run()
+    return fit_score_model(space, data, EngineSettings(), averaged=True, scale=scale)
+
+
+def _posterior(model: ScoreModel, x: Array) -> tuple[list[Estimate], str]:
+    """Returns the posterior of the true scores at `n x d` points, and where it comes from."""
     estimates = model.estimates(x, measured=False)
-    highest = float(np.max(data.scores))
+    _, highest = model.measured_range
     estimates = [Estimate(value=min(one.value, highest), low=min(one.low, highest), high=one.high) for one in estimates]
     fallback = model.process.fallback
     return estimates, f"{MODEL} ({fallback})" if fallback else MODEL

@@ -37,8 +37,9 @@ class EngineSettings:
         max_curve_points: the score model learns from at most this many points of curves beside the final scores.
         early_stopping: trials whose curve is worse than that of similar trials are stopped, by the rule of
             `protein.engine.stopping`.
-        reevaluation_share: in this last share of the budget, contenders may be run again; 0: never.
-        reevaluation_gain: the least gain, in units of z, for which one is run again.
+        always_running: where the caller can wait, this many trials may run side by side, and more of them only as long
+            as ...
+        running_share: ... they hold at most this share of what is not spent of the budget (`protein.engine.budget`).
         failure_model: where trials failed, others are expected to fail.
         failures_allowed: from this many failures on and ...
         failure_share: ... above this share of failures, a candidate must be likely to give a score.
@@ -76,8 +77,8 @@ class EngineSettings:
     log_run_variance: tuple[float, float] | None = (-7.0, 2.0)
     max_curve_points: int = 120
     early_stopping: bool = True
-    reevaluation_share: float = 0.1
-    reevaluation_gain: float = 0.02
+    always_running: int = 4
+    running_share: float = 0.25
     failure_model: bool = True
     failures_allowed: int = 5
     failure_share: float = 0.25

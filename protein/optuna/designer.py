@@ -126,7 +126,7 @@ class OptunaDesigner:
             if score is None or observation.state is TrialState.FAILED:
                 add(study, x, optuna.trial.TrialState.FAIL, None)
             else:
-                log_cost = float(np.log(max(observation.cost_seconds, MIN_COST_SECONDS)))
+                log_cost = float(np.log(max(observation.run_seconds, MIN_COST_SECONDS)))
                 add(study, x, optuna.trial.TrialState.COMPLETE, [score, log_cost][: len(directions)])
         for x in x_running:
             add(study, x, optuna.trial.TrialState.RUNNING, None)

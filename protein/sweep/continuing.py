@@ -2,8 +2,8 @@
 
 A trial that can be continued leaves behind what a longer run needs, an artifact of kind "continuable": the trainer's
 checkpoint, or the folder of a training function. It also tells how many of its seconds lie behind that state: all of
-them, or with the schedule `wsd` those before the step size fell. The store keeps both, and this module alone reads
-them. A trial whose files were deleted since cannot be continued any more.
+them, or with the schedule `wsd` those before the step size fell. The store keeps both. Here alone they are acted on. A
+trial whose files were deleted since cannot be continued any more.
 """
 
 from pathlib import Path
@@ -11,10 +11,9 @@ from pathlib import Path
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.sweep.job import runs_trainer
-from protein.types import SweepSpec, TrialRecord
+from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord
 
-ARTIFACT = "continuable"  # the kind of artifact that a longer run goes on from
-SECONDS = "continuable_seconds"  # the metric: seconds of the trial's own that lie behind it
+ARTIFACT, SECONDS = CONTINUABLE, CONTINUABLE_SECONDS
 SCHEDULES = ("constant", "wsd")  # of the step size; with others a run ends at its steps
 _STEPS = "train.total_timesteps"
 _SCHEDULE = "train.lr_schedule"

@@ -145,7 +145,7 @@ class _Loop:
 
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
-        exhausted = False  # nothing fits the budget now; it may fit later, if running trials cost less than expected
+        exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
         while True:
             self._follow_requests()
             while self._may_start() and not exhausted and len(self._trials.running) < self._settings.workers:
@@ -230,7 +230,7 @@ class _Loop:
         return why_nothing(space, self._trials.history(), [], self._budget())
 
     def _start_next(self) -> bool:
-        """Suggests, stores and starts one trial. Returns False when nothing fits the budget."""
+        """Suggests, stores and starts one trial. Returns False when nothing fits the budget or should start now."""
         budget = self._budget()
         if budget.spent:
             return False
@@ -292,6 +292,7 @@ class _Loop:
             ),
             max_trial_seconds=self._settings.max_trial_seconds,
             remaining_trials=self._remaining_trials(),
+            can_wait=True,
         )
 
     def _running_cost(self, trial: TrialRecord) -> RunningCost:

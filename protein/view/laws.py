@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LEGEND = "━ 80 % interval of the best value  ● its median; a strip is the parameter's range"
 TEN_TIMES = 10.0  # the largest trial's cost, where laws are shown unless another cost is asked for
 _NUM_POINTS = 25  # of cost, in the picture
+_LEAST_TICKS, _MOST_TICKS = 3, 6  # of an axis that is not linear
 _COLUMNS, _PANEL_INCHES = 3, (3.6, 2.5)
 _ENDS = {"low": "at the low end of its range", "high": "at the high end of its range", "beyond": "beyond its range"}
 
@@ -87,6 +88,7 @@ def plain(laws: "Laws", costs: Sequence[float]) -> list[dict[str, Any]]:
             "effect": law.effect,
             "known": law.known,
             "moves": law.moves,
+            "followed": law.followed,
             "values": [{"seconds": cost, **plain_value(value[law.name])} for cost, value in values],
         }
         for law in laws.laws
@@ -146,6 +148,41 @@ def write_picture(laws: "Laws", trials: Sequence[TrialRecord], seconds: float, t
     figure.savefig(path, format="png")
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Returns numbers to write beside a log axis: powers of ten where there are enough of them."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return _few([digit * 10.0**e for e in exponents for digit in (1, 2, 5)], [10.0**e for e in exponents], low, high)
+
+
+def logit_ticks(low: float, high: float) -> list[float]:
+    """Returns numbers to write beside a logit axis, both ends in (0, 1): they or their distances to 1 are round."""
+    decades = [10.0**-decade for decade in range(9, 0, -1)]
+    fine = [digit * decade for decade in decades for digit in (1, 2, 5)]
+    mirrored = [*fine, *(1.0 - tick for tick in reversed(fine[:-1]))]
+    return _few(mirrored, [*decades, 0.5, *(1.0 - tick for tick in reversed(decades))], low, high)
+
+
+def _few(fine: Sequence[float], coarse: Sequence[float], low: float, high: float) -> list[float]:
+    """Returns 3 to 8 numbers from `low` to `high`: fine ones, coarse ones, or on a narrow axis evenly spaced ones."""
+    small = 1e-9 * min(low, high - low)  # for rounding
+
+    def inside(ticks: Sequence[float]) -> list[float]:
+        return [tick for tick in ticks if low - small <= tick <= high + small]
+
+    ticks = inside(fine)
+    if len(ticks) > _MOST_TICKS:
+        ticks = inside(coarse)
+    while len(ticks) > _MOST_TICKS:
+        ticks = ticks[::2]
+    step = 10.0 ** math.ceil(math.log10(high - low))
+    for divisor in (1, 2, 5, 10, 20, 50):
+        if len(ticks) >= _LEAST_TICKS:
+            break
+        even = step / divisor
+        ticks = inside([even * count for count in range(math.floor(low / even), math.ceil(high / even) + 1)])
+    return ticks
+
+
 def _panel(
     axes: Any,
     laws: "Laws",
@@ -171,6 +208,9 @@ def _panel(
     ticks = thinned(cost_ticks(left, right), left, right)
     ticks = ticks[:: max(1, math.ceil(len(ticks) / 5))]
     axes.set_xticks(ticks, [format_duration(tick) for tick in ticks], fontsize=8)
+    if parameter.scale != "linear":
+        marks = (logit_ticks if parameter.scale == "logit" else log_ticks)(*map(float, axes.get_ylim()))
+        axes.set_yticks(marks, [_number(parameter, mark) for mark in marks])
     axes.minorticks_off()
     axes.tick_params(axis="y", labelsize=8)
     axes.grid(alpha=0.25, linewidth=0.6)
@@ -208,11 +248,16 @@ def _formula(law: "Law") -> str:
 
 
 def _verdict(law: "Law", there: "BestValue") -> str:
+    """Returns what the data say of a parameter; where it is not its best value, what a plan does with it."""
+    falls = law.exponent is not None and law.exponent.value < 0
     if not law.known:
-        return "hardly matters: the data do not tell" if law.hardly_matters else "the data do not tell"
+        first = "hardly matters" if law.hardly_matters else "the data do not tell"
+        if not law.followed:
+            return f"{first}: stays as recommended"
+        return f"{first}, seems to {'fall' if falls else 'rise'} with cost"
     said = [] if law.exponent is None else ["no trend seen"]
-    if law.moves and law.exponent is not None:
-        said = ["rises with cost" if law.exponent.value > 0 else "falls with cost"]
+    if law.moves:
+        said = ["falls with cost" if falls else "rises with cost"]
     return ", ".join([*said, *([_ENDS[there.at_end]] if there.at_end else [])])
 
 

@@ -17,12 +17,16 @@ HINDSIGHT_TITLE = (
 
 def lines(found: Outlook, direction: Direction) -> list[str]:
     """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
-    better = "higher" if direction is Direction.MAXIMIZE else "lower"
-    return [
-        f"next {text.seconds(seconds)}: best score {better} by {_gain(found.best(seconds))},"
-        f" front by {_gain(found.front(seconds))} on average over its costs"
-        for seconds in found.horizons()
-    ]
+    better, end = ("higher", "highest") if direction is Direction.MAXIMIZE else ("lower", "lowest")
+    shown = []
+    for seconds in found.horizons():
+        best, front = found.best(seconds), found.front(seconds)
+        score = f"best score {better} by {_gain(best)}" if best.high > 0 else "no better score expected"
+        if found.room <= 0:
+            score = f"the best score is the {end} possible"
+        over = f"front by {_gain(front)} on average over its costs"
+        shown.append(f"next {text.seconds(seconds)}: {score}, {over if front.high > 0 else 'no better front expected'}")
+    return shown
 
 
 def plain(found: Outlook | None) -> list[dict[str, Any]] | None:

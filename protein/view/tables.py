@@ -11,7 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from protein.direction import shown_score
-from protein.types import Params, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import (
+    CONTINUABLE,
+    CONTINUABLE_SECONDS,
+    Artifact,
+    Params,
+    SweepRecord,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
 from protein.view import data, text
 
 if TYPE_CHECKING:
@@ -187,7 +196,8 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     for name, value in record.timings.items():
         facts.add_row(f"{name} (not in cost)", text.seconds(value))
     for name, value in record.metrics.items():
-        facts.add_row(name, text.score(value))
+        if name != CONTINUABLE_SECONDS:
+            facts.add_row(name, text.score(value))
     facts.add_row("seed", str(record.seed))
     facts.add_row("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC")
     if record.finished_at is not None:
@@ -197,7 +207,7 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("machine", origin.machine)
     facts.add_row("config hash", origin.config_hash)
     for artifact in record.artifacts:
-        facts.add_row(artifact.kind, artifact.path)
+        facts.add_row(artifact.kind if artifact.kind != CONTINUABLE else "can go on from", _described(artifact, record))
     scores = [point.score for point in record.curve if point.score is not None]
     curve = "no score was measured"
     if scores:
@@ -211,6 +221,14 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
         Text("\ncurve", style="bold"),
         Text(curve),
     )
+
+
+def _described(artifact: Artifact, record: TrialRecord) -> str:
+    """Returns where a file is; of what a longer run goes on from, also when in the trial it was written."""
+    own = record.metrics.get(CONTINUABLE_SECONDS)
+    if artifact.kind != CONTINUABLE or own is None:
+        return artifact.path
+    return f"{artifact.path}, the state after {text.seconds(own)} of this trial's training"
 
 
 _ENDS = {

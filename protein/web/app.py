@@ -37,6 +37,7 @@ FIRST_PAGES = (
     "writing",
 )
 PAGES = (
+    *FIRST_PAGES,
     "front",
     "trial",
     "sweep",
@@ -95,7 +96,7 @@ class Opening:
             viewer = Viewer(self._open.enter_context(stores.opened(self._url)), self._url, self.stopping)
             self._first.open(modules, viewer)
             viewer.preload()
-            self._rest.open(_modules(PAGES), viewer)
+            self._rest.open(_modules([name for name in PAGES if name not in FIRST_PAGES]), viewer)
         except Exception as error:  # kept for `serve_on`, which raises it: a thread has nobody to tell
             self.error = error
             self._failed()

@@ -141,6 +141,19 @@ def test_a_trial_that_leaves_nothing_to_go_on_from_says_nothing(backend: Backend
     assert continuing.SECONDS not in finished[0].outcome.metrics
 
 
+def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
+    backend: Backend, tmp_path: Path
+) -> None:
+    for number, behaviour in enumerate(("good", "kept")):
+        one = job(tmp_path, number, behaviour=behaviour)
+        (one.directory / "nested").mkdir(parents=True)
+        for name in ("state", "nested/state"):
+            (one.directory / name).write_text("x")
+        _, finished = run(backend, one)
+        kinds = {artifact.kind for artifact in finished[number].artifacts}
+        assert (continuing.ARTIFACT in kinds) is (behaviour == "kept"), "what was written again is its own"
+
+
 def test_a_process_tells_what_was_no_training_and_leaves_its_files(local: LocalBackend, tmp_path: Path) -> None:
     _, finished = run(local, job(tmp_path))
     outcome = finished[0].outcome

@@ -128,24 +128,19 @@ def test_every_suggestion_is_valid_and_new(method: str, space: Space) -> None:
     assert len(set(tried)) == 30
 
 
-def test_only_a_re_evaluation_repeats_a_tried_point(method: str, space: Space) -> None:
+def test_nothing_is_run_again_at_the_end_of_a_noisy_sweep(method: str, space: Space) -> None:
     rng, designer = np.random.default_rng(0), make_designer(method, space, START)
 
     def noisy(params: Params) -> Observation:
         return dataclasses.replace(complete(params, score(params) + 0.5 * rng.standard_normal(), 10.0), curve=())
 
     history = play(designer, 20, noisy)
-    repeated = 0
     for number in range(6):
         suggestion = suggest(designer, history, remaining=0.08 * sum(o.cost_seconds for o in history), seed=number)
         assert suggestion is not None
-        again = [o.state for o in history if o.params == suggestion.params]
-        assert (suggestion.kind is SuggestionKind.REEVALUATION) == bool(again)
-        assert suggestion.origin.startswith("re-evaluation of ") == bool(again)
-        assert all(state is TrialState.COMPLETE for state in again)
-        repeated += bool(again)
+        assert suggestion.params not in [o.params for o in history]
+        assert suggestion.kind is not SuggestionKind.REEVALUATION
         history.append(noisy(suggestion.params))
-    assert (repeated > 0) == (method == "protein")
 
 
 def test_the_same_arguments_give_the_same_suggestion(method: str) -> None:

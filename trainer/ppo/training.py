@@ -43,6 +43,7 @@ from ..model.policy import Policy
 from .collector import Collector, Snapshot
 from .rollout import Rollout
 from .scores import Scores
+from .state import TrainingState
 from .update import PPO
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
@@ -129,12 +130,22 @@ class Training:
         )
         self._rollout.reset(envs)
         self._scores = Scores(max(train.score_window, self._agents), world)
+        self._state = TrainingState(
+            spec=self._spec,
+            policy=self._policy,
+            ppo=self._ppo,
+            rollout=self._rollout,
+            snapshot=snapshot,
+            scores=self._scores,
+            world=world,
+        )
         self._figures: dict[str, float] = {}
         self._interrupted = False
         self._began: float | None = None  # when the iteration that is running began
         self.steps = 0
         self.elapsed = 0.0
         self._first_step = 0  # of this run's clock: above 0 where it goes on with a shorter run
+        self._progress = 1.0  # of the run's schedule, in the middle of the last batch
         self._warmed_up = False
 
     def go_on(self, path: Path) -> None:
@@ -155,33 +166,7 @@ class Training:
 
     def resume(self, path: Path) -> None:
         """Continues from a checkpoint of the same environment, network and number of environments."""
-        saved, world = checkpoints.read(path), self._world
-        checkpoints.require_env(saved, path, self._spec)
-        processes = len(_rollouts(saved))
-        if processes != world.size:
-            raise CheckpointError(
-                f"cannot resume {path} with {world.size} processes: it was written by {processes}: "
-                f"use --nproc {processes}"
-            )
-        if saved.config.env != self._config.env:
-            raise CheckpointError(
-                f"cannot resume {path}: it was trained with {saved.config.env}, not with {self._config.env}: "
-                "use the same [env] settings"
-            )
-        checkpoints.load_weights_(self._policy, saved.group("policy"), path)
-        try:
-            self._ppo.set_state(saved.group("optimizer"))
-            self._rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
-            if self._snapshot is not None:
-                # With overlap the next batch uses the weights before the last update, otherwise the newest ones.
-                stale = saved.group("snapshot").get("weights")
-                self._snapshot.take(self._ppo.weights if stale is None else stale)
-            if world.is_first:  # its scores stand for those of all processes until there are newer ones
-                run = saved.group("run")
-                self._scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
-        except (KeyError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
-        self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
+        self.steps, self.elapsed = self._state.read_(path, self._config)
 
     def run(self, started: float) -> RunResult:
         timings = {"startup": time.perf_counter() - started}
@@ -296,6 +281,7 @@ class Training:
             progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
             if self._warmed_up:
                 progress = max(progress, train.warmup_fraction)
+            self._progress = progress
             self.steps += taken
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
             save = save or self._decay_is_next()
@@ -374,50 +360,18 @@ class Training:
 
     def _continuable(self, stopped: Stopped) -> Continuation:
         """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
-        path, seconds = self._stable_path, self._stable_seconds
-        if self._config.train.lr_schedule == "constant":
+        train, path, seconds = self._config.train, self._stable_path, self._stable_seconds
+        # With a `decay_fraction` of 0, or of less than half a batch, the step size never fell.
+        stays = train.lr_schedule == "wsd" and self._progress <= 1 - train.decay_fraction
+        if train.lr_schedule == "constant" or stays:
             path, seconds = self._path, self.elapsed
         if path is None or seconds is None or stopped != "steps":
             return Continuation(continuable=None, continuable_seconds=None)
         return Continuation(continuable=str(path.absolute()), continuable_seconds=seconds)
 
     def _write_checkpoint(self, path: Path | None) -> None:
-        if path is None:
-            return
-        recent = self._scores.summary()
-        rollouts = self._world.gather(self._rollout.state())
-        if not self._world.is_first:
-            return
-        groups = {
-            "policy": self._policy.state_dict(),
-            "optimizer": self._ppo.state(),
-            **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
-            "run": {
-                "scores": torch.tensor(recent.scores, dtype=torch.float64),
-                "episodes": torch.tensor(recent.episodes),
-            },
-        }
-        if self._snapshot is not None and self._config.train.overlap:
-            groups["snapshot"] = {"weights": self._snapshot.weights}
-        checkpoints.write(
-            path,
-            checkpoints.Checkpoint(
-                config=self._config,
-                observation_shape=self._spec.observation_shape,
-                action_sizes=self._spec.action_sizes,
-                continuous_actions=self._spec.continuous_actions,
-                steps=self.steps,
-                elapsed_seconds=self.elapsed,
-                score=recent.mean,
-                tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
-            ),
-        )
-
-
-def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
-    """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
-    groups = {name.partition("/")[0] for name in saved.tensors}
-    return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
+        if path is not None:
+            self._state.write(path, self._config, steps=self.steps, elapsed_seconds=self.elapsed)
 
 
 def _make_envs(

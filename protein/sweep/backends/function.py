@@ -209,8 +209,9 @@ class FunctionBackend:
         """
         try:
             report.begin()
+            before = _files(job.directory)  # of an earlier sweep in this folder
             end, reason, score = self._judge(self._train(dict(job.trial.params), report))
-            return end, reason, score, _saved(job.directory) if end is TrialEnd.COMPLETE else ()
+            return end, reason, score, _saved(job.directory, before) if end is TrialEnd.COMPLETE else ()
         except Stop as stopped:
             end, reason = report.requested_end or (
                 TrialEnd.USER_ERROR,
@@ -246,9 +247,23 @@ def _one_line(text: str) -> str:
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())[:_MAX_REASON]
 
 
-def _saved(directory: Path) -> tuple[Artifact, ...]:
-    """Returns the folder of a trial as what a longer run goes on from, if the function has saved anything there."""
-    if not directory.is_dir() or not any(directory.iterdir()):
+def _files(directory: Path) -> set[tuple[str, int, int, int]]:
+    """Returns each file in a folder and below with what changes when it is written anew."""
+    found = set()
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # the function may still be tidying up
+            status = path.stat()
+            if not path.is_dir():
+                found.add((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
+    return found
+
+
+def _saved(directory: Path, before: set[tuple[str, int, int, int]]) -> tuple[Artifact, ...]:
+    """Returns the folder of a trial as what a longer run goes on from, if the function has saved anything there.
+
+    Files that were there `before` the trial and were not written again are none of its own.
+    """
+    if not _files(directory) - before:
         return ()
     return (Artifact(kind=continuing.ARTIFACT, path=str(directory.absolute())),)
 

@@ -31,7 +31,7 @@ export function roundDurations(low, high, most = 9) {
 export function durationAxis(low, high, more = {}) {
   const marks = roundDurations(low, high).map(place);
   return {
-    type: "value", min: place(low), max: place(high), minorTick: { show: false }, ...more,
+    type: "value", min: Math.log10(low), max: Math.log10(high), minorTick: { show: false }, ...more,
     axisTick: { customValues: marks }, splitLine: { show: true },
     axisLabel: { customValues: marks, formatter: (at) => short(duration(at)), ...more.axisLabel },
   };

@@ -1,0 +1,122 @@
+"""What a checkpoint holds of a run of PPO: weights, optimiser, environments, scores; written and read back.
+
+With several processes each has environments of its own. The first process writes them all into one file, and every
+process reads its own part back.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from ...envs_c import EnvSpec
+from ..config import RunConfig
+from ..errors import CheckpointError
+from ..machine import checkpoint as checkpoints
+from ..machine.distributed import World
+from ..model.policy import Policy
+from .collector import Snapshot
+from .rollout import Rollout
+from .scores import Scores
+from .update import PPO
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingState:
+    """The parts of a run that change while it trains; `snapshot` are the weights that act, where they are others."""
+
+    spec: EnvSpec
+    policy: Policy
+    ppo: PPO
+    rollout: Rollout
+    snapshot: Snapshot | None
+    scores: Scores
+    world: World
+
+    def write(self, path: Path, config: RunConfig, *, steps: int, elapsed_seconds: float) -> None:
+        """Writes a checkpoint. All processes have to call this, and the first one writes.
+
+        Args:
+            path: the file.
+            config: of the run.
+            steps: environment steps that were made.
+            elapsed_seconds: of training.
+
+        Raises:
+            DiskError: the file cannot be written.
+        """
+        recent = self.scores.summary()
+        rollouts = self.world.gather(self.rollout.state())
+        if not self.world.is_first:
+            return
+        groups = {
+            "policy": self.policy.state_dict(),
+            "optimizer": self.ppo.state(),
+            **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
+            "run": {
+                "scores": torch.tensor(recent.scores, dtype=torch.float64),
+                "episodes": torch.tensor(recent.episodes),
+            },
+        }
+        if self.snapshot is not None and config.train.overlap:
+            groups["snapshot"] = {"weights": self.snapshot.weights}
+        checkpoints.write(
+            path,
+            checkpoints.Checkpoint(
+                config=config,
+                observation_shape=self.spec.observation_shape,
+                action_sizes=self.spec.action_sizes,
+                continuous_actions=self.spec.continuous_actions,
+                steps=steps,
+                elapsed_seconds=elapsed_seconds,
+                score=recent.mean,
+                tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
+            ),
+        )
+
+    def read_(self, path: Path, config: RunConfig) -> tuple[int, float]:
+        """Sets all parts to what a checkpoint holds.
+
+        Args:
+            path: the file.
+            config: of the run that goes on from it.
+
+        Returns:
+            the steps and the seconds of training after which it was written.
+
+        Raises:
+            CheckpointError: it is of another environment, network, number of environments or of processes.
+        """
+        saved, world = checkpoints.read(path), self.world
+        checkpoints.require_env(saved, path, self.spec)
+        processes = len(_rollouts(saved))
+        if processes != world.size:
+            raise CheckpointError(
+                f"cannot resume {path} with {world.size} processes: it was written by {processes}: "
+                f"use --nproc {processes}"
+            )
+        if saved.config.env != config.env:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with {saved.config.env}, not with {config.env}: "
+                "use the same [env] settings"
+            )
+        checkpoints.load_weights_(self.policy, saved.group("policy"), path)
+        try:
+            self.ppo.set_state(saved.group("optimizer"))
+            self.rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
+            if self.snapshot is not None:
+                # With overlap the next batch uses the weights before the last update, otherwise the newest ones.
+                stale = saved.group("snapshot").get("weights")
+                self.snapshot.take(self.ppo.weights if stale is None else stale)
+            if world.is_first:  # its scores stand for those of all processes until there are newer ones
+                run = saved.group("run")
+                self.scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
+        return saved.steps, saved.elapsed_seconds
+
+
+def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
+    """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
+    groups = {name.partition("/")[0] for name in saved.tensors}
+    return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
