@@ -1,13 +1,15 @@
 """What more budget is expected to buy: as lines, and as plain data; and how earlier outlooks came true."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from protein.engine.outlook import Hindsight, Outlook, Rise
 from protein.types import Direction
 from protein.view import tables, text
+
+if TYPE_CHECKING:  # it loads the engine's models; a list of sweeps needs none
+    from protein.engine.outlook import Hindsight, Outlook, Rise
 
 TITLE = "what more training is expected to change (80 % interval)"
 HINDSIGHT_TITLE = (
@@ -15,7 +17,7 @@ HINDSIGHT_TITLE = (
 )
 
 
-def lines(found: Outlook, direction: Direction) -> list[str]:
+def lines(found: "Outlook", direction: Direction) -> list[str]:
     """Returns a line for each span ahead: "next 10m00s: best score higher by 0.12 (0 to 0.21), front by .."."""
     better, end = ("higher", "highest") if direction is Direction.MAXIMIZE else ("lower", "lowest")
     shown = []
@@ -29,7 +31,7 @@ def lines(found: Outlook, direction: Direction) -> list[str]:
     return shown
 
 
-def plain(found: Outlook | None) -> list[dict[str, Any]] | None:
+def plain(found: "Outlook | None") -> list[dict[str, Any]] | None:
     """Returns gains as plain data with stable keys, the same for both directions: 0 or more, and more is better."""
     if found is None:
         return None
@@ -39,7 +41,7 @@ def plain(found: Outlook | None) -> list[dict[str, Any]] | None:
     ]
 
 
-def table(found: Sequence[Hindsight], width: int) -> Table:
+def table(found: "Sequence[Hindsight]", width: int) -> Table:
     """One line an earlier outlook: by how much the best score was expected to improve, and what came."""
     return tables.fitted(
         width,
@@ -51,7 +53,7 @@ def table(found: Sequence[Hindsight], width: int) -> Table:
     )
 
 
-def plain_hindsight(one: Hindsight) -> dict[str, Any]:
+def plain_hindsight(one: "Hindsight") -> dict[str, Any]:
     """Returns an earlier outlook as plain data with stable keys; gains are 0 or more."""
     return {
         "after_seconds": one.after_seconds,
@@ -62,9 +64,9 @@ def plain_hindsight(one: Hindsight) -> dict[str, Any]:
     }
 
 
-def _plain(rise: Rise) -> dict[str, float]:
+def _plain(rise: "Rise") -> dict[str, float]:
     return {"value": rise.expected, "low": 0.0, "high": rise.high}
 
 
-def _gain(rise: Rise) -> str:
+def _gain(rise: "Rise") -> str:
     return f"{text.score(rise.expected)} (0 to {text.score(rise.high)})"
