@@ -9,7 +9,8 @@ A sweep is named as on the command line, or is the result of `protein.Sweep(...)
 pyplot: nothing opens a window, and nothing has to be closed. `protein plot` draws the same.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from protein.analysis.importance import Target, importances
@@ -18,7 +19,8 @@ from protein.api.comparison import compared, sides_of
 from protein.api.function_sweep import SweepResult
 from protein.api.recommended import recommendation, stored_space
 from protein.errors import UsageError
-from protein.types import SweepRecord, TrialRecord
+from protein.ports import Store
+from protein.types import Measurement, SweepRecord, TrialRecord
 from protein.view.figures import compare as compare_figures
 from protein.view.figures import curves as curve_figures
 from protein.view.figures import front as front_figures
@@ -75,7 +77,7 @@ def curves(
         UsageError: there is no such sweep, trial or parameter, no curve has a score, or the sweeps share no axis.
         StoreError: the store cannot be read.
     """
-    found = _read(sweeps, store)
+    found = _read(sweeps, store, curves_of=lambda records: curve_figures.needed(records, trials))
     return curve_figures.curves(found, x=x, trials=trials, by=by, log_x=log_x, smooth=smooth)
 
 
@@ -149,16 +151,45 @@ def compare(
     return compare_figures.compare(found)
 
 
-def _read(sweeps: Sequence[str | SweepResult], store: str | None) -> list[Subject]:
-    """Returns the sweeps with their trials, as they are stored, each once."""
+def _read(
+    sweeps: Sequence[str | SweepResult],
+    store: str | None,
+    *,
+    curves_of: Callable[[Sequence[TrialRecord]], Collection[int]] | None = None,
+) -> list[Subject]:
+    """Returns the sweeps with their trials, as they are stored, each once.
+
+    Args:
+        sweeps: see `front`.
+        store: see `front`.
+        curves_of: returns the numbers of the trials whose curves are needed, thinned to what a picture can show; None:
+            none are read, and each trial that was stopped has the last point of its curve, as the models need it.
+    """
     found: dict[tuple[str | None, str | None], Subject] = {}
     for sweep in sweeps or (None,):
         name, kept = (sweep.name, sweep.store) if isinstance(sweep, SweepResult) else (sweep, None)
         where = kept if store is None else store
         with stores.opened(where) as opened:
             record = stores.find(opened, name)
-            found.setdefault((where, record.spec.name), (record, opened.trials(record.id)))
+            trials = opened.trials(record.id, curves=False, last_points=curves_of is None)
+            if curves_of is not None:
+                trials = _with_curves(opened, record, trials, curves_of(trials))
+            found.setdefault((where, record.spec.name), (record, trials))
     return list(found.values())
+
+
+def _with_curves(
+    store: Store, record: SweepRecord, trials: Sequence[TrialRecord], numbers: Collection[int]
+) -> list[TrialRecord]:
+    known = store.curves(record.id, numbers, curve_figures.MAX_POINTS) if numbers else {}
+    curves = {
+        number: tuple(
+            Measurement(steps=int(steps), elapsed_seconds=float(seconds), score=float(score))
+            for steps, seconds, score in zip(one.steps, one.elapsed_seconds, one.value, strict=True)
+        )
+        for number, one in known.items()
+    }
+    return [dataclasses.replace(trial, curve=curves.get(trial.number, ())) for trial in trials]
 
 
 def _expected(record: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, Any]:

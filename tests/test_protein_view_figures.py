@@ -23,7 +23,7 @@ from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
 from protein.types import Direction, Estimate, Params, SweepRecord, TrialRecord, TrialState
 from protein.view.figures import style
-from protein.view.figures.curves import MAX_CURVES, curves, extremes, thin
+from protein.view.figures.curves import MAX_BEHIND, MAX_CURVES, curves, extremes, needed, thin
 from protein.view.figures.front import front
 from protein.view.figures.importance import importance
 from protein.view.figures.parallel import MAX_PARAMS, parallel
@@ -345,3 +345,19 @@ def test_importance_has_a_panel_for_each_method() -> None:
     assert said == ["what it says", "what it says. few trials", "needs Optuna"]
     with pytest.raises(UsageError, match="the importance of parameters is not known: needs Optuna"):
         importance(found[2:], "title")
+
+
+def test_of_many_curves_only_those_that_may_be_drawn_are_read() -> None:
+    records = [trial(i, 1.0 + i, -float(i % 700)) for i in range(2000)]
+    numbers = needed(records, [3, 1999, 5000])
+    assert {0, 3, 1999} <= numbers and len(numbers) <= MAX_CURVES + MAX_BEHIND + 2
+    assert needed(records[:3], None) == {0, 1, 2}
+
+
+def test_curves_of_a_store_are_those_that_were_measured(tmp_path: Path) -> None:
+    url = store_url(tmp_path)
+    fill_store(url)
+    axes = the_axes(plots.curves("pong", store=url, trials=[3]))
+    [line] = [one for one in lines(axes) if one.get_color() != style.OTHER_COLOR]
+    measured = [(point.elapsed_seconds, point.score) for point in curve(15.0, 25.0) if point.score is not None]
+    assert np.asarray(line.get_xydata()) == pytest.approx(np.array(measured))

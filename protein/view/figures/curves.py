@@ -30,6 +30,7 @@ Axis = Literal["seconds", "steps", "fraction"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 MAX_CURVES = 12  # in colors, unless they were asked for
 MAX_BEHIND = 300  # in gray behind them, or in the colors of a parameter
+_MOST_ASKED = 500  # trials that are asked for by number
 MAX_POINTS = 600  # of one curve: about as many as the picture has columns
 _LABELS = {
     "seconds": "seconds of training",
@@ -206,6 +207,14 @@ def _chosen(name: str, records: Sequence[TrialRecord], trials: Sequence[int] | N
             f"sweep '{name}' has no trial {missing[0]}; it has {len(known)}, from 0 to {max(known, default=0)}"
         )
     return set(trials)
+
+
+def needed(records: Sequence[TrialRecord], trials: Sequence[int] | None) -> set[int]:
+    """Returns the numbers of the trials of a sweep whose curves may be drawn: `curves` leaves out all others."""
+    front = {trial.number for trial in thin(style.front_of(records), MAX_CURVES)}
+    asked = set(trials or ()) & {trial.number for trial in records}
+    behind = {trial.number for trial in thin([t for t in records if t.number not in front], MAX_BEHIND)}
+    return set(sorted(asked)[:_MOST_ASKED]) | front | behind
 
 
 def thin(items: Sequence[Any], most: int) -> list[Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NO_SCORE = "there is nothing to plot: no trial has a score yet; let the sweep run on"
 _INCHES = (9.0, 5.5)
 _PANEL_INCHES = (5.2, 4.2)
+_MANY = 3000  # points: more are drawn as pixels in an SVG, which would be too large
 _LETTER = 0.016  # width of a letter of a mark's name, as a share of the cost axis
 _FAILED, _EDGE = 0.035, 0.012  # of the axis' height: where failures are drawn, and scores that lie below the axis
 
@@ -162,6 +163,7 @@ def _points(axes: Any, trials: Sequence[TrialRecord], direction: Direction, labe
     """Draws trials with a score; those below the axis stand as triangles on its lower edge."""
     points = [(style.cost(trial), shown_score(trial.score or 0.0, direction)) for trial in trials]
     inside, below = style.split(axes, points)
+    look = {**look, "rasterized": len(points) > _MANY}
     if inside:
         axes.scatter(*zip(*inside, strict=True), **({"label": label} if label else {}), **look)
     if below:
