@@ -61,7 +61,7 @@ def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch, module: 
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, module, None)
     missing, there = importances(SPACE, TRIALS, methods=[method, LENGTH_SCALES])
-    assert missing.problem == f"needs {said}: pip install 'protein-sweep[view]'" and not missing.shares
+    assert missing.problem == f"needs {said}: pip install 'protein-sweep[importance]'" and not missing.shares
     assert not there.problem
 
 

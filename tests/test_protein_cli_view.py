@@ -118,11 +118,6 @@ def test_without_a_port_another_one_is_taken_where_the_usual_one_is_not_free() -
     assert len(ports) == 2 and ports - {DEFAULT_PORT}
 
 
-def test_a_missing_package_is_said(filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert run.error("view") == "protein view needs starlette and uvicorn; pip install 'protein-sweep[view]'"
-
-
 def test_a_store_may_be_given_by_position(tmp_path: Path) -> None:
     fill_store(f"sqlite:///{tmp_path}/other.db", name="elsewhere")
     process = started(tmp_path, "other.db")

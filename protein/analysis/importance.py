@@ -171,7 +171,7 @@ def _answer(method: str, space: Space, data: History, x: Array, result: Array, t
         package = {"optuna": "Optuna", "sklearn": "scikit-learn"}.get((error.name or "").partition(".")[0])
         if package is None:
             raise
-        return dataclasses.replace(about, problem=f"needs {package}: pip install 'protein-sweep[view]'")
+        return dataclasses.replace(about, problem=f"needs {package}: pip install 'protein-sweep[importance]'")
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return dataclasses.replace(about, problem=f"failed on these trials ({type(error).__name__}: {error})")
 

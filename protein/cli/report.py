@@ -1,6 +1,5 @@
 """`protein report`: sweeps as one HTML file that opens anywhere, such as from a mail."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -11,15 +10,12 @@ from protein.cli.arguments import ReportArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.config.resolve import file_name
-from protein.errors import UsageError
 
 _MIB = 1 << 20
 
 
 def run(command: Command) -> int:
     arguments: ReportArguments = command.arguments
-    if importlib.util.find_spec("starlette") is None:
-        raise UsageError("protein report needs starlette; pip install 'protein-sweep[view]'")
     from protein.web import report
 
     with stores.opened(arguments.store) as store:

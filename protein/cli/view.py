@@ -1,7 +1,6 @@
 """`protein view`: serves the page that shows a store's sweeps, until Ctrl-C."""
 
 import contextlib
-import importlib.util
 import socket
 import sys
 
@@ -14,9 +13,6 @@ def run(command: Command) -> int:
     arguments: ViewArguments = command.arguments
     if arguments.store is not None and arguments.of is not None:
         raise UsageError(f"the store is given twice, as {arguments.of!r} and with --store; give it once")
-    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f"protein view needs {' and '.join(missing)}; pip install 'protein-sweep[view]'")
     if arguments.port is not None and not 1 <= arguments.port <= 65535:
         raise UsageError(f"--port {arguments.port} must be from 1 to 65535")
     from protein.api import stores
