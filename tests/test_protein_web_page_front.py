@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from browsing import ODD_NAME, Served, View, fill_sweep
 from playwright.sync_api import expect
+from storing import complete, start
 from viewing import STORED, add_run
 
 from protein.api.recommended import Recommendation, recommendation
@@ -220,6 +221,31 @@ def test_a_new_trial_appears_and_moves_the_front(own_store: str, view_of: ViewOf
     assert after != before
     expect(view.page.locator(".big-answer strong")).to_have_text(after)
     assert [one["trial"][1] for one in series(view)["measured front"] if "trial" in one] == [0, 3, 7]
+
+
+def test_the_front_of_a_new_sweep_is_drawn_once(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    fill_sweep(url, "young", [])
+    view = view_of(url)
+    view.open("front?sweep=young")
+    expect(view.page.get_by_text("No trial has ended yet.")).to_be_visible()
+    store = open_store(url)
+    [sweep] = store.list_sweeps()
+    for count in (1, 2, 3):
+        store.finish_trial(start(store, sweep), complete(float(count)))
+        view.page.wait_for_function(
+            """async ([chart, count]) => {
+              const found = document.querySelector(chart);
+              const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+              const all = found && getInstanceByDom(found) ? getInstanceByDom(found).getOption().series : [];
+              return all.find((one) => one.name === "trials")?.data.length === count;
+            }""",
+            arg=[CHART, count],
+        )
+    expect(view.page.locator(CHART)).to_have_count(1)
+    view.page.keyboard.press("?")
+    expect(view.page.get_by_text("expected front on or off")).to_have_count(1)
+    store.close()
 
 
 def test_the_chart_is_saved_as_csv_and_svg(view: View) -> None:

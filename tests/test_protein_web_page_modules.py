@@ -90,3 +90,27 @@ def test_a_report_answers_from_what_it_carries(view: View) -> None:
     found, refused = call(view, "api", code)
     assert found == 7
     assert "protein view" in refused
+
+
+def test_slow_answers_are_asked_for_by_one_loop_and_once_more_after_late_wishes(view: View) -> None:
+    code = """await (async () => {
+      const states = ["computing", "ready", "ready", "ready"];
+      const said = [];
+      let open = 0;
+      let most = 0;
+      const api = { async get() {
+        most = Math.max(most, open += 1);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+        open -= 1;
+        return { state: states.shift() };
+      } };
+      const asking = new m.Asking();
+      const { signal } = new AbortController();
+      const ask = () => asking.whenReady("a", api, "/slow", {}, signal, (one) => said.push(one.state));
+      const first = ask();
+      for (let i = 0; i < 5; i++) await ask();
+      await first;
+      await ask();
+      return { said, most, left: states.length };
+    })()"""
+    assert call(view, "slow", code) == {"said": ["computing", "ready", "ready", "ready"], "most": 1, "left": 0}

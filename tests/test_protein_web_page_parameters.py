@@ -2,9 +2,16 @@
 
 import csv
 import re
+from collections.abc import Callable
+from pathlib import Path
 
-from browsing import View
+from browsing import View, fill_sweep
 from playwright.sync_api import Locator, expect
+
+from protein.space import Float, Space
+from protein.types import Params
+
+ViewOf = Callable[..., View]
 
 
 def part(view: View, name: str) -> Locator:
@@ -55,6 +62,21 @@ def test_slices_go_through_a_trial_and_at_a_cost(view_of_planted: View) -> None:
     assert "at=3" in view.page.url and "seconds=10" in view.page.url
     part(view, "map").get_by_label("across").select_option("nothing")
     expect(part(view, "map").locator("[data-map^='nothing|']")).to_be_visible()
+
+
+def test_a_limit_of_cost_without_a_cost_parameter_is_said_and_taken_away(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    trials: list[tuple[Params, float | None, float, str]] = [
+        ({"a": i / 10, "b": i * 7 % 10 / 10}, float(i), 1.0 + i, "") for i in range(10)
+    ]
+    fill_sweep(url, "plain", trials, space=Space([Float("a", 0.0, 1.0), Float("b", 0.0, 1.0)]))
+    view = view_of(url)
+    view.open("parameters?sweep=plain&seconds=5")
+    slices = view.page.locator(".part-slices")
+    expect(slices).to_contain_text("the best expected config for 5.00s or less, and moves one parameter")
+    slices.get_by_label("Cost in seconds of training").fill("")
+    view.page.keyboard.press("Enter")
+    expect(slices).to_contain_text("the best expected config, and moves one parameter")
 
 
 def test_a_stroke_along_an_axis_selects_for_all_pages(view_of_planted: View) -> None:

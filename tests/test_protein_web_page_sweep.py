@@ -17,7 +17,9 @@ from protein.analysis import timeline
 from protein.errors import UsageError
 from protein.storage import open_store
 from protein.types import Request
+from protein.web import findings
 from protein.web.background import Background
+from protein.web.frame import Frame
 
 ViewOf = Callable[..., View]
 
@@ -180,3 +182,33 @@ def test_slow_work_that_fails_says_so_and_other_work_goes_on() -> None:
     assert broken.state == "failed" and "ZeroDivisionError" in broken.error
     assert background.ask("a", 2, lambda: 7, patience=10.0).value == 7
     stopping.set()
+
+
+def test_slow_work_that_failed_is_done_again_when_it_is_asked_for_later() -> None:
+    stopping = threading.Event()
+    background = Background(stopping)
+    calls: list[int] = []
+
+    def work() -> int:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            raise UsageError("the store is away")
+        return 7
+
+    assert background.ask("a", 1, work, patience=10.0).state == "failed"
+    assert background.ask("a", 1, work, patience=10.0).state == "failed" and calls == [0]
+    found = background.ask("a", 1, work, patience=10.0, retry=0.0)
+    assert (found.state, found.value) == ("ready", 7)
+    assert background.ask("a", 1, work, patience=10.0, retry=0.0).value == 7 and calls == [0, 1]
+    stopping.set()
+
+
+def test_excluded_trials_are_no_part_of_the_calibration(own_store: str) -> None:
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    frame = Frame.empty(sweep).updated(sweep, store.columns(sweep.id))
+    before = findings.calibrations(frame)["score"]["forecasts"]["number"]
+    store.annotate(sweep.id, [before[0]], excluded=True)
+    frame = frame.updated(sweep, store.columns(sweep.id, frame.cursor))
+    assert findings.calibrations(frame)["score"]["forecasts"]["number"] == before[1:]
+    store.close()

@@ -159,6 +159,31 @@ def test_tags_notes_and_exclusions_are_stored_shown_and_undone(own_store: str, v
     assert noted == dict.fromkeys((1, 4), (("lucky run",), "looks like <b>an exploit</b>"))
 
 
+def test_a_change_is_undone_from_another_page(own_store: str, view_of: ViewOf) -> None:
+    view = view_of(own_store)
+    view.open("table?sweep=pong&sel=pong:1")
+    view.page.get_by_role("button", name="Exclude").click()
+    expect(view.page.locator("tr.excluded")).to_have_count(1)
+    view.page.get_by_role("link", name="Sweep", exact=True).click()
+    expect(view.page.get_by_role("heading", name="When trials ran")).to_be_visible()
+    view.page.get_by_role("button", name="Undo", exact=True).click()
+    expect(view.page.get_by_text("Trial 1 as before.")).to_be_visible()
+    store = open_store(own_store)
+    assert not any(trial.excluded for trial in store.trials(store.list_sweeps()[0].id))
+    store.close()
+
+
+def test_a_column_with_commas_in_its_name_is_sorted_by(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    fill_sweep(url, "commas", [({"a,b,c 5% 9%": float(x)}, 1.0, 1.0, "") for x in (2, 3, 1)])
+    view = view_of(url)
+    view.open("table?sweep=commas")
+    head(view, "a,b,c 5% 9%").click()
+    expect(view.page.locator("th[aria-sort=descending]")).to_have_text(re.compile("a,b,c"))
+    expect(rows(view).first).to_have_attribute("data-number", "1")
+    assert numbers(view) == [1, 0, 2]
+
+
 def test_the_table_is_saved_as_csv(view: View) -> None:
     view.open("table?sweep=loss&filter=score%20%3C%200.05&sort=score")
     expect(rows(view)).to_have_count(5)

@@ -3,19 +3,21 @@
 import hashlib
 import http.client
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Served
+from browsing import Served, fill_sweep
 from viewing import fill_store
 
-from protein.errors import UsageError
+from protein.errors import StoreUnavailable, UsageError
 from protein.storage import open_store
 from protein.web import app
 from protein.web.pages.sweeps import shown_store
 from protein.web.security import MAX_ADDRESS_BYTES, inside, is_loopback, new_token
+from protein.web.viewer import Viewer
 
 TOKEN = "a-token-that-only-this-test-knows"
 JSON = {"Content-Type": "application/json"}
@@ -93,7 +95,7 @@ def test_a_hostile_host_header_is_refused(served: Served, host: str, path: str) 
 
 
 @pytest.mark.parametrize(
-    "given", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "http://localhost:1"]
+    "given", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "http://localhost:1", "http://["]
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_another_origin_is_refused(own: Served, given: str, method: str) -> None:
@@ -280,6 +282,35 @@ def test_a_path_of_a_store_leaves_no_folder(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="there is no file"):
             inside(folder, path)
+
+
+@pytest.mark.parametrize("name", ["..", "../..", ".", "/", "/etc", "a/../..", "pong/../../secret"])
+def test_a_name_of_a_sweep_leaves_no_folder(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/runs/protein.db"
+    (tmp_path / "runs").mkdir()
+    fill_sweep(url, name, [({"x": 1.0}, 1.0, 1.0, "")])
+    fill_sweep(url, "a/b", [({"x": 1.0}, 1.0, 1.0, "")])
+    store = open_store(url)
+    viewer = Viewer(store, url, threading.Event())
+    assert viewer.artifact_directory("a/b") == tmp_path / "runs" / "a" / "b"
+    found = viewer.artifact_directory(name)
+    assert found.is_relative_to(tmp_path / "runs") and ".." not in found.parts and not found.exists()
+    for path in (tmp_path / "runs" / "protein.db", Path("/etc/passwd")):
+        with pytest.raises(UsageError, match="there is no file"):
+            inside(found, path)
+    store.close()
+
+
+def test_a_report_does_not_mind_what_becomes_of_another_store(tmp_path: Path) -> None:
+    url, other = f"sqlite:///{tmp_path}/protein.db", f"sqlite:///{tmp_path}/other.db"
+    fill_store(url)
+    store = open_store(url)
+    viewers = [Viewer(store, other, threading.Event(), watched=watched) for watched in (False, True)]
+    (tmp_path / "other.db").touch()
+    assert list(viewers[0].sweeps()) == ["pong"]
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        viewers[1].sweeps()
+    store.close()
 
 
 def test_the_page_names_the_store_without_folders_and_passwords() -> None:

@@ -7,6 +7,7 @@ result that there is, is told whether it is of this version, and asks again whil
 
 import dataclasses
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from protein.errors import ProteinError
 
 PATIENCE_SECONDS = 0.4  # how long an answer waits for a result that may be there at once
+RETRY_SECONDS = 20.0  # after which a failure is tried again when it is asked for: a store may have been away
 MAX_RESULTS = 64  # kept; the one that was asked for least recently is dropped
+_NOT_YET = object()  # the version of a piece that is made again
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class _Piece:
     version: Hashable = None  # of `value` or `error`
     value: Any = None
     error: str = ""
+    failed_at: float = 0.0  # on the monotonic clock
     wanted: Hashable = None  # the version that is waited for
     make: Callable[[], Any] | None = None
     done: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -50,7 +54,13 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def ask(
-        self, name: Hashable, version: Hashable, make: Callable[[], Any], *, patience: float | None = None
+        self,
+        name: Hashable,
+        version: Hashable,
+        make: Callable[[], Any],
+        *,
+        patience: float | None = None,
+        retry: float = RETRY_SECONDS,
     ) -> Progress:
         """Returns the result of a piece of work, or begins it and returns what is known so far.
 
@@ -59,6 +69,7 @@ class Background:
             version: of what it is made from.
             make: does the work; only the newest request's is called.
             patience: seconds to wait for the result; None: `PATIENCE_SECONDS`.
+            retry: seconds after which work that failed is done again.
         """
         with self._lock:
             piece = self._pieces.setdefault(name, _Piece())
@@ -66,7 +77,9 @@ class Background:
             while len(self._pieces) > MAX_RESULTS:
                 self._pieces.popitem(last=False)
             if piece.version == version and piece.wanted is None:
-                return self._progress(piece, version)
+                if not piece.error or time.monotonic() - piece.failed_at < retry:
+                    return self._progress(piece, version)
+                piece.version = _NOT_YET
             if piece.wanted != version:
                 piece.wanted, piece.make = version, make
                 piece.done.clear()
@@ -116,7 +129,7 @@ class Background:
                 error = f"this could not be computed ({type(problem).__name__}: {problem})"
             with self._lock:
                 if error:
-                    piece.version, piece.error = version, error
+                    piece.version, piece.error, piece.failed_at = version, error, time.monotonic()
                 else:
                     piece.version, piece.value, piece.error = version, value, ""
                 if piece.wanted == version:

@@ -145,7 +145,8 @@ class _Predicted:
 def calibrations(frame: Frame) -> dict[str, Any]:
     """Returns how the predicted scores and costs of a sweep held, in the user's direction."""
     complete = np.array([state == TrialState.COMPLETE for state in frame.columns["state"].listed()], dtype=bool)
-    rows = np.flatnonzero(complete & ~frame.columns["score"].missing)
+    excluded = frame.columns["excluded"].values == 1
+    rows = np.flatnonzero(complete & ~excluded & ~frame.columns["score"].missing)
     rows = rows[:: max(1, -(-len(rows) // MAX_COMPARED))]
     listed: Mapping[str, list[Any]] = {
         key: frame.columns[key].listed(rows)

@@ -73,7 +73,7 @@ def write(store: Store, sweeps: Sequence[SweepRecord], *, told: Told = lambda li
     names = [sweep.spec.name for sweep in sweeps]
     stopping = threading.Event()
     # Commands of the answers name the store unless it is the usual one. A reader elsewhere has another one.
-    viewer = Viewer(store, stores.url(None), stopping)
+    viewer = Viewer(store, stores.url(None), stopping, watched=False)
     try:
         found = finished(_Gathering(router(viewer), names, told).all())
     finally:

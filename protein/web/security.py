@@ -126,7 +126,7 @@ class Guard:
             return 405, f"the method {scope['method'][:20]} is not used here"
         own_origin = False
         for origin in _all(scope, b"origin"):
-            if urlsplit(origin).netloc.lower() != hosts[0].lower() or urlsplit(origin).scheme not in ("http", "https"):
+            if origin.lower() not in (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}"):
                 return 403, "the request comes from a page of another site and is refused"
             own_origin = True
         # A link from elsewhere may open the page itself; it may fetch nothing else.

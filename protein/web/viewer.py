@@ -6,6 +6,7 @@ every `REFRESH_SECONDS`, however many pages ask. Sweeps that no page asks for co
 
 import contextlib
 import dataclasses
+import os
 import secrets
 import threading
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from protein.api import stores
+from protein.config.resolve import file_name
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
@@ -38,7 +40,15 @@ class _Kept:
 class Viewer:
     """A store that is being looked at. Its methods may be called from any thread."""
 
-    def __init__(self, store: Store, store_url: str, stopping: threading.Event) -> None:
+    def __init__(self, store: Store, store_url: str, stopping: threading.Event, *, watched: bool = True) -> None:
+        """Looks at an open store.
+
+        Args:
+            store: what is shown.
+            store_url: by which commands name it.
+            stopping: set when the server is asked to end.
+            watched: whether it is an error that the file of `store_url` is removed or replaced.
+        """
         self.store = store
         self.url = store_url
         self.stopping = stopping  # set when the server is asked to end
@@ -47,7 +57,7 @@ class Viewer:
         self._frames: OrderedDict[int, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
-        self._path = stores.file(store_url)
+        self._path = stores.file(store_url) if watched else None
         self._file = self._file_now()
         self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
@@ -151,5 +161,12 @@ class Viewer:
         return value
 
     def artifact_directory(self, sweep: str) -> Path:
-        """Returns the folder of a sweep's artifacts. Raises `NotFound`."""
-        return stores.artifact_directory(self.url, self.sweep(sweep).spec.name)
+        """Returns the folder of a sweep's artifacts. Raises `NotFound`.
+
+        A name such as "../.." in a store from elsewhere names a folder that is none of the store's. Such a sweep has a
+        folder that is not there.
+        """
+        name = self.sweep(sweep).spec.name
+        found, of_all = (Path(os.path.normpath(stores.artifact_directory(self.url, one))) for one in (name, ""))
+        outside = found == of_all or not found.is_relative_to(of_all)
+        return of_all / ".outside" / f"sweep-{file_name(name)}" if outside else found

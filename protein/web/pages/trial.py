@@ -66,7 +66,9 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         if path is None:
             raise UsageError(problem)
         env, seed = sweep.spec.env, record.seed
-        found = player.ask(record.id, 0, lambda: artifacts.play(path, env, seed, viewer.stopping), patience=0.0)
+        found = player.ask(
+            record.id, 0, lambda: artifacts.play(path, env, seed, viewer.stopping), patience=0.0, retry=0.0
+        )
         return {"state": found.state}
 
     def played(query: Query) -> Any:

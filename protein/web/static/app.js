@@ -92,7 +92,7 @@ async function stateChanged(keys) {
   picker.draw(sweeps);
   document.title = [state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
   const now = [state.page, ...state.path, ...state.sweeps].join("\n");
-  if (now === opened && view?.stateChanged) return view.stateChanged(keys);
+  if (now === opened && view?.stateChanged) return quietly(view.stateChanged(keys));
   if (now === opened && view && !keys.length) return undefined;
   return open(now);
 }
@@ -179,7 +179,16 @@ document.addEventListener("visibilitychange", () => {
 
 function update(numbers) {
   refreshSoon();
-  view?.update?.({ numbers });
+  quietly(view?.update?.({ numbers }));
+}
+
+/** Waits for what a page does by itself. Where the server or the store is away, another message says so already. */
+async function quietly(work) {
+  try {
+    await work;
+  } catch (error) {
+    if (error.name !== "AbortError" && error.status === undefined) console.error(error);
+  }
 }
 
 let refreshing = 0;

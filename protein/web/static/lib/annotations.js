@@ -29,10 +29,10 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
   async function change(pairs, what, said, undo) {
     if (!pairs.length) return;
     try {
-      for (const [sweep, numbers] of bySweep(pairs)) await api.post("/annotate", { sweep, numbers, ...what }, { signal });
+      for (const [sweep, numbers] of bySweep(pairs)) await api.post("/annotate", { sweep, numbers, ...what }); // also where the page is left meanwhile
       const name = pairs.length === 1 ? `Trial ${pairs[0][1]}` : `${whole(pairs.length)} trials`;
       notice(`${name} ${typeof said === "function" ? said(pairs.length === 1) : said}`, { key: "annotated", seconds: 10, action: undo && { text: "Undo", run: () => change(pairs, undo, "as before.", null) } });
-      await refresh();
+      if (!signal.aborted) await refresh();
     } catch (error) {
       if (error.name !== "AbortError") notice(`Not changed: ${error.message}`, { kind: "error", key: "annotated" });
     }

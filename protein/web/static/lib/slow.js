@@ -15,6 +15,26 @@ export async function whenReady(api, path, params, signal, show) {
   }
 }
 
+/** Asks as `whenReady`, but only once at a time for each name: whoever wishes it meanwhile makes it ask again at its end. */
+export class Asking {
+  #open = new Map(); // name -> whether to ask again
+
+  async whenReady(name, api, path, params, signal, show) {
+    if (this.#open.has(name)) {
+      this.#open.set(name, true);
+      return;
+    }
+    try {
+      do {
+        this.#open.set(name, false);
+        await whenReady(api, path, params, signal, show);
+      } while (this.#open.get(name) && !signal.aborted);
+    } finally {
+      this.#open.delete(name);
+    }
+  }
+}
+
 /** Waits, or less where the signal is aborted. */
 export function pause(milliseconds, signal) {
   return new Promise((resolve) => {

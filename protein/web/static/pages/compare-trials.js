@@ -16,6 +16,7 @@ export async function compareTrials(root, tools, context) {
   const { api, state, selection, signal, sweeps } = context;
   let found = null;
   let plot = null;
+  let asked = 0; // an answer to an earlier question is not used
   const all = box("all rows", state.get("rows") === "all", (on) => state.set({ rows: on ? "all" : "" }));
   const table = h("div", { class: "side-by-side", tabindex: "0", role: "region", "aria-label": "Trials side by side" });
   const note = h("p", { class: "chart-note", role: "status" });
@@ -25,10 +26,13 @@ export async function compareTrials(root, tools, context) {
   await load();
 
   async function load() {
+    const mine = asked += 1;
     if (!selection.size) return empty();
     const pairs = selection.pairs();
     const cut = pairs.slice(0, MOST);
-    found = await api.get("/compare", { sel: asText(cut) }, { signal });
+    const answer = await api.get("/compare", { sel: asText(cut) }, { signal });
+    if (mine !== asked) return undefined;
+    found = answer;
     const cost = found.rows.find((row) => row.key === "cost_seconds");
     found.rows = found.rows.filter((row) => row.key !== "run_seconds" || different(row.values, cost?.values));
     fill(tools, all.root, saveMenu(() => "comparison", { csv: () => asCsv() }));
@@ -37,7 +41,9 @@ export async function compareTrials(root, tools, context) {
     found.more = pairs.length - cut.length;
     draw();
     const points = Math.min(4000, 2 * Math.max(300, chartRoom.clientWidth));
-    found.curves = (await api.get("/curves", { sweep: [...new Set(cut.map(([name]) => name))], pick: "selected", sel: asText(cut), limit: MOST, points }, { signal })).curves;
+    const { curves } = await api.get("/curves", { sweep: [...new Set(cut.map(([name]) => name))], pick: "selected", sel: asText(cut), limit: MOST, points }, { signal });
+    if (mine !== asked) return undefined;
+    found.curves = curves;
     await drawCurves();
     return undefined;
   }

@@ -7,7 +7,7 @@ import { chartCard, tip } from "../lib/echart.js";
 import { param, score, seconds } from "../lib/format.js";
 import { frontOption, numbersIn } from "../lib/front-chart.js";
 import { duration, place, short } from "../lib/scales.js";
-import { whenReady } from "../lib/slow.js";
+import { Asking } from "../lib/slow.js";
 import { colors } from "../lib/theme.js";
 import { commandLine, configRows, configTable, STATES, trialLink } from "../lib/trials.js";
 
@@ -21,6 +21,7 @@ const TIP_PARAMS = 14;
 export async function render(root, context) {
   const { api, state, selection, signal, notice, keys } = context;
   const found = { sweeps: [], expected: new Map() };
+  const asking = new Asking();
   let made = null;
   let mode = "point"; // what dragging in the chart does
 
@@ -32,9 +33,26 @@ export async function render(root, context) {
 
   await load();
   if (signal.aborted) return {};
-  if (!found.sweeps.some((sweep) => sweep.points.number.length)) {
+  const nothing = () => !found.sweeps.some((sweep) => sweep.points.number.length);
+  if (nothing()) {
     fill(root, stateOf("empty", "No trial has ended yet.", "The front appears with the first finished trial, by itself."));
-    return { update: () => render(fill(root), context) };
+    let page = null; // once there is something to draw
+    let drawing = false;
+    return {
+      async update(news) {
+        if (page) return page.update?.(news);
+        if (drawing) return undefined;
+        drawing = true;
+        try {
+          await load();
+          if (!signal.aborted && !nothing()) page = await render(fill(root), context);
+        } finally {
+          drawing = false;
+        }
+        return undefined;
+      },
+      stateChanged: (changed) => page?.stateChanged?.(changed),
+    };
   }
   const card = await chartCard("Score against cost", {
     root: chartRoom, name: `front of ${state.sweeps.join(", ")}`, signal, height: chartHeight(), notMerge: true,
@@ -74,7 +92,7 @@ export async function render(root, context) {
 
   /** Asks for the expected front of a sweep, and draws it when it is there. */
   function expect(sweep) {
-    whenReady(api, "/expected", { sweep }, signal, (answer) => {
+    asking.whenReady(sweep, api, "/expected", { sweep }, signal, (answer) => {
       found.expected.set(sweep, answer);
       redraw();
       drawSide();

@@ -41,10 +41,16 @@ export async function slicesCard(context, tools, room) {
     made.set(option);
     showEnds(found.range_ends);
     const through = found.anchor.number === null ? "the best expected config" : `trial ${found.anchor.number}`;
-    fill(note, `Each slice goes through ${through}${found.seconds ? ` at a cost of ${seconds(found.seconds)}: ${found.cost_parameter} follows` : ""}, and moves one parameter. `,
+    fill(note, `Each slice goes through ${through}${costText()}, and moves one parameter. `,
       "Line: expected true score. Band: its 80 % interval. Dots: trials, the fainter the further they are from the slice. ",
       `The model has learnt from ${found.num_scores} scores.`, found.basis === "score model" ? null : h("span", { class: "warn-text", text: ` ${found.basis}.` }));
     body.dataset.slices = String(found.slices.length);
+  }
+
+  function costText() {
+    if (!found.seconds) return "";
+    if (found.cost_parameter) return ` at a cost of ${seconds(found.seconds)}: ${found.cost_parameter} follows`;
+    return found.anchor.number === null ? ` for ${seconds(found.seconds)} or less` : "";
   }
 
   function option(theme) {
@@ -129,7 +135,7 @@ export function anchorControls({ state }, found) {
   const at = h("input", { class: "input short", type: "text", inputmode: "numeric", placeholder: "best", "aria-label": "Trial that slices go through", value: state.get("at"),
     onchange: () => state.set({ at: /^\d+$/.test(at.value.trim()) ? at.value.trim() : "" }) });
   return h("div", { class: "toolbar" }, h("label", { class: "field" }, h("span", { class: "field-label", text: "through trial" }), at),
-    found().cost_parameter ? h("label", { class: "field" }, h("span", { class: "field-label", text: "at cost" }), cost, h("span", { class: "muted", text: "s" })) : null);
+    found().cost_parameter || state.get("seconds") ? h("label", { class: "field" }, h("span", { class: "field-label", text: "at cost" }), cost, h("span", { class: "muted", text: "s" })) : null);
 }
 
 /** How an axis of the model is drawn by ECharts. */

@@ -28,14 +28,29 @@ export async function render(root, context) {
     head.append(tools);
     const card = h("section", { class: `chart-card part-${about.key}`, "aria-label": about.title }, head, body);
     root.append(card);
-    const part = { about, tools, body, made: null };
+    const part = { about, tools, body, made: null, loading: false, again: false };
     part.load = () => load(part);
     part.soon = throttled(part.load, about.wait, signal);
     return part;
   });
   const shared = { ...context, showEnds, ends };
 
+  /** Loads a part, one time after the other: so a late answer never replaces a newer one. */
   async function load(part) {
+    part.again = true;
+    if (part.loading) return;
+    part.loading = true;
+    try {
+      while (part.again && !signal.aborted) {
+        part.again = false;
+        await loadOnce(part);
+      }
+    } finally {
+      part.loading = false;
+    }
+  }
+
+  async function loadOnce(part) {
     const { about, tools, body } = part;
     if (about.model && state.sweeps.length !== 1) {
       fill(tools);

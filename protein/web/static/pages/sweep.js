@@ -4,7 +4,7 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
 import { percent, score, seconds, time } from "../lib/format.js";
 import { short } from "../lib/scales.js";
-import { whenReady } from "../lib/slow.js";
+import { Asking } from "../lib/slow.js";
 import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
 import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js";
 
@@ -21,19 +21,23 @@ export async function render(root, context) {
   const name = state.sweeps[0];
   let found = null;
   let slow = {};
+  const asking = new Asking();
+  let following = 0;
   const rooms = {};
   const charts = {};
+  signal.addEventListener("abort", () => clearInterval(following));
   await load();
   if (signal.aborted) return {};
   build();
   ask();
-  if (found.running.length) followRunning();
+  followRunning();
   return {
     async update() {
       await load();
       if (signal.aborted) return;
       draw();
       ask();
+      followRunning();
     },
   };
 
@@ -43,22 +47,25 @@ export async function render(root, context) {
 
   /** While trials run, their bars grow. */
   function followRunning() {
-    const timer = setInterval(async () => {
+    if (following || !found.running.length) return;
+    following = setInterval(async () => {
       if (document.hidden) return;
       try {
         await load();
         draw();
-        if (!found.running.length) clearInterval(timer);
+        if (!found.running.length) {
+          clearInterval(following);
+          following = 0;
+        }
       } catch (error) {
         if (error.name !== "AbortError" && error.status === undefined) throw error;
       }
     }, 5000);
-    signal.addEventListener("abort", () => clearInterval(timer));
   }
 
   function ask() {
     for (const [what, work] of [["outlook", drawOutlook], ["calibration", drawCalibration], ["ranges", drawRanges]]) {
-      whenReady(api, `/sweep/${what}`, { sweep: name }, signal, (answer) => { slow[what] = answer; work(); })
+      asking.whenReady(what, api, `/sweep/${what}`, { sweep: name }, signal, (answer) => { slow[what] = answer; work(); })
         .catch((error) => { if (error.name !== "AbortError") notice(error.message, { kind: "warn", key: what, seconds: 8 }); });
     }
   }
@@ -101,7 +108,8 @@ export async function render(root, context) {
     return h("button", { type: "button", class: "button", text, title, onclick: async (event) => {
       event.target.disabled = true;
       try {
-        await api.post("/request", { sweep: name, request }, { signal });
+        await api.post("/request", { sweep: name, request }); // also where the page is left meanwhile
+        if (signal.aborted) return;
         if (request !== "run" && !found.states.running) notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
         await load();
         drawHead();

@@ -220,7 +220,7 @@ export async function render(root, context) {
   // Sorting
 
   function sortKeys() {
-    return state.get("sort", DEFAULT_SORT).split(",").map((key) => ({ key: key.replace(/^-/, "").replace("%2C", ",").replace("%25", "%"), down: key.startsWith("-") }));
+    return state.get("sort", DEFAULT_SORT).split(",").map((key) => ({ key: key.replace(/^-/, "").replaceAll("%2C", ",").replaceAll("%25", "%"), down: key.startsWith("-") }));
   }
 
   function sortBy(key, further) {
@@ -229,7 +229,7 @@ export async function render(root, context) {
     const numeric = toTheRight(columnOf(key));
     const next = !before ? { key, down: numeric } : before.down === numeric ? { key, down: !numeric } : null;
     const list = further ? [...now.filter((one) => one.key !== key), ...(next ? [next] : [])] : next ? [next] : [];
-    state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replace("%", "%25").replace(",", "%2C")).join(",") });
+    state.set({ sort: list.slice(-4).map((one) => (one.down ? "-" : "") + one.key.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",") });
   }
 
   function boxState() {
@@ -316,18 +316,27 @@ export async function render(root, context) {
   /** Selects from one row to another one, also where they are not loaded. */
   async function selectRange(from, to) {
     const [first, last] = [Math.min(from, to), Math.max(from, to)];
-    selection.change(await names(first, Math.min(last - first + 1, MAX_SELECTED)), true);
+    const found = await names(first, Math.min(last - first + 1, MAX_SELECTED));
+    if (found) selection.change(found, true);
   }
 
   async function selectAll(on) {
     if (!on) { selection.clear(); return; }
-    selection.set(await names(0, MAX_SELECTED));
+    const found = await names(0, MAX_SELECTED);
+    if (!found) { grid.redraw(); return; }
+    selection.set(found);
     if (grid.total > MAX_SELECTED) notice(`The first ${whole(MAX_SELECTED)} trials are selected. More at once is not possible; a filter makes them fewer.`, { key: "many", seconds: 8 });
   }
 
+  /** The trials at these places, as [sweep, number] pairs; null where the server does not tell. */
   async function names(offset, limit) {
-    const found = await api.get("/trials", { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit }, { signal });
-    return found.keys.map(([at, number]) => [found.sweeps[at], number]);
+    try {
+      const found = await api.get("/trials", { sweep: state.sweeps, filter: state.get("filter"), sort: state.get("sort", DEFAULT_SORT), offset, limit }, { signal });
+      return found.keys.map(([at, number]) => [found.sweeps[at], number]);
+    } catch (error) {
+      if (error.name !== "AbortError") notice(`Not selected: ${error.message}`, { kind: "error", key: "selected", seconds: 8 });
+      return null;
+    }
   }
 
   function drawChosen() {

@@ -124,8 +124,15 @@ export async function render(root, context) {
     const metric = state.get("metric");
     const axis = state.get("x", "steps");
     let legs = found.curves;
-    if (metric) legs = (await api.get("/trial/curve", { sweep: name, number, metric }, { signal })).legs;
-    if (signal.aborted) return;
+    if (metric) {
+      try {
+        legs = (await api.get("/trial/curve", { sweep: name, number, metric }, { signal })).legs;
+      } catch (error) {
+        if (error.name !== "AbortError") notice(`The curve of ${metric} cannot be shown: ${error.message}`, { kind: "warn", key: "curve", seconds: 8 });
+        return;
+      }
+    }
+    if (signal.aborted || metric !== state.get("metric") || !room.isConnected) return; // another one was asked for meanwhile
     const points = legs.flatMap((leg) => leg.value.map((value, i) => ({ x: leg[axis][i], value, leg: leg.number })));
     if (!points.length) {
       curve = null;
@@ -245,8 +252,8 @@ export async function render(root, context) {
   function annotations(trial) {
     const send = async (changes) => {
       try {
-        await api.post("/annotate", { sweep: name, numbers: [number], ...changes }, { signal });
-        await load();
+        await api.post("/annotate", { sweep: name, numbers: [number], ...changes }); // also where the page is left meanwhile
+        if (!signal.aborted) await load();
       } catch (error) {
         if (error.name !== "AbortError") notice(error.message, { kind: "error", key: "annotate", seconds: 8 });
       }
