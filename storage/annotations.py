@@ -54,7 +54,9 @@ def annotate(session: Session, sweep_id: int, numbers: Collection[int], change: 
     Raises:
         StoreError: a trial does not exist, or would have too many tags.
     """
-    wanted = sorted(set(numbers))
+    wanted = values.trial_numbers(numbers)
+    for number in set(numbers).difference(wanted):
+        raise StoreError(f"the sweep has no trial {number:.6g}, so nothing was changed; protein show lists its trials")
     ids: dict[int, int] = {}
     rows: dict[int, AnnotationRow] = {}
     for first in range(0, len(wanted), _PART):

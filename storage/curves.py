@@ -31,7 +31,7 @@ def thinned(
     m, buckets = MeasurementRow, (max_points - 2) // 2
     value = m.score if metric is None else _metric(session, values.text("metric", metric))
     final = select(func.coalesce(func.max(m.position), -1)).where(m.trial_id == TrialRow.id).scalar_subquery()
-    mine = and_(TrialRow.sweep_id == sweep_id, TrialRow.number.in_(sorted(set(numbers))))
+    mine = and_(TrialRow.sweep_id == sweep_id, TrialRow.number.in_(values.trial_numbers(numbers)))
     # Materialized: the last position of each curve is looked up once, not again at each point.
     chosen = select(TrialRow.id, TrialRow.number, final.label("last")).where(mine).cte().prefix_with("MATERIALIZED")
     lengths = {number: last + 1 for number, last in session.execute(select(chosen.c.number, chosen.c.last))}

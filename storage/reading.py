@@ -26,7 +26,9 @@ from protein.spelling import nearest
 from protein.types import SuggestionKind, TrialEnd, TrialState
 
 from .tables import AnnotationRow, TrialRow
+from .values import MAX_TRIAL_NUMBER
 
+_MOST_RUNNING = 10_000  # trials that run at once
 BATCH = 5000  # rows that are converted at once: their params as dicts take some MB
 
 
@@ -45,7 +47,10 @@ class Cursor:
             following, revision, listed = text.split(";")
             parts = (part.split(":") for part in listed.split(",") if part)
             running = {int(number): (int(steps), float(cost)) for number, steps, cost in parts}
-            return cls(int(following), int(revision), running)
+            found = cls(int(following), int(revision), running)
+            if len(running) > _MOST_RUNNING or max(found.following, found.revision, *running, 0) > MAX_TRIAL_NUMBER:
+                raise ValueError
+            return found
         except ValueError:
             raise StoreError(f"{text!r:.80} is no cursor of a sweep's trials; ask without one") from None
 

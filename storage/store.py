@@ -207,7 +207,7 @@ class SqlStore:
         numbers: Collection[int] | None = None,
     ) -> list[TrialRecord]:
         if numbers is not None or (last_points and not curves):
-            which = true() if numbers is None else TrialRow.number.in_(sorted(set(numbers)))
+            which = true() if numbers is None else TrialRow.number.in_(values.trial_numbers(numbers))
             with self._reading(sweep_id) as session:
                 return self._records(session, sweep_id, which, curves=curves, last_points=last_points)
         known = self._finished.get((sweep_id, curves), ())
@@ -222,7 +222,7 @@ class SqlStore:
     def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
         params = type_coerce(TrialRow.params, Text()) if self._sqlite else cast(TrialRow.params, Text())
         mine = TrialRow.sweep_id == sweep_id
-        these = select(params).where(mine, TrialRow.number.in_(sorted(set(numbers))))
+        these = select(params).where(mine, TrialRow.number.in_(values.trial_numbers(numbers)))
         with self._reading(sweep_id) as session:
             return list(
                 session.scalars(select(TrialRow.number).where(mine, params.in_(these)).order_by(TrialRow.number))

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -23,6 +23,7 @@ from protein.types import Direction, Estimate, Outcome, Params, Provenance, Sugg
 from .tables import Base
 
 MAX_INTEGER = 2**63 - 1  # of both databases
+MAX_TRIAL_NUMBER = 2**31 - 1  # of PostgreSQL's INTEGER
 MAX_LEASE_SECONDS = 366 * 86_400.0
 
 _FREE_TEXT = ("machine", "origin", "reason")  # for people
@@ -99,6 +100,11 @@ def integer(what: str, value: int, low: int = -MAX_INTEGER - 1) -> int:
     if not low <= value <= MAX_INTEGER:
         raise StoreError(f"{what} {_shown(value)} cannot be stored: an integer from {low} to 2**63 - 1 is needed")
     return int(value)
+
+
+def trial_numbers(numbers: Collection[int]) -> list[int]:
+    """Returns, in order and each once, the numbers that a trial can have; a driver refuses integers beyond 64 bits."""
+    return sorted({number for number in numbers if 0 <= number <= MAX_TRIAL_NUMBER})
 
 
 def number(what: str, value: float) -> float:

@@ -107,7 +107,7 @@ def test_every_command_explains_each_of_its_flags(name: str, capsys: pytest.Capt
     text = capsys.readouterr().out
     assert "(default: None)" not in text
     for field in dataclasses.fields(COMMANDS[name][0]):
-        if field.name not in ("sweep", "sweeps", "what", "environment", "from_", "tool", "source"):
+        if field.name not in ("sweep", "sweeps", "what", "of", "environment", "from_", "tool", "source"):
             assert f"--{field.name.replace('_', '-')}" in text
 
 

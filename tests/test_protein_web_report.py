@@ -221,6 +221,16 @@ def test_a_question_that_the_report_cannot_answer_is_one_clear_line(opened: View
         assert opened.page.evaluate(said, [path, params]) == line
 
 
+def test_a_narrow_screen_has_room_for_the_bar(opened: View) -> None:
+    opened.page.set_viewport_size({"width": 390, "height": 780})
+    opened.open("table?sweep=pong")
+    name = opened.page.locator("header.bar .picker-label").bounding_box()
+    date = opened.page.locator("header.bar .written").bounding_box()
+    assert name is not None and date is not None
+    assert name["width"] > 25 and name["x"] + name["width"] < date["x"]
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_without_scripts_there_is_a_summary(browser: Browser, written: tuple[str, Path]) -> None:
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()

@@ -195,7 +195,22 @@ def test_a_cursor_gives_what_has_changed_since_and_nothing_else(store: Store, st
     other.close()
 
 
-@pytest.mark.parametrize("cursor", ["", "1", "1;2", "a;0;", "1;0;2", "1;0;2:3", "1;0;2:3:x", "1;0;1:2:3:4", "'; DROP"])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "1",
+        "1;2",
+        "a;0;",
+        "1;0;2",
+        "1;0;2:3",
+        "1;0;2:3:x",
+        "1;0;1:2:3:4",
+        "'; DROP",
+        f"{2**70};0;",
+        f"1;0;{2**70}:1:1",
+    ],
+)
 def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
     sweep = new_sweep(store)
     with pytest.raises(StoreError, match="is no cursor"):
@@ -297,7 +312,8 @@ def test_trials_without_curves_are_the_same_but_for_them(store: Store) -> None:
         assert store.trials(sweep.id) == whole
     assert store.trials(sweep.id, numbers=[4, 2, 2, 99]) == [whole[2], whole[4]]
     assert store.trials(sweep.id, curves=False, numbers=[5]) == [bare[5]]
-    assert store.trials(sweep.id, numbers=[]) == []
+    assert store.trials(sweep.id, numbers=[]) == store.trials(sweep.id, numbers=[-1, 2**70]) == []
+    assert store.curves(sweep.id, [2**70], 10) == {}
     assert store.trial(sweep.id, 4) == whole[4]
     with pytest.raises(StoreError, match="the sweep has no trial 99"):
         store.trial(sweep.id, 99)
@@ -465,6 +481,8 @@ def test_a_running_trial_can_be_annotated_and_its_owner_goes_on(store: Store) ->
         {"note": "a\0b"},
         {"note": "\x1b[2J"},
         {"numbers": [0, 7], "note": "x"},
+        {"numbers": [-1, 0], "note": "x"},
+        {"numbers": [0, 2**70], "note": "x"},
     ],
     ids=lambda change: str(change)[:40],
 )
