@@ -13,7 +13,6 @@ from protein.analysis.comparison import (
     Side,
     SweepResult,
     compare,
-    seed_groups,
     side_labels,
     without_seed,
 )
@@ -176,14 +175,6 @@ def test_equal_scores_and_equal_costs() -> None:
 )
 def test_the_seed_at_the_end_of_a_name(name: str, stem: str) -> None:
     assert without_seed(name) == stem
-
-
-def test_names_that_differ_in_a_seed_are_one_group() -> None:
-    assert seed_groups(["old-1", "new", "old-2", "lone-4"]) == {
-        "old": ["old-1", "old-2"],
-        "new": ["new"],
-        "lone-4": ["lone-4"],
-    }
 
 
 def test_an_excluded_trial_costs_and_has_no_score() -> None:

@@ -91,6 +91,7 @@ def test_a_store_of_a_newer_version_ends_it_with_the_reason(filled: Path) -> Non
         ("--port 0", "--port 0 must be from 1 to 65535"),
         ("--port 70000", "--port 70000 must be from 1 to 65535"),
         ("nowhere.db", "there is no store nowhere.db yet"),
+        ("runs", "store runs is a folder"),
         ("a.db --store b.db", "the store is given twice"),
         ("--host 203.0.113.7 --token", "cannot listen on 203.0.113.7"),
         ("mysql://me:secret@host/x", "'mysql' is not supported"),

@@ -351,6 +351,27 @@ class TestWandb:
         assert "sweep 'w' has its space already" in again
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("optuna runs/protein.db", "runs/protein.db is no storage of Optuna: it has no table of studies"),
+        ("optuna sqlite:///runs/protein.db", "is no storage of Optuna"),
+        ("mlflow runs/protein.db --score x", "runs/protein.db is no database of MLflow: it has no table of runs"),
+        ("mlflow sqlite:///runs/protein.db --score x", "is no database of MLflow"),
+        ("optuna runs", "runs is a folder; give the storage's URL"),
+        ("optuna text.log", "the source holds none"),
+        ("mlflow text.log --score x", "text.log is no database of MLflow"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(filled: Path, run: Run, words: str, message: str) -> None:
+    """Optuna and MLflow make their tables in any database that they open."""
+    Path("text.log").write_text("no database\n", encoding="utf-8")
+    before = Path("runs/protein.db").read_bytes()
+    assert message in run.error(f"import {words}")
+    assert Path("runs/protein.db").read_bytes() == before
+    assert Path("text.log").read_text(encoding="utf-8") == "no database\n"
+
+
 def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Run) -> None:
     table(filled / "pong.csv", TestWandb.HEADER, *TestWandb.ROWS)
     assert "sweep 'pong' was run here" in run.error("import wandb pong.csv --score reward --direction maximize")

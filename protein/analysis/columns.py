@@ -76,14 +76,14 @@ class Column:
         """Returns the values of some rows, in their order, or of all; None where one is missing."""
         values = self.values if rows is None else self.values[rows]
         missing = self.missing if rows is None else self.missing[rows]
-        plain = values.tolist()
+        plain: list[Any] = values.tolist()
         if self.kind.coded:
             words = self.words
             return [None if gone else words[code] for code, gone in zip(plain, missing.tolist(), strict=True)]
         if self.kind is Kind.BOOLEAN:
             return [None if gone else bool(one) for one, gone in zip(plain, missing.tolist(), strict=True)]
         if not missing.any():
-            return plain  # type: ignore[no-any-return]
+            return plain
         return [None if gone else one for one, gone in zip(plain, missing.tolist(), strict=True)]
 
     def floats(self) -> npt.NDArray[np.float64]:

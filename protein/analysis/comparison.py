@@ -286,17 +286,6 @@ def without_seed(name: str) -> str:
     return stem or name
 
 
-def seed_groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Returns names that differ in a seed at their end only, by what they share, in the order given.
-
-    A name that shares it with no other is a group of its own, under its whole name.
-    """
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(without_seed(name), []).append(name)
-    return {(stem if len(members) > 1 else members[0]): members for stem, members in groups.items()}
-
-
 def side_labels(sweeps: Sequence[tuple[str, str]]) -> list[str]:
     """Returns a label for each sweep, given as (name, environment): sweeps of one label make up a side.
 

@@ -40,6 +40,17 @@ def artifact_directory(store_url: str, sweep: str) -> Path:
     return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
 
 
+def check(store_url: str) -> None:
+    """Raises `StoreError` if a store's file is missing, empty or a folder. It does not open the store."""
+    path = file(store_url)
+    if path is None:
+        return
+    if path.is_dir():
+        raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
+
+
 @contextlib.contextmanager
 def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
     """Opens a store and closes it at the end.
@@ -48,9 +59,8 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
         StoreError: it cannot be opened; or, unless `create`, there is no such file yet.
     """
     store_url = url(given)
-    path = file(store_url)
-    if not create and path is not None and (not path.exists() or (path.is_file() and not path.stat().st_size)):
-        raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
+    if not create:
+        check(store_url)
     store = storage.open_store(store_url)
     try:
         yield store

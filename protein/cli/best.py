@@ -22,7 +22,7 @@ from protein.api.recommended import (
     too_expensive,
 )
 from protein.cli.arguments import BestArguments
-from protein.cli.output import print_json, require_file, writing
+from protein.cli.output import print_json, require_file, working, writing
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.types import SweepRecord
@@ -42,7 +42,7 @@ class Written:
 
 def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
-    with stores.opened(arguments.store) as store:
+    with working("computing what is expected"), stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         known = readable(store, sweep)
         found = recommendation(sweep, known.trials, arguments.under, known.sample)

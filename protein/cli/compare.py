@@ -6,7 +6,7 @@ from typing import Any
 from protein.api import stores
 from protein.api.comparison import compared, sides_of
 from protein.cli.arguments import CompareArguments
-from protein.cli.output import print_json
+from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.view import comparison as views
 from protein.view import tables, text
@@ -15,7 +15,7 @@ from protein.view import tables, text
 def run(command: Command) -> int:
     arguments: CompareArguments = command.arguments
     wanted = [] if arguments.env is None else [env.strip() for env in arguments.env.split(",")]
-    with stores.opened(arguments.store) as store:
+    with working("comparing"), stores.opened(arguments.store) as store:
         sides = sides_of(store.list_sweeps(), arguments.sweeps, each=arguments.each)
         found = compared(store, sides, reference=arguments.reference, environments=wanted)
     if arguments.json:

@@ -9,7 +9,7 @@ from rich.console import Console
 from protein.api import stores
 from protein.api.found_config import base_layers
 from protein.cli.arguments import LawsArguments
-from protein.cli.output import print_json, writing
+from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
 from protein.config.layers import flag, flatten
 from protein.config.write import to_toml
@@ -44,7 +44,8 @@ def run(command: Command) -> int:
     if arguments.write is not None and not trains:
         raise UsageError(f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which has no config file; use --json")
     observations = [trial.observation() for trial in trials if trial.state.finished]
-    laws = fit_laws(Space.from_dict(sweep.spec.space), observations)
+    with working("computing the laws"):
+        laws = fit_laws(Space.from_dict(sweep.spec.space), observations)
     if at is not None and at < laws.cheapest_seconds:
         least = format_duration(_rounded_up(laws.cheapest_seconds))
         raise UsageError(

@@ -5,14 +5,24 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protein.errors import UsageError, remedy
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 def print_json(value: Any) -> None:
     """Prints one JSON value; its keys are stable."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def working(what: str) -> "Status":
+    """Returns a context in which a terminal shows that work goes on; elsewhere it prints nothing."""
+    from rich.console import Console  # late: `protein --help` does not need it
+
+    return Console(file=sys.stderr).status(what)
 
 
 @contextlib.contextmanager

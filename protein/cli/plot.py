@@ -6,7 +6,7 @@ from typing import Any
 
 from protein import plots
 from protein.cli.arguments import PlotArguments
-from protein.cli.output import require_file, writing
+from protein.cli.output import require_file, working, writing
 from protein.cli.parse import Command
 from protein.config.layers import flag
 from protein.errors import UsageError
@@ -54,7 +54,8 @@ def run(command: Command) -> int:
     path = Path(f"{kind}.png") if arguments.output is None else arguments.output
     file_format(path)
     require_file("--output", path)
-    figure = draw(*names, store=arguments.store, **{_KEYWORDS.get(name, name): given[name] for name in given})
+    with working("drawing"):
+        figure = draw(*names, store=arguments.store, **{_KEYWORDS.get(name, name): given[name] for name in given})
     with writing(path):
         save(figure, path)
     print(f"plot: {path}")

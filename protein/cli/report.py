@@ -1,13 +1,10 @@
 """`protein report`: sweeps as one HTML file that opens anywhere, such as from a mail."""
 
-import sys
 from pathlib import Path
-
-from rich.console import Console
 
 from protein.api import stores
 from protein.cli.arguments import ReportArguments
-from protein.cli.output import require_file, writing
+from protein.cli.output import require_file, working, writing
 from protein.cli.parse import Command
 from protein.config.resolve import file_name
 
@@ -25,7 +22,7 @@ def run(command: Command) -> int:
         if path is None:
             path = Path("_".join(file_name(sweep.spec.name) for sweep in sweeps)[:80] + ".html")
         require_file("--output", path)
-        with Console(file=sys.stderr).status("reading the sweep") as status:  # on a terminal; elsewhere it is silent
+        with working("reading the sweep") as status:
             written = report.write(store, sweeps, told=status.update)
         document = written.document.encode("utf-8", "replace")
         with writing(path):

@@ -25,6 +25,7 @@ def run(command: Command) -> int:
     gone = not owners.difference(dead_owners(owners))
     line = f"sweep '{sweep.spec.name}' {_SAID[requested]}"
     if gone:
-        line += "; none of its trials runs, so perhaps no process runs it: protein sweep starts one"
+        line += "; none of its trials runs, so perhaps no process runs it"
+        line += "" if requested is Request.STOP else ": protein sweep starts one"
     tables.make_console().print(line, soft_wrap=True)
     return 0

@@ -25,9 +25,7 @@ def run(command: Command) -> int:
             "; add --token to make a token that they need"
         )
     store_url = stores.url(arguments.store if arguments.of is None else arguments.of)
-    path = stores.file(store_url)
-    if path is not None and not path.exists():
-        raise UsageError(f"there is no store {path} yet; run protein sweep first, or give the path of another store")
+    stores.check(store_url)  # before the address is printed; the store is opened while the page loads
     token = security.new_token() if arguments.token else None
     listening = app.listen(arguments.host, arguments.port)
     address = f"http://{_shown_host(arguments.host)}:{listening.getsockname()[1]}/"

@@ -23,6 +23,7 @@ from protein.imports.runs import (
     parameters,
     require_direction,
     result,
+    tables_of,
     text_value,
     without_password,
 )
@@ -43,6 +44,7 @@ def read(source: Source) -> Imported:
         UsageError: MLflow is not installed; the place cannot be read; the experiment, the score or the direction has to
             be named.
     """
+    uri = _uri(source.place)
     try:
         from mlflow import MlflowClient
         from mlflow.exceptions import MlflowException
@@ -51,10 +53,6 @@ def read(source: Source) -> Imported:
             f"to read an experiment, mlflow is needed ({error}); run pip install 'protein-sweep[mlflow]'"
         ) from error
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    uri = source.place
-    if "://" not in uri or uri.startswith("sqlite:///"):
-        path = existing(uri.removeprefix("sqlite:///"), "MLflow's SQLite file or the URL of its server")
-        uri = f"sqlite:///{path.resolve()}"
     shown = without_password(uri)
     try:
         client = MlflowClient(uri)
@@ -65,6 +63,16 @@ def read(source: Source) -> Imported:
         return _imported(client, runs, f"{shown}, experiment '{name}'", name, source)
     except (MlflowException, OSError) as error:
         raise UsageError(f"{shown} cannot be read as MLflow's: {' '.join(str(error).split())[:200]}") from error
+
+
+def _uri(place: str) -> str:
+    """Returns the URI for MLflow. Raises `UsageError` if a file has no tables of MLflow: it would make them there."""
+    if "://" in place and not place.startswith("sqlite:///"):
+        return place
+    path = existing(place.removeprefix("sqlite:///"), "MLflow's SQLite file or the URL of its server")
+    if not {"experiments", "runs"} <= (tables_of(path) or set()):
+        raise UsageError(f"{place} is no database of MLflow: it has no table of runs; give another")
+    return f"sqlite:///{path.resolve()}"
 
 
 def _all_runs(client: Any, experiment: str) -> list[Any]:
@@ -81,7 +89,8 @@ def _all_runs(client: Any, experiment: str) -> list[Any]:
 
 
 def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: Source) -> Imported:
-    known = sorted({key for run in runs for key in run.data.metrics})
+    names = {key for run in runs for key in run.data.metrics}
+    known = sorted(names, key=lambda name: (name.startswith("curve/"), name))  # those of curves last: there are many
     if source.score is None and len(known) != 1:
         raise UsageError(f"--score METRIC is needed, one of: {listed(known)}")
     score = known[0] if source.score is None else source.score

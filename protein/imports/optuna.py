@@ -24,6 +24,7 @@ from protein.imports.runs import (
     parameter_name,
     parameters,
     result,
+    tables_of,
     without_password,
 )
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
@@ -90,13 +91,15 @@ def _read(optuna: Any, source: Source) -> Imported:
 
 
 def _storage(optuna: Any, place: str) -> Any:
-    if "://" in place:
-        if place.startswith("sqlite:///"):
-            existing(place.removeprefix("sqlite:///"), "the storage's URL, as in sqlite:///study.db")
-        return optuna.storages.get_storage(place)
-    path = existing(place, "the storage's URL, as in sqlite:///study.db, or its file")
-    if path.open("rb").read(15) == b"SQLite format 3":
-        return optuna.storages.get_storage(f"sqlite:///{path}")
+    if "://" in place and not place.startswith("sqlite:///"):
+        # Fails where its tables are missing. By default it would make them, in whatever database a wrong URL names.
+        return optuna.storages.RDBStorage(place, skip_table_creation=True)
+    path = existing(place.removeprefix("sqlite:///"), "the storage's URL, as in sqlite:///study.db, or its file")
+    tables = tables_of(path)
+    if tables is not None:
+        if not {"studies", "version_info"} <= tables:
+            raise UsageError(f"{place} is no storage of Optuna: it has no table of studies; give another")
+        return optuna.storages.RDBStorage(f"sqlite:///{path}", skip_table_creation=True)
     return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(Path(path))))
 
 

@@ -1,9 +1,11 @@
 """What a reader returns: the runs of another tool in our terms, and what the tool knows of the search."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import re
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,8 @@ def choose(what: str, wanted: str | None, known: Iterable[str]) -> str:
     names = list(dict.fromkeys(known))
     if wanted is None and len(names) == 1:
         return names[0]
+    if not names:
+        raise UsageError(f"{what} cannot be chosen: the source holds none; give another source")
     if wanted is None:
         raise UsageError(f"{what} is needed, one of: {listed(names)}")
     if wanted not in names:
@@ -198,9 +202,27 @@ def require_direction(direction: Direction | None, score: str) -> Direction:
 def existing(place: str, what: str, *, folder: bool = False) -> Path:
     """Returns a path. Raises `UsageError` unless it is a file (or a folder)."""
     path = Path(place).expanduser()
+    if path.is_dir() and not folder:
+        raise UsageError(f"{place} is a folder; give {what}")
     if not (path.is_dir() if folder else path.is_file()):
         raise UsageError(f"there is no {'folder' if folder else 'file'} {place}; give {what}")
     return path
+
+
+def tables_of(path: Path) -> set[str] | None:
+    """Returns the names of the tables of a SQLite file, without changing it; None where it is no such file.
+
+    Raises:
+        UsageError: it cannot be read, or is damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(15) != b"SQLite format 3":
+                return None
+        with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            return {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+    except (OSError, sqlite3.Error) as error:
+        raise UsageError(f"{path} cannot be read ({error}); give another") from error
 
 
 def without_password(url: str) -> str:

@@ -182,8 +182,8 @@ def listen(host: str, port: int | None) -> socket.socket:
             if last:
                 reason = getattr(error, "strerror", None) or str(error)
                 raise UsageError(
-                    f"cannot listen on {host} port {one} ({reason})"
-                    "; give another --port, or leave it out for a free one"
+                    f"cannot listen on {host}{f' port {one}' if one else ''} ({reason})"
+                    "; give another --host or --port, or leave out --port for a free one"
                 ) from error
             continue
         return listening

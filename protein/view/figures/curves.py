@@ -73,7 +73,7 @@ def curves(
     """
     direction = style.one_direction(sweeps)
     if x not in AXES:
-        raise UsageError(f"x '{x}' is not known{nearest(x, AXES)}; give {', '.join(AXES)}")
+        raise UsageError(f"x '{x}' is not known{nearest(x, AXES)}")
     if not 0.0 <= smooth < 1.0:
         raise UsageError(f"smooth {smooth} must be from 0 to below 1; 0 smooths nothing")
     if len(envs := style.by_env(sweeps)) > 1:

@@ -1,6 +1,5 @@
 // Colours that stand for values, and short names of parameters.
 
-import { MISSING, param } from "./format.js";
 import { theme } from "./theme.js";
 
 // From low to high. The high end stands out most, on a light and on a dark ground, and the order holds without colours.
@@ -51,11 +50,6 @@ export function shortNames(names) {
   const counts = new Map();
   for (const one of last) counts.set(one, (counts.get(one) || 0) + 1);
   return Object.fromEntries(names.map((name, i) => [name, counts.get(last[i]) > 1 ? name : last[i]]));
-}
-
-/** A config as rows for a box at the pointer. */
-export function configRows(params) {
-  return Object.entries(params).map(([name, value]) => [name, value === undefined ? MISSING : param(value)]);
 }
 
 function mixed(from, to, share) {
