@@ -11,7 +11,8 @@ from storing import start
 from viewing import fill_store, store_url, sweep_record
 
 from protein import plots
-from protein.analysis.comparison import Side, SweepResult, compare
+from protein.analysis.comparison import compare
+from protein.analysis.sides import Side, SweepResult
 from protein.api.comparison import sides_of
 from protein.errors import UsageError
 from protein.storage import open_store

@@ -9,8 +9,9 @@ import pytest
 from browsing import ODD_NAME, Served
 from planting import NEW_IS_BETTER, PLANTED, asked
 
-from protein.analysis.comparison import Side, SweepResult, compare
+from protein.analysis.comparison import compare
 from protein.analysis.model_maps import SweepModel
+from protein.analysis.sides import Side, SweepResult
 from protein.errors import UsageError
 from protein.storage import open_store
 from protein.types import Measurement, Suggestion, SuggestionKind, TrialState

@@ -19,7 +19,7 @@ def chips(view: View) -> Locator:
 
 
 def shown(view: View, count: int) -> None:
-    """Waits until the chart shows so many curves."""
+    """Waits until the chart shows this number of curves."""
     expect(view.page.locator(f".page-curves[data-curves='{count}']")).to_be_visible()
 
 

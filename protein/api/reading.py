@@ -31,7 +31,7 @@ class Readable:
 
 
 def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Readable:
-    """Reads a sweep: all of its trials where it has at most so many, else a sample (see `protein.engine.sample`)."""
+    """Reads a sweep: all of its trials, or, if it has more than `most`, a sample (`protein.engine.sample`)."""
     columns = store.columns(sweep.id, fields=FIELDS)
     if len(columns) <= most:
         trials = store.trials(sweep.id, curves=False, last_points=True)

@@ -17,7 +17,7 @@ from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
 MAX_WAIT_SECONDS = 120.0
-MAX_OBSERVATIONS = 5_000  # of a larger sweep the best half of so many, and others at random
+MAX_OBSERVATIONS = 5_000  # of a larger sweep: half of them the best trials, half drawn at random
 _SEED = 1
 
 T = TypeVar("T")

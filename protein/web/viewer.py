@@ -144,7 +144,7 @@ class Viewer:
         """Returns what was made for a key before, or makes it.
 
         Args:
-            key: what it is, the kind first; a version belongs to it, unless the value holds for ever.
+            key: what it is, the kind first; a version belongs to it, unless the value never changes.
             make: makes it.
             most: how many of this kind are kept; the one that was used least recently is dropped.
         """

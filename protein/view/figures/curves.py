@@ -218,7 +218,7 @@ def needed(records: Sequence[TrialRecord], trials: Sequence[int] | None) -> set[
 
 
 def thin(items: Sequence[Any], most: int) -> list[Any]:
-    """Returns at most so many of the items, evenly, the first and the last among them."""
+    """Returns at most `most` of the items, spread evenly, the first and the last among them."""
     if len(items) <= most:
         return list(items)
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
@@ -248,7 +248,7 @@ def _smoothed(values: Sequence[float], weight: float) -> Iterator[float]:
 
 
 def extremes(values: Sequence[float], most: int) -> list[int]:
-    """Returns indices of at most so many values: the first, the last, and the least and the greatest of each part."""
+    """Returns at most `most` indices of values: the first, the last, the least and the greatest of each part."""
     if len(values) <= most:
         return list(range(len(values)))
     array = np.asarray(values, dtype=np.float64)

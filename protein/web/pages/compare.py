@@ -11,7 +11,8 @@ import numpy as np
 from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Indices
-from protein.analysis.comparison import Comparison, Side, SweepResult, compare, side_labels
+from protein.analysis.comparison import Comparison, compare
+from protein.analysis.sides import Side, SweepResult, side_labels
 from protein.errors import UsageError
 from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
