@@ -372,6 +372,14 @@ def test_a_file_of_another_kind_is_refused_and_stays_as_it_is(filled: Path, run:
     assert Path("text.log").read_text(encoding="utf-8") == "no database\n"
 
 
+@pytest.mark.parametrize("tool", ["optuna", "mlflow"])
+@pytest.mark.parametrize("place", ["host:notaport/runs", "127.0.0.1:1/runs", "127.0.0.1:1/runs?password=secret"])
+def test_a_database_that_does_not_answer_is_one_line_without_a_password(run: Run, tool: str, place: str) -> None:
+    message = run.error(f"import {tool} postgresql+psycopg://user:secret@{place}")
+    assert message.startswith(f"postgresql+psycopg://{place.partition('?')[0]} cannot be read as ")
+    assert "secret" not in message
+
+
 def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Run) -> None:
     table(filled / "pong.csv", TestWandb.HEADER, *TestWandb.ROWS)
     assert "sweep 'pong' was run here" in run.error("import wandb pong.csv --score reward --direction maximize")

@@ -25,10 +25,10 @@ from protein.imports.runs import (
     result,
     tables_of,
     text_value,
-    without_password,
 )
 from protein.spelling import nearest
 from protein.types import Direction, Measurement, TrialEnd, is_score
+from protein.urls import without_password
 
 PAGE = 1000  # runs that are asked for at once
 MAX_POINTS = 2000  # of a run's curve, spread evenly
@@ -47,7 +47,6 @@ def read(source: Source) -> Imported:
     uri = _uri(source.place)
     try:
         from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
     except ImportError as error:
         raise UsageError(
             f"to read an experiment, mlflow is needed ({error}); run pip install 'protein-sweep[mlflow]'"
@@ -55,13 +54,16 @@ def read(source: Source) -> Imported:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     shown = without_password(uri)
     try:
+        _require_database(uri)
         client = MlflowClient(uri)
         experiments = {one.name: one.experiment_id for one in client.search_experiments()}
         used = [name for name, key in experiments.items() if client.search_runs([key], max_results=1)]
         name = choose("--experiment", source.experiment, used)
         runs = _all_runs(client, experiments[name])
         return _imported(client, runs, f"{shown}, experiment '{name}'", name, source)
-    except (MlflowException, OSError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # of MLflow, and for a database of SQLAlchemy and its drivers
         raise UsageError(f"{shown} cannot be read as MLflow's: {' '.join(str(error).split())[:200]}") from error
 
 
@@ -73,6 +75,19 @@ def _uri(place: str) -> str:
     if not {"experiments", "runs"} <= (tables_of(path) or set()):
         raise UsageError(f"{place} is no database of MLflow: it has no table of runs; give another")
     return f"sqlite:///{path.resolve()}"
+
+
+def _require_database(uri: str) -> None:
+    """Connects to the database where the URI names one. MLflow would try for minutes before it says that it cannot."""
+    if uri.startswith(("http:", "https:", "file:", "sqlite:", "databricks")):
+        return
+    from sqlalchemy import create_engine
+
+    engine = create_engine(uri)
+    try:
+        engine.connect().close()
+    finally:
+        engine.dispose()
 
 
 def _all_runs(client: Any, experiment: str) -> list[Any]:

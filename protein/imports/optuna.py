@@ -25,10 +25,10 @@ from protein.imports.runs import (
     parameters,
     result,
     tables_of,
-    without_password,
 )
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
 from protein.types import Direction, Measurement, TrialEnd, is_score
+from protein.urls import without_password
 
 
 def read(source: Source) -> Imported:

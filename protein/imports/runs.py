@@ -9,7 +9,6 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from protein.errors import UsageError
 from protein.space.parameters import Parameter
@@ -223,14 +222,6 @@ def tables_of(path: Path) -> set[str] | None:
             return {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"{path} cannot be read ({error}); give another") from error
-
-
-def without_password(url: str) -> str:
-    """Returns a URL as it may be shown and stored."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _free(name: str, taken: Mapping[str, object]) -> str:

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from protein.trackers import facts, mlflow_bulk
 from protein.trackers.tracker import Tracker, TrialUpdate
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.urls import without_password
 
 # In one request. MLflow's limits are 100 params, 100 tags, 1,000 metrics, and 1,000 of all together.
 MAX_PARAMS, MAX_TAGS, MAX_METRICS = 100, 100, 800
@@ -61,7 +61,7 @@ class MlflowTracker:
         self._uri = given or f"sqlite:///{folder.absolute() / 'mlflow.db'}"
         self._artifacts = None if given else (folder.absolute() / "mlartifacts").as_uri()
         self._is_server = self._uri.startswith(("http:", "https:"))
-        self.destination = _without_password(self._uri)
+        self.destination = without_password(self._uri)
         look = (
             f"open {self.destination}" if self._is_server else f"run mlflow ui --backend-store-uri {self.destination}"
         )
@@ -241,10 +241,3 @@ def _milliseconds(seconds: float) -> int:
 def _name(text: str) -> str:
     """Returns a name that MLflow accepts: letters, digits and _ - . : / and spaces."""
     return re.sub(r"[^/\w.\- :]", "_", text)[:MAX_NAME].strip("/. ") or "_"
-
-
-def _without_password(uri: str) -> str:
-    parts = urlsplit(uri)
-    if "@" not in parts.netloc:
-        return uri
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
