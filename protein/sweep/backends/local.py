@@ -54,6 +54,9 @@ class LocalBackend(ProcessBackend):
         super().__init__(shared((child.__name__, *preload)), silence_seconds=silence_seconds, gpu_memory=gpu_memory)
         self._entry = entry
 
+    def num_slots(self) -> int | None:
+        return None
+
     def start(self, job: Job) -> None:
         folders.prepare(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
