@@ -157,7 +157,9 @@ class TrainerRecord:
             end = self._job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
         if trial.requested_end is None:
-            preempted = trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+            preempted = (
+                trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+            )
             if preempted is not None:
                 return TrialEnd.INTERRUPTED, preempted, None
             return *self._failure(trial), None
