@@ -55,7 +55,13 @@ def run(command: Command) -> int:
             numbers = ", ".join(map(str, interrupted))
             line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
+        if waiting := known[sweep.id].waiting:
+            numbers = ", ".join(map(str, waiting))
+            line = f"trial {numbers} of '{sweep.spec.name}' waits: it is taken up again when the sweep runs"
+            console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
+        if sweep.ended:
+            console.print(Text(f"'{sweep.spec.name}' ended: {sweep.ended}"), soft_wrap=True)
         if sweep.requested is not Request.RUN:
             line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
