@@ -68,7 +68,9 @@ def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Pro
     """Returns how far a sweep is; of its trials only the best one is read."""
     best = [] if known.best is None else store.trials(sweep.id, curves=False, numbers=[known.best])
     return data.Progress(
-        counts=data.counts_of(known.ends), spent_seconds=known.spent_seconds, best=best[0] if best else None
+        counts=data.counts_of(known.ends, len(known.waiting)),
+        spent_seconds=known.spent_seconds,
+        best=best[0] if best else None,
     )
 
 

@@ -75,6 +75,9 @@ class LocalBackend:
         self._selector = selectors.DefaultSelector()
         self._running: dict[int, _Process] = {}
 
+    def num_slots(self) -> int | None:
+        return None
+
     def start(self, job: Job) -> None:
         job.directory.mkdir(parents=True, exist_ok=True)
         config_file = job.directory / CONFIG_FILE
