@@ -427,6 +427,8 @@ class CleanArguments(StoreArguments):
     """Every sweep of the store."""
     dry_run: Annotated[bool, arg(help_behavior_hint="")] = False
     """Only say what would be deleted."""
+    finished: Annotated[bool, arg(help_behavior_hint="")] = False
+    """The sweep gets no more budget: delete also what finished trials could go on from to more steps."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
