@@ -4,7 +4,8 @@
 
 `Sweep` runs a sweep over your own training function and stores every trial. `Protein` is the engine alone, by ask and
 tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
-`Float`, `Integer` and `Categorical` describe what is searched. `plots` draws sweeps.
+`Float`, `Integer` and `Categorical` describe what is searched. `load` reads a stored sweep into data frames. `plots`
+draws sweeps.
 
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
 of them, answers at once.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from protein import plots as plots
     from protein.api.ask_tell import Protein
     from protein.api.function_sweep import Sweep, SweepResult
+    from protein.api.loading import LoadedSweep, load
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
@@ -35,6 +37,7 @@ __all__ = [
     "Integer",
     "Law",
     "Laws",
+    "LoadedSweep",
     "Observation",
     "Plan",
     "Protein",
@@ -44,6 +47,7 @@ __all__ = [
     "Suggestion",
     "Sweep",
     "SweepResult",
+    "load",
 ]
 
 _HOMES = {
@@ -55,6 +59,7 @@ _HOMES = {
     "Integer": "protein.space.parameters",
     "Law": "protein.engine.laws",
     "Laws": "protein.engine.laws",
+    "LoadedSweep": "protein.api.loading",
     "Observation": "protein.types",
     "Plan": "protein.engine.laws",
     "Protein": "protein.api.ask_tell",
@@ -65,6 +70,7 @@ _HOMES = {
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep",
+    "load": "protein.api.loading",
 }
 _MODULES = ("plots",)
 

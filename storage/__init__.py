@@ -9,26 +9,51 @@ A store belongs to the process that opened it. Do not use it after a fork.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protein.ports import Store
 
-__all__ = ["database_file", "open_store"]
+if TYPE_CHECKING:
+    from .whole import WholeStore
+
+__all__ = ["copy_file", "database_file", "open_store", "open_whole_store", "require_store", "schema_versions"]
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, create: bool = True) -> Store:
     """Opens a store; creates its folder and schema when there is none yet, and upgrades an older schema.
 
     Args:
         url: a path, `sqlite:///relative/path`, `sqlite:////absolute/path` or `postgresql+psycopg://...`.
+        create: whether there may be none yet. Commands that only read say no: then nothing is made where nothing is,
+            and no database becomes a store that was none.
 
     Raises:
-        StoreError: it cannot be opened, is not a store of ours, or a newer version wrote it. Nothing has been changed.
+        StoreError: it cannot be opened, is not a store of ours, or a newer version wrote it; or there is none yet.
+            Nothing has been changed.
     """
     from .store import (
         SqlStore,
     )  # late: importing SQLAlchemy takes 0.3 s, and `protein --help` does not need it
 
+    if not create:
+        require_store(url)
     return SqlStore(url)
+
+
+def open_whole_store(url: str, *, create: bool = True) -> "WholeStore":
+    """Opens a store to export, import, check, rename or remove whole sweeps. As `open_store` otherwise."""
+    from .whole import WholeStore
+
+    if not create:
+        require_store(url)
+    return WholeStore(url)
+
+
+def require_store(url: str) -> None:
+    """Raises `StoreError` unless there is a store at this URL. It makes and changes nothing."""
+    from . import existing
+
+    existing.require_store(url)
 
 
 def database_file(url: str) -> Path | None:
@@ -41,3 +66,17 @@ def database_file(url: str) -> Path | None:
 
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
+
+
+def schema_versions(url: str) -> tuple[str, str]:
+    """Returns the version of a store's schema, and the newest one. See `protein.storage.backup.versions`."""
+    from . import backup
+
+    return backup.versions(url)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a SQLite store into a new file. See `protein.storage.backup.copy_file`."""
+    from . import backup
+
+    backup.copy_file(source, target)

@@ -23,7 +23,7 @@ BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
 WRITE = {"protein_write": True}  # execution option of an engine whose transactions write
 
-_SMALLEST_DATABASE_BYTES = 512  # one page; SQLite takes what is shorter for empty and would overwrite it
+SMALLEST_DATABASE_BYTES = 512  # one page; SQLite takes what is shorter for empty and would overwrite it
 _FORMS = "use a path such as runs/protein.db or postgresql+psycopg://user@host/database"
 
 
@@ -74,7 +74,7 @@ def check_file(path: Path) -> None:
         raise StoreError(f"store {path}: its folder cannot be made ({error.strerror}); give another path") from error
     if path.is_dir():
         raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
-    if path.exists() and 0 < path.stat().st_size < _SMALLEST_DATABASE_BYTES:
+    if path.exists() and 0 < path.stat().st_size < SMALLEST_DATABASE_BYTES:
         raise StoreError(f"store {path} is not a SQLite database; give another path with --store")
     for place, what in ((path.parent, "folder (it holds the write-ahead log)"), (path, "file")):
         if place.exists() and not os.access(place, os.W_OK):

@@ -31,7 +31,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         StoreError: the database is another program's, or from a newer version of ours; it has not been changed.
     """
     with engine.connect() as connection:
-        version = _version(connection, shown, head)
+        version = version_of(connection, shown, head)
     if version == head:
         return
     # Foreign keys are off while tables are rebuilt: SQLite would otherwise delete the rows that refer to a dropped
@@ -46,7 +46,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         with connection.begin():
             if engine.dialect.name == "postgresql":
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-            if _version(connection, shown, head) != head:  # no other process was faster
+            if version_of(connection, shown, head) != head:  # no other process was faster
                 _upgrade(connection, migrations)
                 if engine.dialect.name == "sqlite":
                     broken = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
@@ -61,7 +61,7 @@ def bring_up_to_date(engine: Engine, shown: str, *, migrations: Path = MIGRATION
         connection.close()
 
 
-def _version(connection: Connection, shown: str, head: str) -> str | None:
+def version_of(connection: Connection, shown: str, head: str = HEAD) -> str | None:
     """Returns the stored version, None for an empty database. `StoreError`: it is not ours, or newer."""
     tables = inspect(connection).get_table_names()
     if not tables:

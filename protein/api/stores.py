@@ -4,13 +4,17 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from protein import storage
-from protein.errors import StoreError, UsageError
+from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
 from protein.view import commands
+
+if TYPE_CHECKING:
+    from protein.storage.whole import WholeStore
 
 DEFAULT_URL = "sqlite:///runs/protein.db"
 VARIABLE = "PROTEIN_STORE"
@@ -40,15 +44,17 @@ def artifact_directory(store_url: str, sweep: str) -> Path:
     return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
 
 
+def same(one: str, other: str) -> bool:
+    """Whether two URLs name the same store. Raises `StoreError` when one of them is malformed."""
+    paths = file(one), file(other)
+    if paths[0] is not None and paths[1] is not None:
+        return paths[0].resolve() == paths[1].resolve()
+    return one.partition("?")[0] == other.partition("?")[0]
+
+
 def check(store_url: str) -> None:
-    """Raises `StoreError` if a store's file is missing, empty or a folder. It does not open the store."""
-    path = file(store_url)
-    if path is None:
-        return
-    if path.is_dir():
-        raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
-        raise StoreError(f"there is no store {path} yet; run protein sweep first, or name another with --store")
+    """Raises `StoreError` if there is no store at this URL. Nothing is made or changed."""
+    storage.require_store(store_url)
 
 
 @contextlib.contextmanager
@@ -56,12 +62,20 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
     """Opens a store and closes it at the end.
 
     Raises:
-        StoreError: it cannot be opened; or, unless `create`, there is no such file yet.
+        StoreError: it cannot be opened; or, unless `create`, there is none yet.
     """
     store_url = url(given)
-    if not create:
-        check(store_url)
-    store = storage.open_store(store_url)
+    store = storage.open_store(store_url, create=create)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def opened_whole(given: str | None, *, create: bool = False) -> "Iterator[WholeStore]":
+    """Opens a store for whole sweeps (`protein.storage.whole`) and closes it at the end. Raises as `opened` does."""
+    store = storage.open_whole_store(url(given), create=create)
     try:
         yield store
     finally:

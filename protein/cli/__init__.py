@@ -56,5 +56,7 @@ def _drop_output() -> None:
 
 
 def _report(line: str, code: int) -> int:
-    print("error: " + " ".join(line.split()), file=sys.stderr)
+    from protein.view.printing import MAX_TEXT, cleaned  # late: a command that works does not need it
+
+    print("error: " + " ".join(cleaned(line, MAX_TEXT).split()), file=sys.stderr)
     return code

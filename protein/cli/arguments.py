@@ -355,12 +355,12 @@ class SyncArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImportArguments(StoreArguments):
-    """Take over the runs of another tool as a sweep, to look at them and to start warm from them.
+    """Store the sweeps of a file that protein export has written. Or take over the runs of another tool as a sweep.
 
-    The same command again adds the runs that are new."""
+    Runs of another tool can be looked at, and sweeps can start warm from them. The same command again adds new ones."""
 
-    tool: Positional[Annotated[str | None, _arg("[TOOL]", "(required)")]] = None
-    """optuna, wandb, mlflow or pufferlib."""
+    tool: Positional[Annotated[str | None, _arg("[FILE|TOOL]", "(required)")]] = None
+    """A .jsonl or .parquet file of protein export. Or optuna, wandb, mlflow or pufferlib, with a SOURCE."""
     source: Positional[Annotated[str | None, _arg("[SOURCE]", "(required)")]] = None
     """URL or file of a study's storage or of MLflow, a CSV file (wandb), a folder of logs (pufferlib)."""
     name: Annotated[str | None, _arg("TEXT", "(default: like the experiment's)")] = None
@@ -383,3 +383,83 @@ class ImportArguments(StoreArguments):
     """The parameter that makes a run expensive, as train.total_timesteps does."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
+
+
+# Sweeps as wholes: out of a store, into one, checked, renamed, removed, and the files that they left.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportArguments(StoreArguments):
+    """Write sweeps into a file with all that the store holds of them. `protein import FILE` reads it."""
+
+    sweeps: Positional[Annotated[tuple[str, ...], _arg("[SWEEP ...]", "(default: the only sweep of the store)")]] = ()
+    """Names of sweeps."""
+    all: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Every sweep of the store."""
+    output: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: the sweep's name with .jsonl)", aliases=["-o"])
+    ] = None
+    """The file: .jsonl (JSON lines), or .parquet, which needs pyarrow. One that is there is replaced."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreCommandArguments:
+    """Look after a store. ACTION is check, upgrade, backup or move.
+
+    check looks at every value and prints what is damaged. upgrade brings an older store to this version, with a backup
+    first. backup copies a store while it is used. move copies all sweeps into another store."""
+
+    action: Positional[Annotated[str | None, _arg("ACTION", "(required)")]] = None
+    """check, upgrade, backup or move."""
+    url: Positional[Annotated[str | None, _arg("[STORE]", "(default: $PROTEIN_STORE, or runs/protein.db)")]] = None
+    """The store: a path, sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE."""
+    output: Annotated[
+        Path | None, arg(metavar="FILE", help_behavior_hint="(default: beside the store)", aliases=["-o"])
+    ] = None
+    """backup, upgrade: the file of the copy. Of a PostgreSQL store it is an export of all sweeps, such as all.jsonl."""
+    to: Annotated[str | None, _arg("STORE", "(default: none)")] = None
+    """move: the store that the sweeps are copied to."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CleanArguments(StoreArguments):
+    """Delete checkpoints that nothing needs any more, and say how much space that frees.
+
+    Kept are those of the front, of the recommended config, and of trials that can go on. Logs and configs stay, too."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    all: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Every sweep of the store."""
+    dry_run: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Only say what would be deleted."""
+    finished: Annotated[bool, arg(help_behavior_hint="")] = False
+    """The sweep gets no more budget: delete also what finished trials could go on from to more steps."""
+    json: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Print JSON."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RenameArguments(StoreArguments):
+    """Rename a sweep and its folder."""
+
+    old: Positional[Annotated[str | None, _arg("OLD", "(required)")]] = None
+    """Name of the sweep."""
+    new: Positional[Annotated[str | None, _arg("NEW", "(required)")]] = None
+    """Its new name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemoveArguments(StoreArguments):
+    """Delete a sweep with all of its trials and files."""
+
+    sweep: Positional[Annotated[str | None, _arg("SWEEP", "(required)")]] = None
+    """Name of the sweep."""
+    yes: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Delete it without asking."""
+    keep_files: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Leave the sweep's folder as it is."""

@@ -1,11 +1,12 @@
-"""`protein import`: another tool's runs as a sweep of the store."""
+"""`protein import`: the sweeps of a file, or another tool's runs as a sweep of the store."""
 
 import time
 from pathlib import Path
 
-from protein.api import importing, stores
+from protein.api import importing, moving, stores, sweep_files
+from protein.cli import export
 from protein.cli.arguments import ImportArguments
-from protein.cli.output import print_json
+from protein.cli.output import Counting, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.imports.runs import Source
@@ -19,10 +20,12 @@ MAX_SHOWN = 12  # parameters, and choices of one
 
 def run(command: Command) -> int:
     arguments: ImportArguments = command.arguments
+    if arguments.tool is not None and _is_file(arguments.tool):
+        return _run_file(arguments, Path(arguments.tool))
     if arguments.tool is None or arguments.source is None:
         raise UsageError(
-            f"import needs what to import and from where, as in protein import optuna sqlite:///study.db; known are"
-            f" {', '.join(importing.TOOLS)}"
+            "import needs a file of protein export, as in protein import pong.jsonl; or a tool and where its runs are,"
+            f" as in protein import optuna sqlite:///study.db; known are {', '.join(importing.TOOLS)}"
         )
     source = Source(
         place=arguments.source,
@@ -76,6 +79,33 @@ def run(command: Command) -> int:
     lines.append(f"to learn from it, start a sweep with: --warm-start {name}")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _is_file(word: str) -> bool:
+    """Whether the first word is a file of sweeps rather than a tool."""
+    return word not in importing.TOOLS and Path(word).suffix.lower() in sweep_files.ENDINGS
+
+
+def _run_file(arguments: ImportArguments, path: Path) -> int:
+    """Stores the sweeps of a file that `protein export` has written."""
+    foreign = ("source", "experiment", "score", "direction", "cost", "params", "rename", "space", "cost_parameter")
+    for name in foreign:
+        if getattr(arguments, name):
+            given = "a second word" if name == "source" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{given} is for runs of other tools; {path} tells all of its sweeps itself")
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}; give one that protein export has written")
+    with stores.opened_whole(arguments.store, create=True) as store:
+        found = moving.import_file(store, path, name=arguments.name, progress=Counting("stored"))
+    if arguments.json:
+        print_json({"file": str(path), "sweeps": export.plain(found)})
+        return 0
+    console = tables.make_console()
+    for line in export.lines(found):
+        console.print(line, soft_wrap=True)
+    named = [one.name for one in found[:1]]
+    console.print(f"see: {commands.command('show', *named, *stores.store_words(arguments.store))}", soft_wrap=True)
     return 0
 
 

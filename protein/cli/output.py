@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,24 @@ def working(what: str) -> "Status":
     from rich.console import Console  # late: `protein --help` does not need it
 
     return Console(file=sys.stderr).status(what)
+
+
+class Counting:
+    """Prints on stderr how far a long piece of work is, a line every two seconds; nothing for a short one."""
+
+    SECONDS = 2.0
+
+    def __init__(self, done: str) -> None:
+        """`done` says what becomes of trials, as in "written"."""
+        self._done = done
+        self._printed: float | None = None
+
+    def __call__(self, sweep: str, done: int, of: int) -> None:
+        now = time.monotonic()
+        self._printed = now if self._printed is None else self._printed
+        if now - self._printed >= self.SECONDS:
+            self._printed = now
+            print(f"{sweep}: {done:,} of {of:,} trials {self._done}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from protein.ports import SweepStatus
 from protein.view import text
 
+_MAX_CLOCK_SECONDS = 86_400e4  # a time of day much later says nothing, and far later there is none
 MIN_SPENT_SECONDS = 1.0  # a rate over less is noise
 
 
@@ -31,7 +32,8 @@ class BudgetProgress:
                 f"{text.seconds(self.left_seconds)} left",
             ]
         if self.eta_seconds is not None and self.eta_seconds > 0:
-            when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if clock else ""
+            soon = clock and self.eta_seconds < _MAX_CLOCK_SECONDS
+            when = f" ({datetime.now() + timedelta(seconds=self.eta_seconds):%H:%M})" if soon else ""
             parts.append(f"done in about {text.seconds(self.eta_seconds)}{when}")
         return ", ".join(parts)
 

@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +23,7 @@ from protein.types import (
     TrialState,
 )
 from protein.view import data, text
+from protein.view.printing import MAX_CELL, MAX_TEXT, STEERING, cleaned
 
 if TYPE_CHECKING:
     from protein.engine.recommend import Contender
@@ -38,10 +40,23 @@ STATE_STYLES = {
 }
 
 
+class CleanConsole(Console):
+    """A console that prints nothing that steers a terminal, but what `rich` itself sends to it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or not STEERING.search(segment.text):
+                yield segment
+            else:
+                yield Segment(cleaned(segment.text), segment.style)
+
+
 def make_console(file: IO[str] | None = None) -> Console:
     """Returns a console for stdout or another file, as wide as the terminal; a file has no limit of width."""
     file = sys.stdout if file is None else file
-    return Console(file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False)
+    return CleanConsole(
+        file=file, width=None if file.isatty() else FILE_WIDTH, highlight=False, emoji=False, markup=False
+    )
 
 
 def sweeps(records: Sequence[tuple[SweepRecord, Sequence[TrialRecord] | data.Progress]], width: int) -> Table:
@@ -176,10 +191,10 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_column(overflow="fold")
     facts.add_row("state", Text(state(record), style=STATE_STYLES[record.state]))
     if record.reason:
-        facts.add_row("reason", record.reason)
+        facts.add_row("reason", cleaned(record.reason, MAX_TEXT))
     for name, said in annotation(record):
-        facts.add_row(name, said or "the engine ignores it")
-    facts.add_row("origin", record.origin)
+        facts.add_row(name, cleaned(said, MAX_TEXT) or "the engine ignores it")
+    facts.add_row("origin", cleaned(record.origin, MAX_TEXT))
     facts.add_row("score", text.score(record.score))
     facts.add_row("  predicted", text.prediction(record.predicted_score))
     if error := text.score_error(record):
@@ -266,7 +281,7 @@ class Column:
     styles: Sequence[str] = ()  # one for each cell
 
     def needed(self, *, whole: bool) -> int:
-        longest = max((len(cell) for cell in (self.title, *self.cells)), default=0)
+        longest = min(max((len(cell) for cell in (self.title, *self.cells)), default=0), MAX_CELL)
         return longest if whole or self.least is None else min(longest, self.least)
 
 
@@ -286,6 +301,6 @@ def fitted(width: int, *columns: Column) -> Table:
             min_width=fixed,
         )
     for row in range(len(columns[0].cells)):
-        cells = ((c.cells[row], c.styles[row] if c.styles else "") for c in shown)
+        cells = ((cleaned(c.cells[row], MAX_CELL), c.styles[row] if c.styles else "") for c in shown)
         table.add_row(*(Text(cell, style=style, no_wrap=True, overflow="ellipsis") for cell, style in cells))
     return table

@@ -20,6 +20,7 @@ from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
 from protein.types import TrialRecord, TrialState
 from protein.view import data, tables, text
+from protein.view.printing import MAX_TEXT, cleaned
 from protein.view.progress import BudgetProgress, progress
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
 
@@ -78,7 +79,7 @@ class PlainWatcher:
         self.log(f"{line}; {progress(status, self._spent_before or 0.0).line()}")
 
     def log(self, line: str) -> None:
-        self._console.file.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+        self._console.file.write(f"{time.strftime('%H:%M:%S')} {cleaned(line, MAX_TEXT)}\n")
         self._console.file.flush()
 
 
@@ -112,7 +113,7 @@ class LiveWatcher:
         self.update(status)
 
     def log(self, line: str) -> None:
-        self._console.print(Text(line, style="yellow"))
+        self._console.print(Text(cleaned(line, MAX_TEXT), style="yellow"))
 
 
 def sweep_view(status: SweepStatus, width: int, height: int, *, spent_before: float) -> RenderableType:

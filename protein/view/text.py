@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from protein.engine.calibration import MAX_Z, Quantity, z_score
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
+from protein.view.printing import MAX_CELL, cleaned
 
 SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
+_LONG_SECONDS = 86_400e4  # days from here on would be long numbers
 NO_SPREAD = "no spread seen"
 Range = tuple[float, float]  # the lowest and the highest possible score
 
@@ -26,6 +28,8 @@ def seconds(value: float | None) -> str:
         return f"{whole // 60}m{whole % 60:02d}s"
     if (minutes := round(value / 60)) < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02d}m"
+    if value >= _LONG_SECONDS:
+        return f"{value:.3g}s"
     hours = round(value / 3600)
     return f"{hours // 24}d{hours % 24:02d}h"
 
@@ -57,7 +61,7 @@ def trial_name(trial: TrialRecord) -> str:
 def param(value: ParamValue) -> str:
     """Returns a parameter's value: floats to six digits, which is all that the space resolves."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
+        return cleaned(str(value), MAX_CELL)
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
@@ -164,7 +168,7 @@ def outcome_line(trial: TrialRecord) -> str:
     if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
     elif trial.state is TrialState.FAILED:
-        result = f"failed after {seconds(trial.cost_seconds)}: {trial.reason}"
+        result = f"failed after {seconds(trial.cost_seconds)}: {cleaned(trial.reason, MAX_CELL)}"
     else:
         result = f"score {score(trial.score)}"
         if trial.predicted_score is not None:
@@ -178,5 +182,5 @@ def outcome_line(trial: TrialRecord) -> str:
             missed = f", off by {error}" if error else ""
             result += f", predicted {seconds(trial.predicted_cost_seconds.value)}{missed}"
         if trial.state is TrialState.PRUNED:
-            result += f", {trial.reason or 'stopped early'}"
-    return " ".join(f"trial {trial.number}: {result}; {trial.origin}".split())
+            result += f", {cleaned(trial.reason, MAX_CELL) or 'stopped early'}"
+    return " ".join(f"trial {trial.number}: {result}; {cleaned(trial.origin, MAX_CELL)}".split())

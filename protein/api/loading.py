@@ -1,0 +1,167 @@
+"""A stored sweep as data frames, for notebooks and scripts: `protein.load`."""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from protein.api import stores
+from protein.columns import MAX_CURVE_POINTS, MAX_CURVES, TrialColumns
+from protein.errors import UsageError
+from protein.types import Direction, SweepSpec
+
+if TYPE_CHECKING:
+    import pandas
+
+_SCORES = ("score", "predicted_score", "predicted_score_low", "predicted_score_high")
+_TIMES = ("started_at", "finished_at")
+_TEXTS = ("origin", "reason", "note", "owner")
+_PLAIN = (
+    "cost_seconds",
+    "run_seconds",
+    "lost_seconds",
+    "steps",
+    "seed",
+    "continued_seconds",
+    "suggest_seconds",
+    "predicted_cost_seconds",
+    "predicted_cost_seconds_low",
+    "predicted_cost_seconds_high",
+)
+
+
+class LoadedSweep:
+    """A stored sweep, read at one moment. Scores are as you know them: a sweep that minimises has its own sign.
+
+    Attributes:
+        name: of the sweep.
+        spec: what defines it: environment, method, seed, space, config, direction, provenance.
+        trials: a pandas data frame with one row a trial, by number. Each parameter is a column of its own name (with
+            `params.` before it where another column has that name), each final metric `metrics.NAME`, and each time
+            beside the cost `timings.NAME`. Other columns: `state`, `end`, `score`, `cost_seconds` (the trial's own
+            seconds of training), `run_seconds` (those of its whole run, more where it continues a trial), `steps`,
+            `kind`, `origin`, `reason`, `tags`, `note`, `excluded`, the predictions, `started_at` and `finished_at`.
+    """
+
+    def __init__(self, store_url: str, name: str | None) -> None:
+        frames = _pandas()
+        self._store_url = store_url
+        with stores.opened(store_url) as store:
+            sweep = stores.find(store, name)
+            columns = store.columns(sweep.id)
+        self._sweep = sweep
+        self.name: str = sweep.spec.name
+        self.spec: SweepSpec = sweep.spec
+        self.trials: pandas.DataFrame = _frame(frames, columns, sweep.spec.direction)
+
+    def __repr__(self) -> str:
+        return f"LoadedSweep({self.name!r}, {len(self.trials)} trials)"
+
+    @functools.cached_property
+    def curves(self) -> "pandas.DataFrame":
+        """The learning curves as a pandas data frame: one row a point that has a score.
+
+        Columns: `trial` (its number), `steps`, `elapsed_seconds` (of training) and `score`. A curve of more than
+        20,000 points is thinned: of each stretch the lowest and the highest score are kept. They are read from the
+        store when you first ask for them.
+        """
+        pandas = _pandas()
+        import numpy
+
+        numbers = [int(number) for number in self.trials.index]
+        found: list[Any] = []
+        with stores.opened(self._store_url) as store:
+            for first in range(0, len(numbers), MAX_CURVES):
+                part = store.curves(self._sweep.id, numbers[first : first + MAX_CURVES], MAX_CURVE_POINTS)
+                found.extend(part.values())
+        empty = numpy.empty(0)
+
+        def joined(name: str, dtype: str) -> Any:
+            return numpy.concatenate([empty.astype(dtype), *(getattr(curve, name) for curve in found)])
+
+        return pandas.DataFrame(
+            {
+                "trial": numpy.repeat([curve.number for curve in found], [len(curve.value) for curve in found])
+                if found
+                else empty.astype("int64"),
+                "steps": joined("steps", "int64"),
+                "elapsed_seconds": joined("elapsed_seconds", "float64"),
+                "score": _shown(joined("value", "float64"), self.spec.direction),
+            }
+        )
+
+    @functools.cached_property
+    def best(self) -> "pandas.Series[Any]":
+        """The row of `trials` with the config that `protein best` recommends: the highest expected true score.
+
+        Raises:
+            UsageError: no trial was trained to its end.
+        """
+        from protein.api.reading import readable  # late: these load the engine's models
+        from protein.api.recommended import recommendation
+
+        with stores.opened(self._store_url) as store:
+            known = readable(store, self._sweep)
+        found = recommendation(self._sweep, known.trials, sample=known.sample)
+        return self.trials.loc[found.best.trial.number]
+
+
+def load(name: str | None = None, store: str | None = None) -> LoadedSweep:
+    """Reads a stored sweep into pandas data frames.
+
+    Args:
+        name: of the sweep; None: the store's only one.
+        store: where it is kept: a path or a URL. None: `$PROTEIN_STORE`, or `runs/protein.db`.
+
+    Raises:
+        UsageError: there is no such sweep, or several to choose from; or pandas is not installed.
+        StoreError: there is no such store, or it cannot be read.
+    """
+    return LoadedSweep(stores.url(store), name)
+
+
+def _frame(pandas: Any, columns: TrialColumns, direction: Direction) -> Any:
+    facts: dict[str, Any] = {
+        "state": _categories(pandas, [one.value for one in columns.state]),
+        "end": _categories(pandas, [None if one is None else one.value for one in columns.end]),
+    }
+    shown = {name: _shown(getattr(columns, name), direction) for name in _SCORES}
+    if direction is Direction.MINIMIZE:
+        shown["predicted_score_low"], shown["predicted_score_high"] = (
+            shown["predicted_score_high"],
+            shown["predicted_score_low"],
+        )
+    facts["score"] = shown.pop("score")
+    facts |= {name: getattr(columns, name) for name in _PLAIN} | shown
+    continues = pandas.array(columns.continues, dtype="Int64")
+    continues[columns.continues < 0] = pandas.NA
+    facts["continues"] = continues
+    facts["kind"] = _categories(pandas, [one.value for one in columns.kind])
+    facts |= {name: pandas.array(list(getattr(columns, name)), dtype=object) for name in _TEXTS}
+    facts["tags"] = pandas.array(list(columns.tags), dtype=object)
+    facts["excluded"] = columns.excluded
+    for name in _TIMES:
+        facts[name] = pandas.to_datetime(getattr(columns, name), unit="s", utc=True).round("us")
+    facts |= {f"metrics.{name}": values for name, values in columns.metrics.items()}
+    facts |= {f"timings.{name}": values for name, values in columns.timings.items()}
+    params = {name if name not in facts else f"params.{name}": values for name, values in columns.params.items()}
+    index = pandas.Index(columns.number, name="number")
+    return pandas.DataFrame({**params, **facts}, index=index)
+
+
+def _categories(pandas: Any, words: Sequence[str | None]) -> Any:
+    return pandas.Categorical(words)
+
+
+def _shown(scores: Any, direction: Direction) -> Any:
+    return (scores if direction is Direction.MAXIMIZE else -scores) + 0.0
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        reason = " ".join(str(error).split())[:100]
+        raise UsageError(
+            f"protein.load needs pandas, which cannot be imported ({reason}); pip install 'protein-sweep[pandas]'"
+        ) from error
+    return pandas

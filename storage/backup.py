@@ -1,0 +1,76 @@
+"""A copy of a SQLite store while it is used, and the version of a store's schema without changing it."""
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from protein.errors import StoreError, remedy
+
+from .engine import BUSY_SECONDS, create_engine, explain, parse_url
+from .existing import require_store
+from .upgrade import HEAD, version_of
+
+_PAGES = 2000  # that are copied before other processes may write again
+_CHECK_ROWS = 3
+
+
+def versions(url: str) -> tuple[str, str]:
+    """Returns the version of a store's schema, and the newest version, which this package makes.
+
+    Raises:
+        StoreError: there is no store, it is none of ours, or a newer version wrote it.
+    """
+    require_store(url)
+    parsed = parse_url(url)
+    sqlite = parsed.get_backend_name() == "sqlite"
+    shown = str(parsed.database) if sqlite else parsed.render_as_string(hide_password=True)
+    engine = create_engine(parsed)
+    try:
+        with engine.connect() as connection:
+            return version_of(connection, shown) or "", HEAD
+    except DBAPIError as error:
+        raise explain(error, parsed) from error
+    finally:
+        engine.dispose()
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a SQLite store into a new file, as it is at one moment; other processes may use it meanwhile.
+
+    Raises:
+        StoreError: the file exists already or cannot be written; or the store cannot be read, or is damaged.
+    """
+    if target.exists() or target.is_symlink():
+        raise StoreError(f"{target} exists already, and a backup never replaces a file; give another path")
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            closing(sqlite3.connect(source, timeout=BUSY_SECONDS)) as old,
+            closing(sqlite3.connect(unfinished)) as new,
+        ):
+            old.backup(new, pages=_PAGES)
+            found = [row[0] for row in new.execute(f"PRAGMA quick_check({_CHECK_ROWS})")]
+        if found != ["ok"]:
+            raise StoreError(f"store {source} is damaged ({'; '.join(found):.200}), and no backup was written")
+        os.link(unfinished, target)  # fails where there is a file by now
+    except sqlite3.Error as error:
+        reason = " ".join(str(error).split())
+        raise StoreError(
+            f"{target} cannot be made a copy of store {source} ({reason}); see protein store check"
+        ) from error
+    except OSError as error:
+        also = remedy(error)
+        raise StoreError(
+            f"{target} cannot be written ({error.strerror}); give another path{f' or {also}' if also else ''}"
+        ) from error
+    finally:
+        for path in (
+            unfinished,
+            *(unfinished.with_name(unfinished.name + end) for end in ("-wal", "-shm", "-journal")),
+        ):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
