@@ -3,7 +3,7 @@
 from browsing import Served
 from commands import Run
 
-from protein.api.range_ends import sweep_range_ends
+from protein.api.answers import Answers
 from protein.storage import open_store
 
 LINE = (
@@ -26,5 +26,5 @@ def test_a_sweep_whose_space_cannot_be_read_has_none(served: Served) -> None:
     store = open_store(served.store_url)
     sweep = store.find_sweep("loss")
     assert sweep is not None
-    assert sweep_range_ends(sweep, store.trials(sweep.id, curves=False)) == []
+    assert list(Answers(store, sweep).range_ends()) == []
     store.close()

@@ -19,9 +19,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protein.engine.gp import Array
 from protein.engine.pareto import front_indices
 from protein.types import TrialState
+
+Array = npt.NDArray[np.float64]
 
 
 class Spent(Protocol):

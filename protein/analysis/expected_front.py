@@ -16,7 +16,7 @@ So F(t) is what `recommend.best(contenders, t)` recommends, for every t at once.
 from collections.abc import Sequence
 
 from protein.engine import pareto
-from protein.engine.recommend import Contender
+from protein.engine.contender import Contender
 
 
 def expected_front(contenders: Sequence[Contender]) -> list[Contender]:

@@ -22,7 +22,6 @@ and parameters with two values, which have no end.
 Scores are those of the store, to be maximised.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Literal
 
@@ -30,14 +29,16 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from protein.analysis.model_maps import SweepModel, weighted_parts
+from protein.analysis.range_end import RangeEnd as RangeEnd
 from protein.engine import recommend
 from protein.engine.front_draws import MIN_EFFECT
 from protein.engine.gp import Array, GaussianProcess, single_thread
 from protein.engine.joint_fit import model_inputs
+from protein.engine.recommend import Learnt
 from protein.engine.sample import Sample
 from protein.errors import UsageError
 from protein.space import Categorical, Parameter, Space
-from protein.types import Observation, ParamValue
+from protein.types import Observation
 
 MIN_TRIALS = 12  # distinct configs that were trained to their end
 ZONE = 0.1  # of the unit range
@@ -50,45 +51,12 @@ _JITTER = 1e-9
 _SEED = 11  # the answer is a function of the trials alone
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RangeEnd:
-    """A parameter whose best values lie on the end of its range.
-
-    Attributes:
-        name: of the parameter.
-        end: which end.
-        bound: the value there.
-        best_value: that of the best expected config.
-        probability: that the score is highest in the end zone.
-        effect: by how much the best value is better than a random one, in standard deviations of the scores.
-        natural: whether nothing lies beyond, as far as the bound tells (0 and 1 of a share or a probability, 0 or 1 of
-            a count). Then there is nothing to widen.
-    """
-
-    name: str
-    end: Literal["low", "high"]
-    bound: ParamValue
-    best_value: ParamValue
-    probability: float
-    effect: float
-    natural: bool
-
-    def text(self) -> str:
-        """Returns it as a sentence without a full stop, with what to do."""
-        bound = f"{self.bound:.6g}" if isinstance(self.bound, float) else str(self.bound)
-        said = f"the best values of {self.name} lie on the {self.end} end of its range ({bound})"
-        if self.natural:
-            return f"{said}: nothing may lie beyond it, but it could be fixed there"
-        side = "below" if self.end == "low" else "above"
-        return f"{said}: better ones may lie {side}, so widen the range in the next sweep"
-
-
 def range_ends(
     space: Space,
     observations: Sequence[Observation],
     sample: Sample | None = None,
     *,
-    model: SweepModel | None = None,
+    model: SweepModel | Learnt | None = None,
 ) -> list[RangeEnd]:
     """Returns the parameters whose best values lie on the end of their range, most certain first.
 
@@ -122,7 +90,7 @@ def range_ends(
     return sorted(found, key=lambda one: (-one.probability, -one.effect, one.name))
 
 
-def _end_of(parameter: Parameter, i: int, model: SweepModel, anchors: Array) -> RangeEnd | None:
+def _end_of(parameter: Parameter, i: int, model: SweepModel | Learnt, anchors: Array) -> RangeEnd | None:
     """Returns the finding on the i-th parameter, if there is one; `anchors` are the best configs, best first."""
     assert not isinstance(parameter, Categorical)
     listed = parameter.values()
@@ -181,7 +149,7 @@ def _is_natural(parameter: Parameter, side: Literal["low", "high"]) -> bool:
     return parameter.high == 1.0 and parameter.low >= 0 and not isinstance(parameter.high, int)
 
 
-def _draws(model: SweepModel, x_unit: Array, num_draws: int, rng: np.random.Generator) -> Array:
+def _draws(model: SweepModel | Learnt, x_unit: Array, num_draws: int, rng: np.random.Generator) -> Array:
     """Returns functions drawn from the joint posterior of z at `m x d` points, `num_draws x m`."""
     features = model_inputs(model.space, x_unit, model.score.process)
     parts = weighted_parts(model.score.process)

@@ -19,8 +19,9 @@ from protein.analysis.expected_front import expected_front
 from protein.api.reading import sampled
 from protein.config.layers import flatten
 from protein.direction import shown_contender, shown_trial, stored_score
-from protein.engine import pareto, recommend
-from protein.engine.recommend import Contender
+from protein.engine import contender as choosing
+from protein.engine import pareto
+from protein.engine.contender import Contender
 from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
@@ -169,7 +170,12 @@ def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> s
 
 
 def recommendation(
-    sweep: SweepRecord, trials: Sequence[TrialRecord], under: str | None = None, sample: Sample | None = None
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    under: str | None = None,
+    sample: Sample | None = None,
+    *,
+    contenders: Sequence[Contender] | None = None,
 ) -> Recommendation:
     """Returns what a sweep's trials recommend. Of a very large sweep, a sample of them is looked at.
 
@@ -178,18 +184,22 @@ def recommendation(
         trials: its trials as they are stored.
         under: a duration, the most that a config may be expected to cost; None: no limit.
         sample: where these trials are not all: what is known of the others (`protein.api.reading`).
+        contenders: those of the finished trials among `trials`, where the caller has them; None: they are found here.
 
     Raises:
         UsageError: no trial was trained to its end, none is expected to cost `under` or less, or that is no duration.
     """
     direction, trains = sweep.spec.direction, runs_trainer(sweep.spec.config)
     limit = None if under is None else parse_duration(under, "--under")
-    if sample is None:
+    if sample is None and contenders is None:
         trials, sample = sampled(trials)
     finished = [trial for trial in trials if trial.state.finished]
-    space = stored_space(sweep.spec)
-    contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
-    best = recommend.best(contenders)
+    if contenders is None:
+        from protein.engine import recommend  # late: it loads the models, and some callers have their answers already
+
+        space = stored_space(sweep.spec)
+        contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
+    best = choosing.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:
         more = "" if cut_short is None else f" ({cut_short_note(shown_trial(cut_short, direction), trains=trains)})"
@@ -211,7 +221,7 @@ def recommendation(
 
     affordable = None
     if limit is not None:
-        affordable = recommend.best(contenders, limit)
+        affordable = choosing.best(contenders, limit)
         if affordable is None and under is not None:
             cheapest = min(contenders, key=lambda contender: contender.expected_cost_seconds)
             raise too_expensive(sweep.spec.name, cheapest, under, "give --under")
@@ -222,7 +232,7 @@ def recommendation(
         cut_short = None
     if cut_short is not None and limit is not None and cut_short.run_seconds > limit:
         cut_short = None  # it would cost more than the limit that was asked for
-    knee = recommend.knee(contenders)
+    knee = choosing.knee(contenders)
     start = initial_params(sweep.spec)
     initial = next((c for c in contenders if start is not None and dict(c.params) == dict(start)), None)
     return Recommendation(

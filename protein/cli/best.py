@@ -1,16 +1,16 @@
 """`protein best`: what a sweep recommends, as text, JSON or config files, and the commands that train it."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from protein.analysis.range_ends import RangeEnd
+from protein.analysis.range_end import RangeEnd
 from protein.api import stores
+from protein.api.answers import Answers
 from protein.api.found_config import found_config, rung_path
-from protein.api.range_ends import plain, sweep_range_ends
-from protein.api.reading import readable
 from protein.api.recommended import (
     BEST,
     KNEE,
@@ -18,7 +18,6 @@ from protein.api.recommended import (
     Choice,
     Recommendation,
     duration_above,
-    recommendation,
     too_expensive,
 )
 from protein.cli.arguments import BestArguments
@@ -44,9 +43,8 @@ def run(command: Command) -> int:
     arguments: BestArguments = command.arguments
     with working("computing what is expected"), stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        known = readable(store, sweep)
-        found = recommendation(sweep, known.trials, arguments.under, known.sample)
-        ends = sweep_range_ends(sweep, known.trials, known.sample)
+        answers = Answers(store, sweep)
+        found, ends = answers.recommendation(arguments.under), answers.range_ends()
     written = _write(sweep, found, arguments)
     training = _training_commands(sweep, found, arguments) if found.trains else {}
     if arguments.json:
@@ -81,7 +79,7 @@ def _print_json(
     found: Recommendation,
     training: dict[str, str],
     written: list[Written],
-    ends: list[RangeEnd],
+    ends: Sequence[RangeEnd],
 ) -> None:
     chosen = found.chosen
     record = {**data.trial(chosen.trial, curve=False), **_json(chosen), "command": training.get(chosen.name)}
@@ -92,8 +90,19 @@ def _print_json(
         {"path": str(one.path), "trial": one.choice.trial.number, "changes": list(one.changes), "command": one.command}
         for one in written
     ]
-    said = {"notes": found.notes(), "range_ends": [plain(end) for end in ends]}
+    said = {"notes": found.notes(), "range_ends": [_plain(end) for end in ends]}
     print_json({"sweep": sweep.spec.name, **record, "answers": answers, **said, "written": files})
+
+
+def _plain(end: RangeEnd) -> dict[str, Any]:
+    return {
+        "name": end.name,
+        "end": end.end,
+        "bound": end.bound,
+        "best_value": end.best_value,
+        "probability": end.probability,
+        "text": end.text(),
+    }
 
 
 def _json(choice: Choice) -> dict[str, Any]:
@@ -114,7 +123,7 @@ def _print(
     found: Recommendation,
     training: dict[str, str],
     written: list[Written],
-    ends: list[RangeEnd],
+    ends: Sequence[RangeEnd],
 ) -> None:
     console = tables.make_console()
     chosen, rows = found.chosen, _rows(found)

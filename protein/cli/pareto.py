@@ -1,17 +1,19 @@
 """`protein pareto`: a sweep's fronts, measured and expected, as tables, a plot in the terminal, and a picture."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from protein.analysis.dominated import Spending, spending
 from protein.api import stores
-from protein.api.reading import readable
-from protein.api.recommended import NO_KNEE, beaten_measured_note, recommendation
+from protein.api.answers import Answers
+from protein.api.recommended import NO_KNEE, beaten_measured_note
 from protein.cli.arguments import ParetoArguments
-from protein.cli.output import print_json, writing
+from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
-from protein.columns import dots
+from protein.columns import Dot, dots
 from protein.direction import shown_trial
 from protein.engine import pareto
+from protein.types import TrialEnd
 from protein.view import data, tables, text
 from protein.view.figures.front import front
 from protein.view.figures.style import save
@@ -23,20 +25,18 @@ MAX_PLOT_WIDTH = 110
 
 def run(command: Command) -> int:
     arguments: ParetoArguments = command.arguments
-    with stores.opened(arguments.store) as store:
+    with working("computing what is expected"), stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
-        known = readable(store, sweep)
-        trials = dots(known.columns)
-        summary = store.summaries([sweep.id])[sweep.id]
+        answers = Answers(store, sweep)
+        trials = dots(answers.columns)
         numbers = [dot.number for dot in pareto.front(trials)]
-        named = {*numbers, *(number for number in (summary.best, summary.cut_short) if number is not None)}
+        named = {*numbers, *_highest_cut_short(trials)}
         records = {record.number: record for record in store.trials(sweep.id, curves=False, numbers=named)}
         drawn = [] if arguments.png is None else store.trials(sweep.id, curves=False)
+        found = answers.recommendation()  # the best and the knee are those that `protein best` names
     direction = sweep.spec.direction
-    best_measured = None if summary.best is None else records[summary.best]
+    best_measured = records[numbers[-1]] if numbers else None
     far = data.Progress(counts=data.counts(trials), spent_seconds=data.spent_seconds(trials), best=best_measured)
-    # The best and the knee are those that `protein best` names.
-    found = recommendation(sweep, known.trials, sample=known.sample)
     knee = None if found.knee is None else found.knee.trial.number
     best = found.best.trial.number
     spent_on = spending(trials)
@@ -88,6 +88,13 @@ def run(command: Command) -> int:
     if arguments.png is not None:
         console.print(f"\nplot: {arguments.png}", soft_wrap=True)
     return 0
+
+
+def _highest_cut_short(trials: Sequence[Dot]) -> list[int]:
+    """Returns the number of the trial with the highest score among those that a limit of cost has ended, if any."""
+    limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
+    cut = [trial for trial in trials if trial.end in limits and trial.score is not None and not trial.excluded]
+    return [max(cut, key=lambda trial: trial.score or 0.0).number] if cut else []
 
 
 def _dominated(spent_on: Spending) -> str:

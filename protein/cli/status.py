@@ -9,7 +9,7 @@ from rich.text import Text
 
 from protein.api import stores
 from protein.cli.arguments import StatusArguments
-from protein.cli.output import print_json
+from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.columns import SweepSummary
 from protein.direction import shown_score
@@ -20,8 +20,8 @@ from protein.view import data, tables, text
 from protein.view import outlook as outlook_views
 
 if TYPE_CHECKING:
-    from protein.analysis.range_ends import RangeEnd
-    from protein.engine.outlook import Outlook
+    from protein.analysis.range_end import RangeEnd
+    from protein.engine.rises import Outlook
 
 _REQUESTED = {
     Request.PAUSE: "is paused: no trial starts until protein resume",
@@ -31,7 +31,7 @@ _REQUESTED = {
 
 def run(command: Command) -> int:
     arguments: StatusArguments = command.arguments
-    with stores.opened(arguments.store) as store:
+    with working("reading"), stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
         known = store.summaries([sweep.id for sweep in sweeps])
         far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
@@ -101,22 +101,19 @@ class _Details:
     @classmethod
     def read(cls, store: Store, sweep: SweepRecord, known: SweepSummary) -> "_Details":
         # Late: these load the engine's models, and the list of all sweeps needs none.
-        from protein.api.outlook import sweep_outlook
-        from protein.api.range_ends import sweep_range_ends
-        from protein.api.reading import readable
+        from protein.api.answers import Answers
         from protein.api.recommended import beaten_measured_note
 
         found = store.trials(sweep.id, numbers=known.running)
         gone = set(dead_owners(trial.owner for trial in found))
         named = [number for number in (known.best, known.cut_short) if number is not None]
-        some = readable(store, sweep)
+        answers = Answers(store, sweep)
         return cls(
             running=[trial for trial in found if trial.owner not in gone],
             interrupted=[trial for trial in found if trial.owner in gone],
             note=beaten_measured_note(sweep, store.trials(sweep.id, curves=False, numbers=named)),
-            ahead=sweep_outlook(sweep, some.trials, some.sample),
-            # Of a very large sweep, `best` says it: the model takes longer than all the rest of this command.
-            ends=sweep_range_ends(sweep, some.trials) if some.sample is None else [],
+            ahead=answers.outlook(),
+            ends=answers.range_ends(),
         )
 
 

@@ -8,9 +8,9 @@ from rich.console import Console
 
 from protein import envs_c
 from protein.api import stores
+from protein.api.answers import Answers
 from protein.api.found_config import config_changes
-from protein.api.reading import readable
-from protein.api.recommended import recommendation, stored_values
+from protein.api.recommended import stored_values
 from protein.api.training import MEASUREMENTS, Recorder, new_directory, require_device, train
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import TrainArguments
@@ -119,8 +119,7 @@ def _recommended_config(
                 f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a training function, which protein train cannot call;"
                 f" see its params with protein best {sweep.spec.name}"
             )
-        known = readable(store, sweep)
-        choice = recommendation(sweep, known.trials, arguments.under, known.sample).chosen
+        choice = Answers(store, sweep).recommendation(arguments.under).chosen
     if arguments.environment not in (None, sweep.spec.env):
         raise UsageError(
             f"--env {arguments.environment} contradicts --from {sweep.spec.name}, a sweep of '{sweep.spec.env}';"

@@ -43,6 +43,12 @@ from protein.engine.cost_model import CostModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+from protein.engine.rises import BEST as BEST
+from protein.engine.rises import BEST_80 as BEST_80
+from protein.engine.rises import FRONT as FRONT
+from protein.engine.rises import FRONT_80 as FRONT_80
+from protein.engine.rises import Outlook as Outlook
+from protein.engine.rises import Rise as Rise
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
@@ -50,57 +56,7 @@ from protein.space import Space
 from protein.types import Observation
 
 MIN_CONTENDERS = 8  # fewer tell too little
-BEST, BEST_80 = 2.0, 1.75
-FRONT, FRONT_80 = 1.1, 1.8
-_SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
-_COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
-_HORIZONS = (1 / 10, 1 / 2)  # of what was spent
 _MOMENTS = (1 / 4, 1 / 2, 3 / 4)  # of what was spent, from which `hindsight` looks ahead by the first of them
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
-    """An expected rise in score units, 0 or more, and the upper end of its 80 % interval, which begins at 0."""
-
-    expected: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What is expected of more budget; see the head of this file. Rates are in score units per second of training.
-
-    Attributes:
-        best_per_second: of the best score.
-        front_per_second: of the front.
-        spent_seconds: T.
-        room: what is left from the best score to the highest possible one; it rises by no more.
-        front_room: the same of the front, on average over its costs.
-    """
-
-    best_per_second: float
-    front_per_second: float
-    spent_seconds: float
-    room: float = math.inf
-    front_room: float = math.inf
-
-    def best(self, seconds: float) -> Rise:
-        """Returns the rise of the best score after further `seconds` of training."""
-        return _rise(seconds * self.best_per_second, BEST_80, self.room)
-
-    def front(self, seconds: float) -> Rise:
-        """Returns the rise of the front after further `seconds` of training."""
-        return _rise(seconds * self.front_per_second, FRONT_80, self.front_room)
-
-    def horizons(self) -> tuple[float, ...]:
-        """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
-
-        After two hours these are ten minutes and an hour, after twenty seconds two and ten seconds.
-        """
-        rounds = np.array([count * unit for unit in _SECONDS for count in _COUNTS])
-        wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
-        nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
-        return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +152,6 @@ def hindsight(space: Space, history: Sequence[Observation], highest: float = mat
             rise = max(now - then, 0.0)
             found.append(Hindsight(after_seconds=moment, seconds=span, forecast=forecast.best(span), rise=rise))
     return found
-
-
-def _rise(expected: float, factor: float, room: float) -> Rise:
-    return Rise(expected=min(expected, room), high=min(factor * expected, room))
 
 
 def _front_room(rooms: Sequence[float], costs: Array) -> float:

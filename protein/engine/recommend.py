@@ -34,33 +34,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from protein.engine import pareto
+from protein.engine.contender import MODEL as MODEL
+from protein.engine.contender import Contender as Contender
+from protein.engine.contender import best as best
+from protein.engine.contender import knee as knee
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Estimate, Observation, Params
-
-MODEL = "score model"
+from protein.types import Estimate, Observation
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """A config that could be recommended to the user."""
+class Learnt:
+    """The score model of a sweep and what it expects of each contender. For arguments see `contenders`."""
 
-    params: Params
-    score: Estimate  # the posterior of its true score
-    expected_cost_seconds: float  # mean of what its runs cost, each from its first step
-    trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
-    measured: tuple[float, ...]  # their scores
-    basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
+    space: Space
+    score: ScoreModel
+    contenders: tuple[Contender, ...]
+    basis: str  # that of the contenders
 
-    @property
-    def runs(self) -> int:
-        """How often it was trained to its end."""
-        return len(self.trials)
+
+def learn(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> Learnt | None:
+    """Returns the model and the contenders, which are those of `contenders`; None where there is no such model."""
+    try:
+        with single_thread(), np.errstate(all="ignore"):
+            model = fitted(space, observations, sample)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+        return None
+    found = contenders(space, observations, sample, model=model)
+    if not found or not found[0].basis.startswith(MODEL):
+        return None
+    return Learnt(space=space, score=model, contenders=tuple(found), basis=found[0].basis)
 
 
 def contenders(
@@ -99,21 +106,6 @@ def contenders(
         for group, score in zip(groups, scores, strict=True)
     ]
     return sorted(found, key=lambda contender: contender.trials)
-
-
-def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Contender | None:
-    """Returns the best expected contender among those expected to cost at most `under_seconds`, if any.
-
-    Of contenders with the same expected score, the cheapest is taken.
-    """
-    affordable = [contender for contender in contenders if contender.expected_cost_seconds <= under_seconds]
-    return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
-
-
-def knee(contenders: Sequence[Contender]) -> Contender | None:
-    """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
-    position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])
-    return None if position is None else contenders[position]
 
 
 def fitted(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> ScoreModel:

@@ -12,8 +12,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from protein.engine.gp import MAX_POINTS, Array, subset
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+
+Floats = NDArray[np.float64]
 
 MAX_WHOLE = 2000  # trials of a sweep that is read whole
 _NUM_TOP = 800
@@ -34,7 +35,7 @@ class Sample:
 
     taught: frozenset[int]
     top: frozenset[int]
-    scores: Array
+    scores: Floats
     num_complete: int
     spent_seconds: float
 
@@ -45,7 +46,7 @@ class Sample:
 
 
 def choose(
-    number: NDArray[np.int64], score: Array, run_seconds: Array, complete: NDArray[np.bool_], spent_seconds: float
+    number: NDArray[np.int64], score: Floats, run_seconds: Floats, complete: NDArray[np.bool_], spent_seconds: float
 ) -> tuple[Sample, list[int]]:
     """Returns the sample, and the numbers of all trials that are worth reading.
 
@@ -56,6 +57,8 @@ def choose(
         complete: `n`, whether they were trained to their end.
         spent_seconds: what all finished trials of the sweep have cost.
     """
+    from protein.engine.gp import MAX_POINTS, subset  # late: with scipy, which known answers do not need
+
     taught = subset(score, MAX_POINTS)
     top = taught[np.argsort(-score[taught], kind="stable")[: MAX_POINTS // 2]]
     whole = np.flatnonzero(complete)

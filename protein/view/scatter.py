@@ -11,6 +11,8 @@ The cost axis is logarithmic; both axes are labelled at round values.
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from protein.columns import Dot
 from protein.direction import shown_score
 from protein.engine import pareto
@@ -74,7 +76,7 @@ def scatter(
                 grid[row][end] = "│"
             if above != y(record):
                 grid[y(record)][end] = "┘"
-    for trial in scored:
+    for trial in _on_top(scored, (left, right, columns), (low, high, rows)):
         grid[y(trial)][x(trial)] = "○" if trial.state is TrialState.PRUNED else "·"
     for record in front:
         grid[y(record)][x(record)] = "●"
@@ -89,6 +91,26 @@ def scatter(
     lines.append(" " * margin + "└" + "".join(axis))
     lines.append((" " * (margin + 1) + _cost_labels(left, right, columns)).rstrip())
     return lines
+
+
+def _on_top(
+    scored: Sequence[TrialRecord | Dot], costs: tuple[float, float, int], scores: tuple[float, float, int]
+) -> list[TrialRecord | Dot]:
+    """Returns of each character of the plot the last trial that is drawn there: few of many trials are seen.
+
+    Args:
+        scored: trials with a score.
+        costs: the ends of the cost axis, and its number of columns.
+        scores: the ends of the score axis, and its number of rows.
+    """
+    left, right, columns = costs
+    low, high, rows = scores
+    cost = np.clip(np.array([trial.run_seconds for trial in scored], dtype=np.float64), left, right)
+    score = np.array([trial.score for trial in scored], dtype=np.float64)
+    column = np.rint((np.log(cost) - np.log(left)) / (np.log(right) - np.log(left)) * (columns - 1))
+    row = np.rint((high - score) / (high - low) * (rows - 1))
+    _, last = np.unique((row * columns + column)[::-1], return_index=True)
+    return [scored[i] for i in (len(scored) - 1 - np.sort(last)[::-1]).tolist()]
 
 
 def bounds(scores: Sequence[float]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from protein.errors import ProteinError
+from protein.web import memory
 
 PATIENCE_SECONDS = 0.4  # how long an answer waits for a result that may be there at once
 RETRY_SECONDS = 20.0  # after which a failure is tried again when it is asked for: a store may have been away
@@ -137,3 +138,5 @@ class Background:
                     piece.done.set()
                 else:  # something newer was asked for meanwhile
                     self._queue[name] = None
+            del value
+            memory.give_back()

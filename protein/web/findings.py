@@ -6,19 +6,19 @@ calibration   how well the predictions held
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from protein.api import stores
+from protein.api.answers import Answers
 from protein.api.found_config import base_layers, config_changes
-from protein.api.outlook import sweep_outlook
-from protein.api.reading import readable
-from protein.api.recommended import Choice, Recommendation, duration_above, initial_params, recommendation
+from protein.api.recommended import Choice, Recommendation, duration_above, initial_params
 from protein.config.resolve import file_name
 from protein.engine.calibration import Calibration, Quantity, calibration
 from protein.errors import ProteinError
+from protein.ports import Store
 from protein.sweep.job import runs_trainer
 from protein.types import Estimate, SweepRecord, TrialState
 from protein.units import format_duration
@@ -30,6 +30,8 @@ from protein.web.viewer import Viewer
 DIGITS = 7  # of numbers in charts
 MAX_COMPARED = 20_000  # trials whose predictions are compared; of more, evenly spread ones
 MAX_FORECASTS = 1_000  # of these that are sent
+
+_Make = Callable[[Store, SweepRecord, list[str]], dict[str, Any] | None]  # given the words that name the store
 
 
 def version(frame: Frame) -> tuple[int, ...]:
@@ -47,19 +49,34 @@ def asked(progress: Progress) -> dict[str, Any]:
 def expected(viewer: Viewer, name: str) -> Progress:
     """Returns the expected front of a sweep, or that it is being computed."""
     frame, sweep = viewer.frame(name), viewer.sweep(name)
-    return viewer.background.ask(("expected", sweep.id), version(frame), lambda: _expected(viewer, sweep))
+    return viewer.background.ask(("expected", sweep.id), version(frame), lambda: _made(viewer, frame, _expected, sweep))
 
 
 def outlook_of(viewer: Viewer, name: str) -> Progress:
     """Returns what more training is expected to change, or that it is being computed."""
     frame, sweep = viewer.frame(name), viewer.sweep(name)
-    return viewer.background.ask(("outlook", sweep.id), version(frame), lambda: _outlook(viewer, sweep))
+    return viewer.background.ask(("outlook", sweep.id), version(frame), lambda: _made(viewer, frame, _outlook, sweep))
 
 
-def _expected(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any]:
-    known = readable(viewer.store, sweep)
-    found = recommendation(sweep, known.trials, None, known.sample)
-    store = store_words(viewer)
+def _made(
+    viewer: Viewer,
+    frame: Frame,
+    make: _Make,
+    sweep: SweepRecord,
+) -> dict[str, Any] | None:
+    """Returns what one of the functions below makes; of a large sweep, in a process of its own."""
+    if viewer.is_large(len(frame)):
+        return viewer.compute(len(frame), _made_of_store, make, viewer.url, sweep.spec.name, store_words(viewer))
+    return make(viewer.store, sweep, store_words(viewer))
+
+
+def _made_of_store(make: _Make, url: str, name: str, words: list[str]) -> dict[str, Any] | None:
+    with stores.opened(url) as store:
+        return make(store, stores.find(store, name), words)
+
+
+def _expected(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, Any]:
+    found = Answers(opened, sweep).recommendation()
     return {
         "basis": found.best.contender.basis,
         "front": [_choice(sweep, choice, store) for choice in found.front],
@@ -114,9 +131,8 @@ def _changes(sweep: SweepRecord, found: Recommendation) -> list[str]:
         return [str(error)]
 
 
-def _outlook(viewer: Viewer, sweep: SweepRecord) -> dict[str, Any] | None:
-    known = readable(viewer.store, sweep)
-    found = sweep_outlook(sweep, known.trials, known.sample)
+def _outlook(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, Any] | None:
+    found = Answers(opened, sweep).outlook()
     if found is None:
         return None
     spans = [

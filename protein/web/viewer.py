@@ -13,18 +13,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from protein.api import stores
 from protein.config.resolve import file_name
+from protein.engine.sample import MAX_WHOLE
 from protein.errors import ProteinError, StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.spelling import nearest
 from protein.types import SweepRecord
+from protein.web import memory
 from protein.web.answers import NotFound
 from protein.web.background import Background
 from protein.web.frame import Frame, Table, together
 
+T = TypeVar("T")
 REFRESH_SECONDS = 0.5  # how old what a page is shown may be
 MAX_FRAMES = 50  # kept in memory; the one that was used least recently is dropped
 MAX_SWEEPS = 20  # in one request
@@ -58,6 +61,7 @@ class Viewer:
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
         self._path = stores.file(store_url) if watched else None
+        self._serves = watched
         self._file = self._file_now()
         self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
@@ -105,7 +109,10 @@ class Viewer:
         with kept.lock:
             if time.monotonic() - kept.read_at > REFRESH_SECONDS:
                 now = time.monotonic()
+                first = not len(kept.frame)
                 kept.frame = kept.frame.updated(sweep, self.store.columns(sweep.id, kept.frame.cursor))
+                if first:
+                    memory.give_back()
                 kept.read_at = now
             return kept.frame
 
@@ -114,6 +121,20 @@ class Viewer:
         with contextlib.suppress(ProteinError):
             for name in list(self.sweeps())[-1:]:
                 self.frame(name)
+
+    def compute(self, num_trials: int, work: Callable[..., T], *given: Any) -> T:
+        """Returns what a function of a module returns. Of a large sweep, a process of its own calls it.
+
+        Args:
+            num_trials: of the sweep.
+            work: the function.
+            given: its arguments, which can be pickled, as the result can.
+        """
+        return memory.apart(self.stopping, work, *given) if self.is_large(num_trials) else work(*given)
+
+    def is_large(self, num_trials: int) -> bool:
+        """Whether the models of a sweep with so many trials are fitted by a process of its own."""
+        return self._serves and num_trials > MAX_WHOLE
 
     def forget(self, name: str) -> None:
         """Makes the next request for a sweep read what changed: it was written to."""

@@ -28,7 +28,7 @@ from protein.engine.history import readable
 from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.spelling import nearest
-from protein.types import Estimate, ParamValue
+from protein.types import Estimate, Observation, ParamValue
 from protein.web.answers import NotFound, Query, get
 from protein.web.frame import Frame, Table
 from protein.web.models import fitted, observations, one_sweep, space_of
@@ -94,14 +94,14 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
 
     def important(query: Query) -> dict[str, Any]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
-        target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
+        target: importance.Target = "cost" if query.choice("target", importance.TARGETS, "score") == "cost" else "score"
         try:
             space = space_of(frame)
         except UsageError as error:
             return {"problem": str(error)}
 
         def make() -> list[importance.Importance]:
-            return importance.importances(space, observations(frame), target="cost" if target == "cost" else "score")
+            return viewer.compute(len(frame), _importances, space, observations(frame), target)
 
         found = fitted(viewer, frame, ("importance", target), make)
         return {
@@ -151,7 +151,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
                     "closeness": np.round(found.closeness(dots.x_unit, anchor, [name]), 3),
                 }
             )
-        ends = fitted(viewer, frame, "range-ends", lambda: range_ends(found.space, observations(frame), model=found))
+        ends = fitted(viewer, frame, "range-ends", lambda: range_ends(found.space, [], model=found))
         return {
             "anchor": about,
             "seconds": seconds,
@@ -212,6 +212,10 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         get("/slices", slices),
         get("/map", two_dimensional),
     ]
+
+
+def _importances(space: Space, seen: Sequence[Observation], target: importance.Target) -> list[importance.Importance]:
+    return importance.importances(space, seen, target=target)
 
 
 def some(rows: Indices, quality_of: Array, limit: int) -> Indices:

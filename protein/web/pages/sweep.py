@@ -60,7 +60,9 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         frame = viewer.frame(_name(query))
         key = ("models", "range-ends", frame.sweep.id)  # that of the page Parameters: it is computed once for both
         found = viewer.background.ask(
-            key, findings.version(frame), lambda: range_ends(space_of(frame), observations(frame))
+            key,
+            findings.version(frame),
+            lambda: viewer.compute(len(frame), range_ends, space_of(frame), observations(frame)),
         )
         texts = None if found.value is None else [end.text() for end in found.value]
         return {"state": found.state, "error": found.error, "value": texts}

@@ -1,0 +1,64 @@
+"""By how much scores are expected to rise with more budget: the answer of `protein.engine.outlook`, without its models.
+
+The expected rise grows in proportion to the budget; see there for the rates, the notation and the factors.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+BEST, BEST_80 = 2.0, 1.75
+FRONT, FRONT_80 = 1.1, 1.8
+_SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
+_COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+_HORIZONS = (1 / 10, 1 / 2)  # of what was spent
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """An expected rise in score units, 0 or more, and the upper end of its 80 % interval, which begins at 0."""
+
+    expected: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is expected of more budget; see `protein.engine.outlook`. Rates are in score units per second of training.
+
+    Attributes:
+        best_per_second: of the best score.
+        front_per_second: of the front.
+        spent_seconds: T.
+        room: what is left from the best score to the highest possible one; it rises by no more.
+        front_room: the same of the front, on average over its costs.
+    """
+
+    best_per_second: float
+    front_per_second: float
+    spent_seconds: float
+    room: float = math.inf
+    front_room: float = math.inf
+
+    def best(self, seconds: float) -> Rise:
+        """Returns the rise of the best score after further `seconds` of training."""
+        return _rise(seconds * self.best_per_second, BEST_80, self.room)
+
+    def front(self, seconds: float) -> Rise:
+        """Returns the rise of the front after further `seconds` of training."""
+        return _rise(seconds * self.front_per_second, FRONT_80, self.front_room)
+
+    def horizons(self) -> tuple[float, ...]:
+        """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
+
+        After two hours these are ten minutes and an hour, after twenty seconds two and ten seconds.
+        """
+        rounds = np.array([count * unit for unit in _SECONDS for count in _COUNTS])
+        wanted = np.maximum([share * self.spent_seconds for share in _HORIZONS], rounds[0])
+        nearest = np.argmin(np.abs(np.log(rounds[None, :] / wanted[:, None])), axis=1)
+        return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
+
+
+def _rise(expected: float, factor: float, room: float) -> Rise:
+    return Rise(expected=min(expected, room), high=min(factor * expected, room))
