@@ -165,6 +165,3 @@ def _take_over_paths(settings: SlotSettings) -> None:
     sys.path += [folder for folder in settings.search_path if folder not in sys.path and Path(folder).exists()]
     with contextlib.suppress(OSError):
         os.chdir(settings.working_directory)
-    # Processes that are forked for trials would run this process's main module again: one of Ray, which is slow to
-    # import.
-    vars(sys.modules["__main__"]).pop("__file__", None)
