@@ -313,7 +313,7 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
 
 
 def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("local", "command"):
+    for module in ("processes", "command"):
         monkeypatch.setattr(f"protein.sweep.backends.{module}.GRACE_SECONDS", 0.5)
 
 
