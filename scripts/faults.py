@@ -1,0 +1,12 @@
+"""Runs the campaign of faults (`tests/faults`): `python scripts/faults.py --kills 200 --seed 0`."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks"), str(ROOT)]
+
+from faults.campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main())
