@@ -6,7 +6,6 @@ bit for bit. Each function returns what is wrong, a line for each violation; not
 
 import contextlib
 import dataclasses
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,7 +97,9 @@ def owned_twice(now: Snapshot, evidence: Evidence) -> list[str]:
     """No trial runs twice at once; none that was finished ran again; none says it has ended twice."""
     wrong = [f"trial {number} was run by two processes at once" for number in evidence.overlaps]
     ends = Counter(one.number for one in evidence.attempts if one.ended)
-    return wrong + [f"trial {number} was trained to its end {count} times" for number, count in ends.items() if count > 1]
+    return wrong + [
+        f"trial {number} was trained to its end {count} times" for number, count in ends.items() if count > 1
+    ]
 
 
 def wrong_ends(now: Snapshot, killed_trials: int) -> list[str]:
@@ -143,9 +144,9 @@ def processes(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if f"{MARK}={mark}".encode() in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
-                if process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                    found.append(process)
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if f"{MARK}={mark}".encode() in variables and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 

@@ -93,7 +93,7 @@ class Disturbed:
         self._lives += 1
 
     def run_rival(self) -> tuple[int | None, str]:
-        """Runs the same command beside the sweep; returns its exit code, None where it was still running, and output."""
+        """Runs the same command beside the sweep; returns its exit code (None: it went on running) and its output."""
         rival = self._run("rival")
         try:
             code: int | None = rival.wait(20)
@@ -142,7 +142,7 @@ class Disturbed:
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.process.pid).children():
                 if "forkserver" in " ".join(child.cmdline()):
-                    return child.pid
+                    return int(child.pid)
         return None
 
     def fill_disk(self) -> None:

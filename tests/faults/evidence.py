@@ -1,9 +1,9 @@
 """What trials themselves say they have done, past everything that is tested: one line in one file for each step.
 
-    begin   a run of a trial starts, `from_seconds` being what lies behind the state that it goes on from
-    spent   it has cost so many seconds so far
-    end     it has said its result
-    overlap another run of the same trial was alive when it began
+begin   a run of a trial starts, `from_seconds` being what lies behind the state that it goes on from
+spent   it has cost so many seconds so far
+end     it has said its result
+overlap another run of the same trial was alive when it began
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ def write(what: str, number: int, seconds: float = 0.0) -> None:
 
 
 def begin(number: int, from_seconds: float = 0.0) -> int:
-    """Says that a run begins, and whether another one of this trial is alive. Keep the lock it returns until the end."""
+    """Says that a run begins, and whether another one of this trial is alive. Keep the returned lock to the end."""
     lock = os.open(f"{os.environ[FILE]}.{number}", os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,7 +56,9 @@ class Evidence:
         attempts: list[Attempt] = []
         overlaps: list[int] = []
         alive: dict[tuple[int, int], Attempt] = {}
-        lines: list[dict[str, Any]] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines: list[dict[str, Any]] = (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
         for line in lines:
             number, pid, seconds = line["number"], line["pid"], line["seconds"]
             if line["what"] == "overlap":

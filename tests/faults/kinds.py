@@ -17,7 +17,7 @@ FULL_SECONDS = 2.0
 HOUR = 3600
 LEASE_SECONDS = 120  # of a trial
 
-Effect = Literal["nothing", "ends", "trial"]
+Effect = Literal["nothing", "ends", "may end", "trial"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,7 +26,8 @@ class Fault:
 
     Attributes:
         name: as in the table.
-        effect: what it may do: "nothing" that anybody sees, "ends" the sweep's process, or one "trial" fails.
+        effect: what it does: "nothing" that anybody sees; it "ends" the sweep's process; it "may end" it; or one
+            "trial" fails.
         strike: does it; returns whether there was anything to do it to, and what is wrong already.
         fits: whether it can be done to a sweep of this kind here.
     """
@@ -37,7 +38,9 @@ class Fault:
     fits: Callable[[Subject], bool] = lambda _: True
 
 
-def _signal(number: signal.Signals, *, group: bool = False) -> Callable[[Disturbed, random.Random], tuple[bool, list[str]]]:
+def _signal(
+    number: signal.Signals, *, group: bool = False
+) -> Callable[[Disturbed, random.Random], tuple[bool, list[str]]]:
     def strike(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
         send = os.killpg if group else os.kill
         with contextlib.suppress(ProcessLookupError):
@@ -169,7 +172,7 @@ KINDS = (
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
     Fault("database: kill -9, start", "nothing", _kill_database, _on_server),
     Fault("database: one connection killed", "nothing", _kill_connection, _on_server),
-    Fault("full disk for 2 s", "ends", _fill_disk, lambda subject: subject.on_small_disk),
+    Fault("full disk for 2 s", "may end", _fill_disk, lambda subject: subject.on_small_disk),
     Fault("clock an hour forward", "nothing", _jump(HOUR), _has_clock),
     Fault("clock an hour back", "nothing", _jump(-HOUR), _has_clock),
     Fault("same command beside it", "nothing", _rival, _has_processes),

@@ -1,7 +1,7 @@
 """A sweep that the campaign disturbs, as a process of its own: `python program.py KIND STORE --trials 20 ...`.
 
-    function   `protein.Sweep` over a Python function
-    processes  the loop with a process for each trial (`faults.trial`), as `protein sweep` runs it
+function   `protein.Sweep` over a Python function
+processes  the loop with a process for each trial (`faults.trial`), as `protein sweep` runs it
 """
 
 import argparse
@@ -14,9 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from faults import evidence, trial
-
 import protein
+from faults import evidence, trial
 from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
@@ -72,7 +71,9 @@ def spec(seed: int, method: str) -> SweepSpec:
 
 
 def settings(folder: Path, *, workers: int, trials: int) -> LoopSettings:
-    return LoopSettings(directory=folder / "trials", workers=workers, max_cost_seconds=BUDGET_SECONDS, max_trials=trials)
+    return LoopSettings(
+        directory=folder / "trials", workers=workers, max_cost_seconds=BUDGET_SECONDS, max_trials=trials
+    )
 
 
 class Silent:

@@ -24,11 +24,14 @@ CHECKPOINT_STEPS = 10
 def score(params: dict[str, float], steps: int) -> float:
     """Returns the score after some steps: it rises with them, and most at a rate of 0.3."""
     quality = 1.0 - (params["rate"] - 0.3) ** 2 - 0.2 * (params["width"] - 0.7) ** 2
-    return quality * (1.0 - 0.9 ** (steps / 4))
+    return quality * (1.0 - float(0.9 ** (steps / 4)))
 
 
 def say(event: str, **fields: Any) -> None:
-    print(json.dumps({"event": event, **fields}), flush=True)
+    try:
+        print(json.dumps({"event": event, **fields}), flush=True)
+    except BrokenPipeError:  # the sweep is gone; the trainer ends so, too
+        os._exit(1)
 
 
 def main(command_line: list[str]) -> int:
@@ -61,6 +64,12 @@ def main(command_line: list[str]) -> int:
             new.write_text(json.dumps({"steps": steps}))
             new.replace(arguments.directory / CHECKPOINT)
     evidence.write("end", number, steps * STEP_SECONDS)
-    say("result", score=score(train, total), steps=steps, elapsed_seconds=steps * STEP_SECONDS, timings={"evaluation": 0.0})
+    say(
+        "result",
+        score=score(train, total),
+        steps=steps,
+        elapsed_seconds=steps * STEP_SECONDS,
+        timings={"evaluation": 0.0},
+    )
     os.close(lock)
     return 0
