@@ -34,15 +34,16 @@ class TrialColumns:
         cursor: ask with it for what has changed since.
         number: counts from 0 within the sweep.
         id: unique within the store.
-        state: one of four words.
-        end: how it ended; None while it runs.
+        state: one of five words.
+        end: how it ended; None while it runs or waits.
         kind: which part of the engine suggested it.
         origin: the reason for the suggestion, cut to `MAX_TEXT` characters.
-        reason: why it failed or was stopped, cut to `MAX_TEXT` characters; "" otherwise.
+        reason: why it failed, was stopped or waits, cut to `MAX_TEXT` characters; "" otherwise.
         owner: of the trial, a process (see `protein.sweep.lease`).
         seed: of its training.
         score: of trials that ended with one.
         cost_seconds: of training; while it runs, of the last measurement.
+        lost_seconds: what it spent and then spent again after an interruption; not in `cost_seconds`.
         steps: while it runs, of the last measurement.
         continues: number of the trial whose run it goes on with; -1: it began a run of its own.
         continued_seconds: of training that lay behind the checkpoint from which it went on.
@@ -71,6 +72,7 @@ class TrialColumns:
     seed: "Integers"
     score: "Floats"
     cost_seconds: "Floats"
+    lost_seconds: "Floats"
     steps: "Integers"
     continues: "Integers"
     continued_seconds: "Floats"
@@ -112,17 +114,19 @@ class Dot:
     score: float | None
     cost_seconds: float
     run_seconds: float
+    lost_seconds: float
     excluded: bool
 
 
-DOT_FIELDS = ("state", "end", "score", "cost_seconds", "continued_seconds", "excluded")
+DOT_FIELDS = ("state", "end", "score", "cost_seconds", "continued_seconds", "lost_seconds", "excluded")
 
 
 def dots(columns: TrialColumns) -> list[Dot]:
     """Returns the trials of columns that have at least `DOT_FIELDS`."""
     scores = [None if score != score else score for score in columns.score.tolist()]  # NaN is not itself
-    costs = (columns.cost_seconds.tolist(), columns.run_seconds.tolist(), columns.excluded.tolist())
-    return list(map(Dot, columns.number.tolist(), columns.state, columns.end, scores, *costs))
+    costs = (columns.cost_seconds.tolist(), columns.run_seconds.tolist(), columns.lost_seconds.tolist())
+    excluded = columns.excluded.tolist()
+    return list(map(Dot, columns.number.tolist(), columns.state, columns.end, scores, *costs, excluded))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +156,13 @@ class SweepSummary:
     """A sweep's trials in a few numbers. Excluded trials count in `ends` and `spent_seconds` alone.
 
     Attributes:
-        ends: how many trials ended how; None: how many run.
+        ends: how many trials ended how; None: how many have not finished.
         excluded: how many trials are excluded.
-        spent_seconds: what all trials have cost, running ones included.
+        spent_seconds: what all trials have cost, unfinished ones and what was lost included.
         best: number of the complete trial with the highest score, of equal ones the cheapest run; None: there is none.
         cut_short: number of the trial with the highest score among those that a limit of cost has ended, if any.
         running: numbers and owners of the running trials.
+        waiting: numbers of the trials that wait to be taken up again.
     """
 
     ends: Mapping[TrialEnd | None, int]
@@ -166,3 +171,4 @@ class SweepSummary:
     best: int | None
     cut_short: int | None
     running: Mapping[int, str]
+    waiting: tuple[int, ...] = ()

@@ -13,12 +13,14 @@ from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.types import (
     Artifact,
     Budget,
+    Machine,
     Measurement,
     Observation,
     Outcome,
     Params,
     Provenance,
     Request,
+    Resources,
     Suggestion,
     SweepRecord,
     SweepSpec,
@@ -118,10 +120,47 @@ class Store(Protocol):
         """Ends a RUNNING trial."""
         ...
 
-    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
+    def release_trial(self, trial: Trial, reason: str) -> None:
+        """Makes a RUNNING trial WAIT for somebody to take it up again. It has no owner then; its cost so far stays.
+
+        Args:
+            trial: the trial.
+            reason: why it does not run any more, in words.
+        """
+        ...
+
+    def take_up_trial(
+        self,
+        sweep_id: int,
+        number: int,
+        owner: str,
+        lease_seconds: float,
+        from_steps: int,
+        from_seconds: float | None = None,
+    ) -> Trial:
+        """Makes a WAITING trial RUNNING again, under a new owner, from where it left something to go on from.
+
+        The points of its curve beyond that place are dropped. What they cost counts as lost
+        (`TrialRecord.lost_seconds`).
+
+        Args:
+            sweep_id: the sweep.
+            number: of the trial.
+            owner: who runs it from now on.
+            lease_seconds: of the new lease.
+            from_steps: the steps that lie behind that place.
+            from_seconds: the trial's own cost there; None: that of the last point that is kept.
+
+        Raises:
+            TrialLost: the trial does not wait: another process has taken it up, or it was cancelled.
+        """
+        ...
+
+    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str], waiting: Collection[int] = ()) -> list[int]:
         """Ends the RUNNING trials whose owner is listed or whose lease has ended, as INTERRUPTED.
 
-        Their cost is that of their last measurement. Returns their numbers.
+        Those whose numbers are in `waiting` become WAITING instead, unless a person has asked for their end. Their cost
+        is that of their last measurement. Returns the numbers of both.
         """
         ...
 
@@ -223,6 +262,29 @@ class Store(Protocol):
         """Stores what is asked of the sweep; the process that runs it follows within seconds."""
         ...
 
+    def cancel(self, sweep_id: int, numbers: Collection[int]) -> None:
+        """Asks for the end of trials that have not finished; all of them or none.
+
+        The process that runs them follows within seconds (`Wishes.cancelled`). Those that wait end at once, as
+        INTERRUPTED with the reason `protein.types.CANCELLED`.
+
+        Raises:
+            StoreError: a trial does not exist, or has finished.
+        """
+        ...
+
+    def set_ended(self, sweep_id: int, ended: str) -> None:
+        """Records why the sweep's last run ended, in words (`SweepRecord.ended`); "": it runs."""
+        ...
+
+    def machines(self) -> list[Machine]:
+        """Returns the machines of this store in the order in which they were added. The first one is the reference."""
+        ...
+
+    def add_machine(self, machine: Machine) -> None:
+        """Adds a machine. One whose name is known stays as it was: costs were stored by its calibration."""
+        ...
+
     def wishes(self, sweep_id: int) -> "Wishes":
         """Returns what people ask of a sweep that may be running. It is cheap: the loop asks every second."""
         ...
@@ -232,10 +294,11 @@ class Store(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What people have asked of a sweep from outside: see `Store.request` and `Store.annotate`."""
+    """What people have asked of a sweep from outside: see `Store.request`, `Store.annotate` and `Store.cancel`."""
 
     requested: Request
     excluded: frozenset[int]  # numbers of trials
+    cancelled: frozenset[int] = frozenset()  # numbers of trials that are to end as INTERRUPTED, and those that have
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +313,11 @@ class Job:
     # What the trial goes on from, where it continues an earlier one: that trial's artifact of kind "continuable".
     continues: Path | None = None
     at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
+    resumes: Path | None = None  # what an interrupted run of this very trial goes on from (`protein.sweep.resuming`)
+    spent_seconds: float = 0.0  # the trial's cost until there; the backend reports that of the whole trial
+    resources: Resources = dataclasses.field(default_factory=Resources)
+    # Seconds of the reference machine for one second of this machine; None: the backend finds it where the trial runs.
+    speed: float | None = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +342,14 @@ class Backend(Protocol):
 
     A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`). A complete trial
     that left something to go on from has an artifact and a metric that say so (see `protein.sweep.continuing`).
+
+    A trial that is lost to a dead node or process server, and not by its own fault, ends as INTERRUPTED with a reason
+    that begins with `protein.types.PREEMPTED`. The loop then takes it up again if it left something to go on from.
     """
+
+    def num_slots(self) -> int | None:
+        """Returns how many trials can run at once now; None: as many as are asked for. It may change any time."""
+        ...
 
     def start(self, job: Job) -> None: ...
 

@@ -21,16 +21,21 @@ Params = Mapping[str, ParamValue]  # dotted name -> raw value, as in {"train.lea
 
 
 class TrialState(StrEnum):
-    """Where a trial is in its life: RUNNING -> COMPLETE | PRUNED | FAILED. A finished trial never changes."""
+    """Where a trial is in its life: RUNNING -> COMPLETE | PRUNED | FAILED. A finished trial never changes.
+
+    RUNNING -> WAITING -> RUNNING: a trial that was interrupted or preempted, and left something to go on from, waits
+    until the sweep takes it up again. It has no owner and holds no worker. Its cost so far counts.
+    """
 
     RUNNING = "running"
+    WAITING = "waiting"
     COMPLETE = "complete"
     PRUNED = "pruned"
     FAILED = "failed"
 
     @property
     def finished(self) -> bool:
-        return self is not TrialState.RUNNING
+        return self not in (TrialState.RUNNING, TrialState.WAITING)
 
 
 class TrialEnd(StrEnum):
@@ -75,14 +80,16 @@ _END_TEXTS = {
     TrialEnd.OUT_OF_BUDGET: "stopped at the end of the sweep's budget",
     TrialEnd.MISTAKE: "mistake in the training function",
 }
+CANCELLED = "cancelled by hand"  # the reason of a trial whose end a person has asked for
+PREEMPTED = "preempted: "  # what the reason begins with where a trial's place to run was lost (see `ports.Backend`)
 
 
 def end_of(state: TrialState, reason: str) -> TrialEnd | None:
-    """Returns the end of an observation that was kept before ends were data; None for a trial that runs.
+    """Returns the end of an observation that was kept before ends were data; None for a trial that runs or waits.
 
     Earlier versions recognised these ends by the beginning of `reason`. Nothing else may decide by it.
     """
-    if state is TrialState.RUNNING:
+    if not state.finished:
         return None
     if state is TrialState.COMPLETE:
         return TrialEnd.COMPLETE
@@ -97,9 +104,10 @@ def end_of(state: TrialState, reason: str) -> TrialEnd | None:
 
 def check_end(state: TrialState, end: TrialEnd | None) -> None:
     """Raises `ValueError` unless a trial in this state can have this end."""
-    expected = TrialState.RUNNING if end is None else end.state
-    if state is not expected:
-        raise ValueError(f"a trial that is {state} cannot have the end {end or 'none'}, which goes with {expected}")
+    expected = (TrialState.RUNNING, TrialState.WAITING) if end is None else (end.state,)
+    if state not in expected:
+        words = " or ".join(expected)
+        raise ValueError(f"a trial that is {state} cannot have the end {end or 'none'}, which goes with {words}")
 
 
 class SuggestionKind(StrEnum):
@@ -153,6 +161,9 @@ class Budget:
 
 
 MAX_SCORE = 1e300  # the largest size of a score: differences of larger ones overflow
+
+
+MAX_COST_SECONDS = 1e9  # 31 years: a larger cost of a trial is garbage, and would hide all others
 
 
 def is_score(value: float) -> bool:
@@ -309,6 +320,39 @@ class SweepRecord:
     max_cost_seconds: float | None
     created_at: datetime
     requested: Request = Request.RUN
+    ended: str = ""  # why its last run ended, in words for people; "" while it runs, and before it has
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine that has run trials of a store. The first one of a store is the reference for its costs."""
+
+    name: str
+    facts: Mapping[str, Any]  # processor, cores, GPUs and the like, as plain JSON
+    calibration_seconds: float  # what a fixed piece of work takes here
+    measured_at: datetime  # UTC, timezone-aware
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.calibration_seconds) and self.calibration_seconds > 0):
+            raise ValueError(f"calibration_seconds must be finite and above 0, got {self.calibration_seconds}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a trial may use of its machine."""
+
+    cores: tuple[int, ...] = ()  # it is pinned to these; empty: it is not pinned
+    gpus: tuple[str, ...] = ()  # ids as for CUDA_VISIBLE_DEVICES; empty: what it sees of GPUs is left as it is
+    max_gpu_memory_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a trial may use of its machine."""
+
+    cores: tuple[int, ...] = ()  # it is pinned to these; empty: it is not pinned
+    gpus: tuple[str, ...] = ()  # ids as for CUDA_VISIBLE_DEVICES; empty: what it sees of GPUs is left as it is
+    max_gpu_memory_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -327,15 +371,16 @@ class Trial:
 class Result:
     """What came of a trial so far.
 
-    While the trial runs, `cost_seconds` and `steps` are those of its last measurement, and `score` is None. At its end,
-    `score` is what the sweep optimises (the final evaluation). `timings` holds seconds that are recorded beside the
-    cost and not in it (`startup`, `evaluation`, `compile`), `metrics` further final figures (`train_score`, ...).
+    Until the trial has ended, `cost_seconds` and `steps` are those of its last measurement, and `score` is None. At
+    its end, `score` is what the sweep optimises (the final evaluation). `timings` holds seconds that are recorded
+    beside the cost and not in it (`startup`, `evaluation`, `compile`), `metrics` further final figures (`train_score`,
+    ...).
     """
 
     score: float | None = None
     cost_seconds: float = 0.0
     steps: int = 0
-    reason: str = ""  # why it FAILED or was PRUNED, for people
+    reason: str = ""  # why it FAILED, was PRUNED or is WAITING, for people
     timings: Mapping[str, float] = dataclasses.field(default_factory=dict)
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -389,8 +434,12 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
     """Everything about one trial, read-only, for history, views and exports."""
 
     state: TrialState
-    end: TrialEnd | None  # None while it runs
+    end: TrialEnd | None  # None while it runs or waits
     suggest_seconds: float  # wall clock of the engine's own work on this suggestion
+    # Seconds that it spent and then had to spend again, because an interruption lost what it had learnt in them. They
+    # count against the sweep's budget, and are not in `cost_seconds`.
+    lost_seconds: float = 0.0
+    cancel_requested: bool = False  # a person has asked for its end
     curve: tuple[Measurement, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     provenance: Provenance

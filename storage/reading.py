@@ -1,8 +1,9 @@
 """Reads many trials at once, as columns: a fixed number of queries, in batches, each value converted once.
 
-A cursor is a text "next;revision;running". It says what its owner has seen: the trials with numbers below `next`, the
-annotations up to `revision`, and of each trial that ran then its number, steps and cost, as in "12:4096:3.5,13:0:0.0".
-A finished trial never changes and numbers have no gaps. So this is enough to find what has changed since.
+A cursor is a text "next;revision;unfinished". It says what its owner has seen: the trials with numbers below `next`,
+the annotations up to `revision`, and of each trial that had not finished its number, state, steps and cost, as in
+"12:running:4096:3.5,13:waiting:0:0.0". A finished trial never changes and numbers have no gaps. So this is enough to
+find what has changed since.
 """
 
 import contextlib
@@ -28,7 +29,8 @@ from protein.types import SuggestionKind, TrialEnd, TrialState
 from .tables import AnnotationRow, TrialRow
 from .values import MAX_TRIAL_NUMBER
 
-_MOST_RUNNING = 10_000  # trials that run at once
+_MOST_UNFINISHED = 10_000  # trials that run or wait at once
+_UNFINISHED = {state.value: state for state in TrialState if not state.finished}
 BATCH = 5000  # rows that are converted at once: their params as dicts take some MB
 
 
@@ -38,7 +40,7 @@ class Cursor:
 
     following: int
     revision: int
-    running: Mapping[int, tuple[int, float]]
+    unfinished: Mapping[int, tuple[TrialState, int, float]]
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
@@ -46,16 +48,21 @@ class Cursor:
         try:
             following, revision, listed = text.split(";")
             parts = (part.split(":") for part in listed.split(",") if part)
-            running = {int(number): (int(steps), float(cost)) for number, steps, cost in parts}
-            found = cls(int(following), int(revision), running)
-            if len(running) > _MOST_RUNNING or max(found.following, found.revision, *running, 0) > MAX_TRIAL_NUMBER:
+            unfinished = {
+                int(number): (_UNFINISHED[state], int(steps), float(cost)) for number, state, steps, cost in parts
+            }
+            found = cls(int(following), int(revision), unfinished)
+            highest = max(found.following, found.revision, *unfinished, 0)
+            if len(unfinished) > _MOST_UNFINISHED or highest > MAX_TRIAL_NUMBER:
                 raise ValueError
             return found
-        except ValueError:
+        except (ValueError, KeyError):
             raise StoreError(f"{text!r:.80} is no cursor of a sweep's trials; ask without one") from None
 
     def __str__(self) -> str:
-        listed = (f"{number}:{steps}:{cost!r}" for number, (steps, cost) in sorted(self.running.items()))
+        listed = (
+            f"{number}:{state}:{steps}:{cost!r}" for number, (state, steps, cost) in sorted(self.unfinished.items())
+        )
         return f"{self.following};{self.revision};{','.join(listed)}"
 
 
@@ -78,27 +85,28 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
         query = query.add_columns(func.coalesce(AnnotationRow.revision, 0))
         newer = AnnotationRow.revision > seen.revision
         annotated = select(AnnotationRow.trial_id).where(AnnotationRow.sweep_id == sweep_id, newer)
-        ran, new = TrialRow.number.in_(sorted(seen.running)), TrialRow.number >= seen.following
+        ran, new = TrialRow.number.in_(sorted(seen.unfinished)), TrialRow.number >= seen.following
         # In this form the database finds each of the three by its own index.
         query = query.where(or_(and_(mine, new), and_(mine, ran), and_(mine, TrialRow.id.in_(annotated))))
     place = [read.index(name) for name in ("number", "state", "steps", "cost_seconds")]
-    runs = TrialState.RUNNING.value
-    following, running = seen.following, dict[int, tuple[int, float]]()
+    following, unfinished = seen.following, dict[int, tuple[TrialState, int, float]]()
     chunks: dict[str, list[Any]] = {name: [] for name in read}
     for batch in _batches(session, query.order_by(TrialRow.number)):
         kept: Sequence[Any] = batch
         following = max(following, int(batch[-1][place[0]]) + 1)
-        for number, _, steps, cost in (map(row.__getitem__, place) for row in batch if row[place[1]] == runs):
-            running[int(number)] = (int(steps), float(cost))
-        if since is not None:  # of the trials that ran and still run, those that have neither a point nor a note more
-            same = {number for number, now in running.items() if seen.running.get(number) == now}
+        for number, state, steps, cost in (
+            map(row.__getitem__, place) for row in batch if row[place[1]] in _UNFINISHED
+        ):
+            unfinished[int(number)] = (_UNFINISHED[state], int(steps), float(cost))
+        if since is not None:  # leave out unfinished trials that have no new state, point or note
+            same = {number for number, now in unfinished.items() if seen.unfinished.get(number) == now}
             kept = [row for row in batch if row[place[0]] not in same or row[-1] > seen.revision]
         for name, values in zip(read, zip(*kept, strict=True), strict=False):
             chunks[name].append(_COLUMNS[name].convert(values))
     columns: dict[str, Any] = {
         name: _COLUMNS[name].join(chunks.get(name, []) if name in wanted else []) for name in FIELDS
     }
-    return TrialColumns(cursor=str(Cursor(following, revision or 0, running)), **columns)
+    return TrialColumns(cursor=str(Cursor(following, revision or 0, unfinished)), **columns)
 
 
 def _batches(session: Session, query: Select[Any]) -> Iterator[Sequence[Any]]:
@@ -266,7 +274,7 @@ _COLUMNS: dict[str, _Column] = {
     **{name: _integral(getattr(TrialRow, name)) for name in ("number", "id", "seed", "steps")},
     **{
         name: _numeric(getattr(TrialRow, name))
-        for name in ("score", "cost_seconds", "continued_seconds", "suggest_seconds")
+        for name in ("score", "cost_seconds", "lost_seconds", "continued_seconds", "suggest_seconds")
     },
     **{
         name + side: _numeric(getattr(TrialRow, name + side))

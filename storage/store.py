@@ -30,6 +30,7 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -40,6 +41,7 @@ from protein.ports import Wishes
 from protein.types import (
     Annotation,
     Artifact,
+    Machine,
     Measurement,
     Outcome,
     Provenance,
@@ -49,15 +51,14 @@ from protein.types import (
     SweepRecord,
     SweepSpec,
     Trial,
-    TrialEnd,
     TrialRecord,
     TrialState,
     fields_of,
 )
 
-from . import annotations, curves, reading, summaries, values
+from . import annotations, curves, lifecycle, reading, summaries, values
 from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
-from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MeasurementRow, SweepRow, TrialRow, Utc
+from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow, Utc
 from .upgrade import bring_up_to_date
 
 _NO_ANNOTATION = Annotation()
@@ -68,14 +69,14 @@ class SqlStore:
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
-        self._sqlite = sqlite = self._url.get_backend_name() == "sqlite"
-        self._shown = str(self._url.database) if sqlite else self._url.render_as_string(hide_password=True)
-        if sqlite:
+        self._sqlite = self._url.get_backend_name() == "sqlite"
+        self._shown = str(self._url.database) if self._sqlite else self._url.render_as_string(hide_password=True)
+        if self._sqlite:
             check_file(Path(str(self._url.database)))
         self._engine = create_engine(self._url)
         self._write_engine = self._engine.execution_options(**WRITE)
         self._read_engine = self._engine
-        if not sqlite:  # several queries, one moment; SQLite's transactions are that anyway
+        if not self._sqlite:  # several queries, one moment; SQLite's transactions are that anyway
             self._read_engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
         # By sweep, and whether with curves: its first trials, all finished.
         self._finished: dict[tuple[int, bool], tuple[TrialRecord, ...]] = {}
@@ -93,7 +94,7 @@ class SqlStore:
                 f"sweep name of {len(spec.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed; give another"
             )
         budget = values.budget(max_cost_seconds)
-        row = SweepRow(max_cost_seconds=budget, requested=Request.RUN.value, **values.columns(spec))
+        row = SweepRow(max_cost_seconds=budget, requested=Request.RUN.value, ended="", **values.columns(spec))
         with self._transaction(self._write_engine) as session:
             # Two processes may both find no such sweep here; the constraint then lets one of the two insert it.
             if session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name)) is not None:
@@ -142,6 +143,8 @@ class SqlStore:
             seed=seed,
             owner=owner,
             suggest_seconds=suggest_seconds,
+            lost_seconds=0.0,
+            cancel_requested=False,
             provenance=provenance,
         )
         lease = values.lease(lease_seconds)
@@ -182,21 +185,33 @@ class SqlStore:
             if rows:
                 session.execute(insert(ArtifactRow), rows)
 
-    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str]) -> list[int]:
-        end = TrialEnd.INTERRUPTED
+    def release_trial(self, trial: Trial, reason: str) -> None:
+        change = {**lifecycle.WAITS, "reason": values.readable(reason), "lease_until": self._now()}
+        with self._transaction(self._write_engine) as session:
+            self._fenced_update(session, trial, change)
+
+    def take_up_trial(
+        self,
+        sweep_id: int,
+        number: int,
+        owner: str,
+        lease_seconds: float,
+        from_steps: int,
+        from_seconds: float | None = None,
+    ) -> Trial:
+        place = lifecycle.Place(
+            steps=values.integer("from_steps", from_steps, low=0),
+            seconds=None if from_seconds is None else values.seconds("from_seconds", from_seconds),
+        )
+        owner, lease = values.text("owner", owner), values.lease(lease_seconds)
+        with self._transaction(self._write_engine) as session:
+            return lifecycle.take_up(session, sweep_id, number, owner, self._now(lease), place)
+
+    def interrupt_orphans(self, sweep_id: int, dead_owners: Sequence[str], waiting: Collection[int] = ()) -> list[int]:
         with self._transaction(self._write_engine) as session:
             self._lock_sweep(session, sweep_id)  # two of these at once could lock the trials in different orders
-            change = (
-                update(TrialRow)
-                .where(
-                    TrialRow.sweep_id == sweep_id,
-                    TrialRow.state == TrialState.RUNNING.value,
-                    or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now()),
-                )
-                .values(state=end.state.value, end=end.value, reason=end.text, finished_at=self._now())
-                .returning(TrialRow.number)
-            )
-            return sorted(session.connection().execute(change).scalars())
+            orphaned = or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now())
+            return lifecycle.interrupt(session, sweep_id, orphaned, waiting, self._now())
 
     def trials(
         self,
@@ -279,14 +294,45 @@ class SqlStore:
             if session.connection().execute(change).rowcount == 0:
                 raise self._no_sweep(sweep_id)
 
+    def cancel(self, sweep_id: int, numbers: Collection[int]) -> None:
+        with self._transaction(self._write_engine) as session:
+            self._lock_sweep(session, sweep_id)
+            lifecycle.cancel(session, sweep_id, numbers, self._now())
+
+    def set_ended(self, sweep_id: int, ended: str) -> None:
+        change = update(SweepRow).where(SweepRow.id == sweep_id).values(ended=values.readable(ended))
+        with self._transaction(self._write_engine) as session:
+            if session.connection().execute(change).rowcount == 0:
+                raise self._no_sweep(sweep_id)
+
+    def machines(self) -> list[Machine]:
+        with self._reading() as session:
+            rows = session.scalars(select(MachineRow).order_by(MachineRow.id))
+            return [values.from_row(Machine, row) for row in rows]
+
+    def add_machine(self, machine: Machine) -> None:
+        if not 1 <= len(values.text("machine's name", machine.name)) <= MAX_NAME_LENGTH:
+            raise StoreError(f"name of a machine of {len(machine.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed")
+        columns = values.columns(machine)
+        dialect_insert: Any = sqlite.insert if self._sqlite else postgresql.insert
+        with self._transaction(self._write_engine) as session:
+            session.execute(
+                dialect_insert(MachineRow).values(**columns).on_conflict_do_nothing(index_elements=["name"])
+            )
+
     def wishes(self, sweep_id: int) -> Wishes:
         a = AnnotationRow
         excluded = select(TrialRow.number).join(a, a.trial_id == TrialRow.id).where(a.sweep_id == sweep_id, a.excluded)
+        cancelled = select(TrialRow.number).where(TrialRow.sweep_id == sweep_id, TrialRow.cancel_requested)
         with self._reading(sweep_id) as session:
             requested = session.scalar(select(SweepRow.requested).where(SweepRow.id == sweep_id))
             if requested is None:
                 raise self._no_sweep(sweep_id)
-            return Wishes(requested=Request(requested), excluded=frozenset(session.scalars(excluded)))
+            return Wishes(
+                requested=Request(requested),
+                excluded=frozenset(session.scalars(excluded)),
+                cancelled=frozenset(session.scalars(cancelled)),
+            )
 
     def close(self) -> None:
         self._engine.dispose()
@@ -407,6 +453,8 @@ class SqlStore:
         found = session.execute(select(TrialRow.state, TrialRow.owner).where(TrialRow.id == trial.id)).one_or_none()
         if found is None:
             raise TrialLost(f"trial {trial.number} (id {trial.id}) is not in {self._shown}; nothing was written")
+        if found.state == TrialState.WAITING.value:
+            raise TrialLost(f"trial {trial.number} waits to be taken up again and has no owner; nothing was written")
         if found.state != TrialState.RUNNING.value:
             raise TrialLost(
                 f"trial {trial.number} is finished ({found.state}) and cannot change; nothing was written"

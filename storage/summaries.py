@@ -24,7 +24,8 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     ids = session.scalars(known).all()
     ends: dict[int, dict[TrialEnd | None, int]] = {key: {} for key in ids}
     spent = dict.fromkeys(ids, 0.0)
-    counted = select(t.sweep_id, t.end, func.count(), func.sum(t.cost_seconds)).where(*mine).group_by(t.sweep_id, t.end)
+    counted = select(t.sweep_id, t.end, func.count(), func.sum(t.cost_seconds + t.lost_seconds))
+    counted = counted.where(*mine).group_by(t.sweep_id, t.end)
     for key, end, count, seconds in session.execute(counted):
         ends[key][None if end is None else TrialEnd(end)] = count
         spent[key] += seconds
@@ -37,9 +38,13 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     best = _best(session, [*mine, t.state == TrialState.COMPLETE.value])
     cut_short = _best(session, [*mine, t.end.in_(_CUT_SHORT), t.score.is_not(None)])
     running: dict[int, dict[int, str]] = {key: {} for key in ids}
-    runs = select(t.sweep_id, t.number, t.owner).where(*mine, t.state == TrialState.RUNNING.value)
-    for key, number, owner in session.execute(runs.order_by(t.sweep_id, t.number)):
-        running[key][number] = owner
+    waiting: dict[int, list[int]] = {key: [] for key in ids}
+    unfinished = select(t.sweep_id, t.number, t.owner, t.state).where(*mine, t.end.is_(None))
+    for key, number, owner, state in session.execute(unfinished.order_by(t.sweep_id, t.number)):
+        if state == TrialState.WAITING.value:
+            waiting[key].append(number)
+        else:
+            running[key][number] = owner
     return {
         key: SweepSummary(
             ends=ends[key],
@@ -48,6 +53,7 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
             best=best.get(key),
             cut_short=cut_short.get(key),
             running=running[key],
+            waiting=tuple(waiting[key]),
         )
         for key in ids
     }

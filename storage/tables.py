@@ -4,6 +4,7 @@ the same tables.
     sweeps --< trials --< measurements   (the curve: one row a point, `position` counts from 0 within its trial)
                      \\--< artifacts
                      \\--- annotations  (at most one a trial: tags, a note, whether it is excluded)
+    machines  (that have run trials; the first one is the reference for costs)
 
 Fields that queries use (state, end, score, cost, times, owner, lease) have columns of their own. Params, space, config,
 metrics and timings are JSON text, which keeps their order and every digit. Ids are never reused. The checks repeat in
@@ -32,6 +33,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
@@ -92,7 +94,8 @@ def _finite(column: str, low: str = f"-{_LARGEST}") -> CheckConstraint:
 
 _PRUNED_ENDS = _listed(end for end in TrialEnd if end.state is TrialState.PRUNED)
 _STATE_OF_END = (
-    "CASE WHEN ended_as IS NULL THEN 'running' WHEN ended_as = 'complete' THEN 'complete'"
+    "CASE WHEN ended_as IS NULL AND state = 'waiting' THEN 'waiting' WHEN ended_as IS NULL THEN 'running'"
+    " WHEN ended_as = 'complete' THEN 'complete'"
     f" WHEN ended_as IN {_PRUNED_ENDS} THEN 'pruned' ELSE 'failed' END"
 )
 
@@ -119,6 +122,7 @@ class SweepRow(Base):
     max_cost_seconds: Mapped[float | None]
     created_at: Mapped[datetime]
     requested: Mapped[str] = mapped_column(String(16))
+    ended: Mapped[str]
     version: Mapped[str]
     git_commit: Mapped[str]
     machine: Mapped[str]
@@ -134,16 +138,25 @@ class TrialRow(Base):
         CheckConstraint(f"ended_as IN {_listed(TrialEnd)}", name="end_known"),
         CheckConstraint(f"kind IN {_listed(SuggestionKind)}", name="kind_known"),
         CheckConstraint(f"state = {_STATE_OF_END}", name="state_goes_with_end"),
-        CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_has_time"),
+        CheckConstraint("(state IN ('running', 'waiting')) = (finished_at IS NULL)", name="finished_has_time"),
+        CheckConstraint("state <> 'waiting' OR owner = ''", name="waiting_has_no_owner"),
         CheckConstraint("state <> 'complete' OR score IS NOT NULL", name="complete_has_score"),
-        CheckConstraint("state NOT IN ('running', 'failed') OR score IS NULL", name="failed_has_no_score"),
+        CheckConstraint("state NOT IN ('running', 'waiting', 'failed') OR score IS NULL", name="failed_has_no_score"),
         CheckConstraint("state <> 'failed' OR reason <> ''", name="failed_has_reason"),
         CheckConstraint("steps >= 0", name="steps_not_negative"),
         _finite("score"),
         _finite("cost_seconds", low="0"),
+        _finite("lost_seconds", low="0"),
         CheckConstraint("continues >= 0 AND continues < number", name="continues_an_earlier_trial"),
         _finite("continued_seconds", low="0"),
         _finite("suggest_seconds", low="0"),
+        # Asked for every second, and mostly empty.
+        Index(
+            "ix_trials_cancelled",
+            "sweep_id",
+            sqlite_where=text("cancel_requested"),
+            postgresql_where=text("cancel_requested"),
+        ),
         {"sqlite_autoincrement": True},
     )
 
@@ -169,6 +182,8 @@ class TrialRow(Base):
     suggest_seconds: Mapped[float]
     score: Mapped[float | None]
     cost_seconds: Mapped[float]  # while it runs: of the last measurement
+    lost_seconds: Mapped[float]
+    cancel_requested: Mapped[bool]
     steps: Mapped[int] = mapped_column(BigInteger)  # while it runs: of the last measurement
     reason: Mapped[str]
     timings: Mapped[dict[str, Any]]
@@ -221,3 +236,19 @@ class AnnotationRow(Base):
     note: Mapped[str]
     excluded: Mapped[bool]
     revision: Mapped[int] = mapped_column(BigInteger)  # counts the changes of annotations within the sweep
+
+
+class MachineRow(Base):
+    __tablename__ = "machines"
+    __table_args__ = (
+        UniqueConstraint("name"),
+        CheckConstraint("calibration_seconds > 0", name="calibration_seconds_positive"),
+        _finite("calibration_seconds", low="0"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(Id, primary_key=True)  # the lowest is that of the reference
+    name: Mapped[str] = mapped_column(String(MAX_NAME_LENGTH))
+    facts: Mapped[dict[str, Any]]
+    calibration_seconds: Mapped[float]
+    measured_at: Mapped[datetime]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from protein.errors import StoreError
 
-HEAD = "0005"
+HEAD = "0006"
 VERSION_TABLE = "protein_schema"
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -13,7 +13,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -26,7 +26,7 @@ MAX_INTEGER = 2**63 - 1  # of both databases
 MAX_TRIAL_NUMBER = 2**31 - 1  # of PostgreSQL's INTEGER
 MAX_LEASE_SECONDS = 366 * 86_400.0
 
-_FREE_TEXT = ("machine", "origin", "reason")  # for people
+_FREE_TEXT = ("ended", "machine", "origin", "reason")  # for people
 _COUNTS = ("steps",)  # 0 or more
 
 T = TypeVar("T")
@@ -215,6 +215,7 @@ def _float(name: str, value: float) -> float:
 # What a field of a type becomes, given its name for messages and its value.
 _CONVERTERS: dict[Any, Callable[[str, Any], Any]] = {
     str: _text,
+    bool: lambda _, value: bool(value),
     int: _integer,
     int | None: lambda name, value: None if value is None else _integer(name, value),
     float: _float,
@@ -222,5 +223,6 @@ _CONVERTERS: dict[Any, Callable[[str, Any], Any]] = {
     Params: lambda _, value: params(value),
     Mapping[str, float]: lambda name, value: numbers(name.removesuffix("s"), value),
     Mapping[str, Any]: json_object,
+    datetime: lambda _, value: value,
     **{kind: lambda _, value: value.value for kind in (Direction, SuggestionKind, TrialEnd, TrialState)},
 }

@@ -101,7 +101,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     url = request.getfixturevalue("postgresql_shared")
     yield url
-    postgresql.execute(url, "TRUNCATE sweeps, trials, measurements, artifacts, annotations RESTART IDENTITY")
+    postgresql.execute(url, "TRUNCATE machines, sweeps, trials, measurements, artifacts, annotations RESTART IDENTITY")
 
 
 @pytest.fixture

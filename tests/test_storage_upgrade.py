@@ -25,9 +25,10 @@ from storing import complete, new_sweep, start
 from protein.errors import StoreError
 from protein.storage import open_store, upgrade
 from protein.storage.engine import WRITE, create_engine, parse_url
-from protein.storage.tables import AnnotationRow, Base, SweepRow, TrialRow
+from protein.storage.tables import AnnotationRow, Base, MachineRow, SweepRow, TrialRow
 from protein.types import (
     Annotation,
+    Machine,
     Outcome,
     Provenance,
     Result,
@@ -125,7 +126,7 @@ def test_constraints_are_the_same_too_and_all_have_names(engine: Engine, by_mode
     found = describe(engine)
     assert found == describe(by_models)
     assert all("'name': None" not in str(kinds[:3]) for kinds in found.values())
-    assert len(found["trials"][0]) == 15
+    assert len(found["trials"][0]) == 17
 
 
 def test_sqlite_never_gives_an_id_twice_and_clusters_curves(tmp_path: Path) -> None:
@@ -174,6 +175,13 @@ def test_sqlite_is_set_up_for_many_processes(tmp_path: Path) -> None:
         "continues = -1",
         "continues = 0",
         "continued_seconds = -1",
+        "lost_seconds = -1",
+        "lost_seconds = NULL",
+        "cancel_requested = NULL",
+        "state = 'waiting'",
+        "state = 'waiting', ended_as = NULL, finished_at = NULL, score = NULL",  # and still has an owner
+        "state = 'waiting', ended_as = NULL, owner = '', score = NULL",  # and has finished
+        "state = 'waiting', ended_as = NULL, owner = '', finished_at = NULL",  # and has a score
         "sweep_id = 99",
     ],
 )
@@ -351,6 +359,11 @@ def test_a_trials_row_has_a_column_for_each_field_of_its_record() -> None:
 def test_a_sweeps_row_has_a_column_for_each_field_of_its_record() -> None:
     fields = {field.name for kind in (SweepSpec, SweepRecord, Provenance) for field in dataclasses.fields(kind)}
     assert {column.key for column in SweepRow.__table__.columns} == fields - {"spec", "provenance"}
+
+
+def test_a_machines_row_has_a_column_for_each_field() -> None:
+    fields = {field.name for field in dataclasses.fields(Machine)}
+    assert {column.key for column in MachineRow.__table__.columns} == fields | {"id"}
 
 
 @pytest.mark.parametrize(

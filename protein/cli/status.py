@@ -55,7 +55,13 @@ def run(command: Command) -> int:
             numbers = ", ".join(map(str, interrupted))
             line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
+        if waiting := known[sweep.id].waiting:
+            numbers = ", ".join(map(str, waiting))
+            line = f"trial {numbers} of '{sweep.spec.name}' waits: it is taken up again when the sweep runs"
+            console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
+        if sweep.ended:
+            console.print(Text(f"'{sweep.spec.name}' ended: {sweep.ended}"), soft_wrap=True)
         if sweep.requested is not Request.RUN:
             line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
             console.print(Text(line, style="yellow"), soft_wrap=True)
@@ -68,7 +74,9 @@ def _progress(store: Store, sweep: SweepRecord, known: SweepSummary) -> data.Pro
     """Returns how far a sweep is; of its trials only the best one is read."""
     best = [] if known.best is None else store.trials(sweep.id, curves=False, numbers=[known.best])
     return data.Progress(
-        counts=data.counts_of(known.ends), spent_seconds=known.spent_seconds, best=best[0] if best else None
+        counts=data.counts_of(known.ends, len(known.waiting)),
+        spent_seconds=known.spent_seconds,
+        best=best[0] if best else None,
     )
 
 

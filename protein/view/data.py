@@ -16,6 +16,7 @@ class Counts:
     """How many trials of a sweep ended how."""
 
     running: int
+    waiting: int  # interrupted, and taken up again when the sweep runs
     complete: int
     pruned: int
     stopped_early: int  # of those
@@ -31,6 +32,7 @@ class Counts:
     def ends(self) -> list[str]:
         """Returns how many trials ended how, in words, as in "12 complete" and "1 failed"."""
         numbers = {
+            "waiting": self.waiting,
             "complete": self.complete,
             "stopped early": self.stopped_early,
             "capped": self.capped,
@@ -42,17 +44,19 @@ class Counts:
 
 
 def counts(trials: Sequence[TrialRecord | Dot]) -> Counts:
-    return counts_of(collections.Counter(trial.end for trial in trials))
+    waiting = sum(trial.state is TrialState.WAITING for trial in trials)
+    return counts_of(collections.Counter(trial.end for trial in trials), waiting)
 
 
-def counts_of(ends: Mapping[TrialEnd | None, int]) -> Counts:
-    """Returns the same from how many trials ended how; None: how many run."""
+def counts_of(ends: Mapping[TrialEnd | None, int], waiting: int) -> Counts:
+    """Returns the same from how many trials ended how (None: how many have not finished), and how many wait."""
     of = dict.fromkeys(TrialState, 0)
     for end, number in ends.items():
         of[TrialState.RUNNING if end is None else end.state] += number
     interrupted = ends.get(TrialEnd.INTERRUPTED, 0)
     return Counts(
-        running=of[TrialState.RUNNING],
+        running=of[TrialState.RUNNING] - waiting,
+        waiting=waiting,
         complete=of[TrialState.COMPLETE],
         pruned=of[TrialState.PRUNED],
         stopped_early=ends.get(TrialEnd.STOPPED_EARLY, 0),
@@ -80,8 +84,8 @@ def progress(known: Sequence[TrialRecord] | Progress) -> Progress:
 
 
 def spent_seconds(trials: Sequence[TrialRecord | Dot]) -> float:
-    """Returns the training seconds that all trials cost, running ones included."""
-    return sum(trial.cost_seconds for trial in trials)
+    """Returns the training seconds that all trials cost, running ones and what was lost included."""
+    return sum(trial.cost_seconds + trial.lost_seconds for trial in trials)
 
 
 def sweep(record: SweepRecord, known: Sequence[TrialRecord] | Progress) -> dict[str, Any]:
@@ -97,6 +101,7 @@ def sweep(record: SweepRecord, known: Sequence[TrialRecord] | Progress) -> dict[
         "created_at": record.created_at.isoformat(),
         "max_cost_seconds": record.max_cost_seconds,
         "requested": str(record.requested),
+        "ended": record.ended,
         "spent_seconds": known.spent_seconds,
         "trials": dataclasses.asdict(known.counts),
         "best": None if best is None else point(shown_trial(best, direction)),
@@ -129,6 +134,7 @@ def trial(record: TrialRecord, *, curve: bool) -> dict[str, Any]:
         "predicted_score": estimate(record.predicted_score),
         "predicted_cost_seconds": estimate(record.predicted_cost_seconds),
         "suggest_seconds": record.suggest_seconds,
+        "lost_seconds": record.lost_seconds,
         "timings": dict(record.timings),
         "metrics": dict(record.metrics),
         "artifacts": [dataclasses.asdict(artifact) for artifact in record.artifacts],

@@ -5,6 +5,7 @@ Run once for every revision, before the next one is written: `python tests/asset
 
 import dataclasses
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from protein.types import (
     Artifact,
     Direction,
     Estimate,
+    Machine,
     Measurement,
     Outcome,
     Provenance,
@@ -22,6 +24,7 @@ from protein.types import (
     Suggestion,
     SuggestionKind,
     SweepSpec,
+    Trial,
     TrialEnd,
     TrialState,
 )
@@ -33,7 +36,9 @@ PROVENANCE = Provenance(version="0.1.0", git_commit="abc", machine="host", confi
 def contents(store: Store) -> Any:
     """Returns all that a store holds, as JSON values."""
     sweeps = store.list_sweeps()
-    everything = [{"sweep": s, "trials": store.trials(s.id)} for s in sweeps]
+    everything: list[Any] = [{"sweep": s, "trials": store.trials(s.id)} for s in sweeps]
+    if machines := store.machines():
+        everything.append(machines)
     return json.loads(json.dumps(everything, default=_plain))
 
 
@@ -97,9 +102,38 @@ def fill(store: Store) -> None:
             store.add_measurements(trial, curve, 60.0)
             if outcome is not None:
                 store.finish_trial(trial, outcome, [Artifact(kind="log", path=f"/runs/{name}/{i}.log")])
+        if name != "pong":
+            waits = _begin(store, sweep.id)
+            store.release_trial(waits, "preempted: the node is gone")
+            again = _begin(store, sweep.id)
+            store.release_trial(again, "interrupted")
+            store.take_up_trial(sweep.id, again.number, "host:2", 60.0, 1, 0.5)
+            store.cancel(sweep.id, [again.number])
         store.annotate(sweep.id, 1, tags=["größer", 'with "quotes"'], note="an exploit\nof the ball", excluded=True)
         store.annotate(sweep.id, [0, 3], add_tags=["seen"])
         store.request(sweep.id, Request.PAUSE if name == "pong" else Request.RUN)
+
+    store.set_ended(1, "the budget is spent")
+    facts = {"processor": "größter", "cores": 4}
+    moment = datetime(2026, 11, 1, tzinfo=UTC)
+    for machine, seconds in (("host", 9.75), ("node", 1 / 3)):
+        store.add_machine(Machine(name=machine, facts=facts, calibration_seconds=seconds, measured_at=moment))
+
+
+def _begin(store: Store, sweep_id: int) -> Trial:
+    """Returns a new trial that has a curve of three points."""
+    trial = store.start_trial(
+        sweep_id,
+        Suggestion(params={"train.learning_rate": 0.5}, kind=SuggestionKind.SEARCH, origin="test"),
+        seed=1,
+        owner="host:1",
+        lease_seconds=60.0,
+        suggest_seconds=0.0,
+        provenance=PROVENANCE,
+    )
+    curve = [Measurement(steps=i, elapsed_seconds=i / 3, score=i / 7) for i in range(3)]
+    store.add_measurements(trial, curve, 60.0)
+    return trial
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ from protein.storage import open_store
 from protein.types import (
     Artifact,
     Estimate,
+    Machine,
     Measurement,
     Outcome,
     Provenance,
@@ -655,3 +656,188 @@ def test_a_sqlite_store_is_one_file_once_it_is_closed(tmp_path: Path) -> None:
     new_sweep(store)
     store.close()
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["x.db"]
+
+
+# Waiting trials
+
+
+def test_a_trial_that_is_released_waits_without_an_owner_and_is_taken_up_again(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "first")
+    store.add_measurements(trial, points(0, 9), LEASE_SECONDS)
+    before = store.trial(sweep.id, trial.number)
+    store.release_trial(trial, "preempted: the node is gone")
+    waits = store.trial(sweep.id, trial.number)
+    reason = "preempted: the node is gone"
+    assert waits == dataclasses.replace(before, state=TrialState.WAITING, owner="", reason=reason)
+    assert not waits.state.finished
+
+    again = store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=100)
+    assert again == dataclasses.replace(trial, owner="second")
+    assert store.trial(sweep.id, trial.number) == dataclasses.replace(before, owner="second")
+    store.add_measurements(again, points(9, 12), LEASE_SECONDS)
+    store.finish_trial(again, complete(cost_seconds=1.5))
+    finished = store.trial(sweep.id, trial.number)
+    assert finished.curve == tuple(points(0, 12))
+    assert (finished.cost_seconds, finished.lost_seconds) == (1.5, 0.0)
+
+
+def test_points_beyond_the_checkpoint_are_dropped_and_their_cost_is_lost(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "first")
+    store.add_measurements(trial, points(0, 9), LEASE_SECONDS)  # the last at step 8 and 1 s
+    store.release_trial(trial, "interrupted")
+    trial = store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=4)
+    record = store.trial(sweep.id, trial.number)
+    assert record.curve == tuple(points(0, 5))
+    assert (record.steps, record.cost_seconds, record.lost_seconds) == (4, 0.5, 0.5)
+    store.add_measurements(trial, points(5, 7), LEASE_SECONDS)
+    store.release_trial(trial, "interrupted")
+    trial = store.take_up_trial(sweep.id, trial.number, "third", LEASE_SECONDS, from_steps=5, from_seconds=0.7)
+    record = store.trial(sweep.id, trial.number)
+    assert record.curve == tuple(points(0, 6))
+    assert (record.steps, record.cost_seconds) == (5, 0.7)
+    assert record.lost_seconds == pytest.approx(0.5 + 6 / 8 - 0.7)
+    assert store.summaries([sweep.id])[sweep.id].spent_seconds == pytest.approx(0.7 + 0.55)
+    store.finish_trial(trial, complete(cost_seconds=3.0))
+    record = store.trial(sweep.id, trial.number)
+    assert record.cost_seconds == 3.0
+    assert record.lost_seconds == pytest.approx(0.55)
+
+
+def test_a_trial_that_starts_from_nothing_again_loses_all(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "first")
+    store.add_measurements(trial, points(1, 9), LEASE_SECONDS)
+    store.release_trial(trial, "interrupted")
+    store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=0)
+    record = store.trial(sweep.id, trial.number)
+    assert (record.curve, record.steps, record.cost_seconds, record.lost_seconds) == ((), 0, 0.0, 1.0)
+
+
+def test_a_waiting_trial_is_taken_up_by_one_process_only(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "first")
+    with pytest.raises(TrialLost, match="does not wait any more"):
+        store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=0)
+    store.add_measurements(trial, points(0, 3), LEASE_SECONDS)
+    store.release_trial(trial, "interrupted")
+    late_writes: list[Callable[[], None]] = [
+        lambda: store.add_measurements(trial, points(3, 4), LEASE_SECONDS),
+        lambda: store.finish_trial(trial, complete()),
+        lambda: store.release_trial(trial, "interrupted"),
+    ]
+    for late in late_writes:
+        with pytest.raises(TrialLost, match="waits to be taken up again"):
+            late()
+    second = store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=2)
+    before = store.trial(sweep.id, trial.number)
+    with pytest.raises(TrialLost, match="does not wait any more"):
+        store.take_up_trial(sweep.id, trial.number, "third", LEASE_SECONDS, from_steps=2)
+    for late in late_writes:
+        with pytest.raises(TrialLost, match="belongs to 'second' and not to 'first'"):
+            late()
+    assert store.trial(sweep.id, trial.number) == before
+    store.finish_trial(second, complete())
+    with pytest.raises(TrialLost, match="does not wait any more"):
+        store.take_up_trial(sweep.id, trial.number, "third", LEASE_SECONDS, from_steps=2)
+
+
+def test_orphans_that_left_something_wait_and_the_others_end(store: Store) -> None:
+    sweep = new_sweep(store)
+    left, nothing, alive, cancelled = (start(store, sweep, owner) for owner in ("dead", "dead", "alive", "dead"))
+    store.add_measurements(left, points(0, 3), LEASE_SECONDS)
+    store.cancel(sweep.id, [cancelled.number])
+    waiting = [left.number, alive.number, cancelled.number, 99]
+    found = store.interrupt_orphans(sweep.id, ["dead"], waiting)
+    assert found == [left.number, nothing.number, cancelled.number]
+    records = store.trials(sweep.id)
+    assert [record.state for record in records] == [
+        TrialState.WAITING,
+        TrialState.FAILED,
+        TrialState.RUNNING,
+        TrialState.FAILED,
+    ]
+    assert [record.reason for record in records] == ["interrupted", "interrupted", "", "cancelled by hand"]
+    assert (records[0].cost_seconds, records[0].owner) == (0.25, "")
+    summary = store.summaries([sweep.id])[sweep.id]
+    assert (dict(summary.running), summary.waiting) == ({alive.number: "alive"}, (left.number,))
+    assert store.interrupt_orphans(sweep.id, ["dead", ""], waiting) == []  # a trial that waits is nobody's orphan
+
+
+# Cancelled trials
+
+
+def test_cancelling_asks_the_owner_and_ends_what_waits(store: Store) -> None:
+    sweep = new_sweep(store)
+    running, waits, other = start(store, sweep), start(store, sweep), start(store, sweep)
+    store.add_measurements(waits, points(0, 3), LEASE_SECONDS)
+    store.release_trial(waits, "interrupted")
+    assert store.wishes(sweep.id).cancelled == frozenset()
+    store.cancel(sweep.id, [running.number, waits.number])
+    assert store.wishes(sweep.id).cancelled == {running.number, waits.number}
+    records = store.trials(sweep.id)
+    assert [record.cancel_requested for record in records] == [True, True, False]
+    assert [record.state for record in records] == [TrialState.RUNNING, TrialState.FAILED, TrialState.RUNNING]
+    assert (records[1].end, records[1].reason) == (TrialEnd.INTERRUPTED, "cancelled by hand")
+    assert records[1].cost_seconds == 0.25 and records[1].finished_at is not None
+    with pytest.raises(TrialLost, match="does not wait any more"):
+        store.take_up_trial(sweep.id, waits.number, "second", LEASE_SECONDS, from_steps=2)
+    store.release_trial(running, "preempted: the node is gone")
+    with pytest.raises(TrialLost, match="does not wait any more: another process has taken it up, or it was cancelled"):
+        store.take_up_trial(sweep.id, running.number, "second", LEASE_SECONDS, from_steps=0)
+    store.finish_trial(other, complete())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"), [([0, 7], "no trial 7"), ([0, -1], "no trial -1"), ([0, 1], "trial 1 has finished")]
+)
+def test_cancelling_what_is_not_there_or_has_finished_changes_nothing(
+    store: Store, numbers: list[int], message: str
+) -> None:
+    sweep = new_sweep(store)
+    start(store, sweep)
+    store.finish_trial(start(store, sweep), complete())
+    before = store.trials(sweep.id)
+    with pytest.raises(StoreError, match=message):
+        store.cancel(sweep.id, numbers)
+    assert store.trials(sweep.id) == before
+    assert store.wishes(sweep.id).cancelled == frozenset()
+
+
+# Why a sweep ended, and machines
+
+
+def test_why_a_sweep_ended_is_kept(store: Store) -> None:
+    sweep, other = new_sweep(store), new_sweep(store, "other")
+    assert sweep.ended == ""
+    store.set_ended(sweep.id, "interrupted\0")
+    found = store.find_sweep("s")
+    assert found == dataclasses.replace(sweep, ended="interrupted\ufffd")
+    assert store.list_sweeps() == [found, other]
+    store.set_ended(sweep.id, "")
+    assert store.find_sweep("s") == sweep
+    with pytest.raises(StoreError, match="no sweep has the id 99"):
+        store.set_ended(99, "x")
+
+
+def test_machines_come_in_the_order_in_which_they_were_added(store: Store) -> None:
+    assert store.machines() == []
+    moments = [datetime(2026, 11, day, 12, 30, 15, 250_000, tzinfo=UTC) for day in (3, 1, 2)]
+    machines = [
+        Machine(name=name, facts={"cores": 1 << i, "gpus": ["ä"]}, calibration_seconds=1 / (i + 3), measured_at=moment)
+        for i, (name, moment) in enumerate(zip(("node-3", "node-1", "node-2"), moments, strict=True))
+    ]
+    for machine in machines:
+        store.add_machine(machine)
+    assert store.machines() == machines
+    store.add_machine(dataclasses.replace(machines[0], calibration_seconds=99.0))  # it is known
+    assert store.machines() == machines
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b"])
+def test_a_machine_without_a_usable_name_is_refused(store: Store, name: str) -> None:
+    machine = Machine(name=name, facts={}, calibration_seconds=1.0, measured_at=now())
+    with pytest.raises(StoreError, match="machine"):
+        store.add_machine(machine)
+    assert store.machines() == []

@@ -181,6 +181,13 @@ def test_a_cursor_gives_what_has_changed_since_and_nothing_else(store: Store, st
     assert changed() == []
     store.add_measurements(trials[first], points(2, 3), LEASE_SECONDS)
     assert changed() == [first]
+    store.release_trial(trials[first], "interrupted")
+    assert changed() == [first]
+    taken_up = store.take_up_trial(sweep.id, first, "p", LEASE_SECONDS, from_steps=10)
+    assert changed() == [first]
+    store.release_trial(taken_up, "interrupted")
+    store.take_up_trial(sweep.id, first, "p", LEASE_SECONDS, from_steps=0)
+    assert changed() == [first]  # it has lost a point
     new = start(store, sweep)
     store.finish_trial(trials[second], complete())
     assert changed() == [second, new.number]
@@ -205,10 +212,11 @@ def test_a_cursor_gives_what_has_changed_since_and_nothing_else(store: Store, st
         "1;0;2",
         "1;0;2:3",
         "1;0;2:3:x",
-        "1;0;1:2:3:4",
+        "1;0;1:2:3",
+        "1;0;1:complete:2:3",
         "'; DROP",
         f"{2**70};0;",
-        f"1;0;{2**70}:1:1",
+        f"1;0;{2**70}:running:1:1",
     ],
 )
 def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:

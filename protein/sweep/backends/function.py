@@ -141,6 +141,9 @@ class FunctionBackend:
         self._reports: dict[int, Report] = {}  # of the trials that have not ended, by id
         self._train, self._direction = train, direction
 
+    def num_slots(self) -> int | None:
+        return None
+
     def start(self, job: Job) -> None:
         report = self._reports[job.trial.id] = Report(job, self._direction, self._events)
         self._waiting.append((job, report))
