@@ -103,7 +103,7 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
                 continue
             if sweep.process.returncode == 0:
                 break
-            report.at_end.append(f"the sweep ended by itself with {sweep.process.returncode}")
+            report.at_end.append(f"the sweep ended by itself with {sweep.process.returncode}: {sweep.last_line()!r:.200}")
             sweep.start()
             continue
         kills += 1
@@ -112,8 +112,10 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
             wrong.append(f"the sweep still ran {END_SECONDS:.0f} s after it")
             sweep.process.kill()
             sweep.process.wait()
-        elif fault.effect in ("nothing", "trial") and _ended(sweep, 0.5) and sweep.process.returncode != 0:
-            wrong.append(f"the sweep ended with {sweep.process.returncode}")
+        elif fault.effect != "ends" and _ended(sweep, 2.0 if fault.effect == "may end" else 0.5):
+            code, words = sweep.process.returncode, sweep.last_line()
+            if code != 0 and not (fault.effect == "may end" and code == 2 and words.startswith("error: store ")):
+                wrong.append(f"the sweep ended with {code}: {words!r:.200}")
         ended = sweep.process.poll() is not None
         if ended:
             wrong += sweep.wait_until_gone(GONE_SECONDS)
@@ -154,7 +156,7 @@ def _finish(sweep: Disturbed, report: Report) -> None:
             return
         sweep.wait_until_gone(GONE_SECONDS)
         sweep.start()
-    report.at_end.append(f"the same command ended with {sweep.process.returncode} three times")
+    report.at_end.append(f"the same command ended three times, last with: {sweep.last_line()!r:.200}")
 
 
 def _ended(sweep: Disturbed, seconds: float) -> bool:

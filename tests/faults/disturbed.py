@@ -123,6 +123,11 @@ class Disturbed:
                 start_new_session=True,
             )
 
+    def last_line(self) -> str:
+        """Returns the last line that the sweep's process has printed."""
+        lines = (self.root / f"life-{self._lives - 1}.out").read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+
     @property
     def outputs(self) -> Sequence[Path]:
         """Returns everything that its processes have printed, logs of trials included."""
@@ -141,7 +146,7 @@ class Disturbed:
         """Returns the id of the process that trials are forked from."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.process.pid).children():
-                if "forkserver" in " ".join(child.cmdline()):
+                if "import serving" in " ".join(child.cmdline()):
                     return int(child.pid)
         return None
 

@@ -26,8 +26,8 @@ class Fault:
 
     Attributes:
         name: as in the table.
-        effect: what it does: "nothing" that anybody sees; it "ends" the sweep's process; it "may end" it; or one
-            "trial" fails.
+        effect: what it does: "nothing" that anybody sees; it "ends" the sweep's process; it "may end" it
+            with one line that says why, if it strikes before the first trial; or one "trial" fails.
         strike: does it; returns whether there was anything to do it to, and what is wrong already.
         fits: whether it can be done to a sweep of this kind here.
     """
@@ -96,6 +96,17 @@ def _kill_server(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
         return False, []
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+    return True, []
+
+
+def _stop_server(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
+    pid = sweep.server()
+    if pid is None:
+        return False, []
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        time.sleep(STOPPED_SECONDS)
     return True, []
 
 
@@ -170,8 +181,9 @@ KINDS = (
     Fault("trial: kill -9", "trial", _kill_trial, _has_processes),
     Fault("trial: SIGSTOP, SIGCONT", "nothing", _stop_trial, _has_processes),
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
-    Fault("database: kill -9, start", "nothing", _kill_database, _on_server),
-    Fault("database: one connection killed", "nothing", _kill_connection, _on_server),
+    Fault("server of trials: SIGSTOP, SIGCONT", "nothing", _stop_server, _has_processes),
+    Fault("database: kill -9, start", "may end", _kill_database, _on_server),
+    Fault("database: one connection killed", "may end", _kill_connection, _on_server),
     Fault("full disk for 2 s", "may end", _fill_disk, lambda subject: subject.on_small_disk),
     Fault("clock an hour forward", "nothing", _jump(HOUR), _has_clock),
     Fault("clock an hour back", "nothing", _jump(-HOUR), _has_clock),

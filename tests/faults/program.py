@@ -6,12 +6,14 @@ processes  the loop with a process for each trial (`faults.trial`), as `protein 
 
 import argparse
 import os
+import signal
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the imports are done, which take a second
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import protein
@@ -135,7 +137,10 @@ def main() -> int:
     arguments = parser.parse_args()
     run = sweep_function if arguments.kind == "function" else sweep_processes
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         return run(arguments.store, arguments)
+    except KeyboardInterrupt:
+        return 130
     except ProteinError as error:  # as the command line does
         print(f"error: {error}", file=sys.stderr)
         return 2
