@@ -346,15 +346,6 @@ class Resources:
     max_gpu_memory_bytes: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What a trial may use of its machine."""
-
-    cores: tuple[int, ...] = ()  # it is pinned to these; empty: it is not pinned
-    gpus: tuple[str, ...] = ()  # ids as for CUDA_VISIBLE_DEVICES; empty: what it sees of GPUs is left as it is
-    max_gpu_memory_bytes: int | None = None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
     """A trial as the loop and the backend know it. `number` counts from 0 within its sweep; `owner` runs it."""
