@@ -2,23 +2,30 @@
 
 The owner of a trial holds a lease on it, and renews it while the trial runs (`protein.sweep.trials`). A trial whose
 lease has ended, or whose owner has died, is interrupted when the sweep is resumed. An owner is a text: host, process id
-and the process's start time. Process ids are reused; the start time tells an old process from a new one.
+and the process's start time. Process ids are reused; the start time tells an old process from a new one. On Linux it is
+counted from the boot of the machine, since the wall clock may be set while the process runs.
 """
 
 import os
 import platform
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 
 LEASE_SECONDS = 120.0
 RENEW_SECONDS = 20.0  # the lease of a silent trial is renewed this often
-START_TIME_TOLERANCE_SECONDS = 5.0  # a process's start time moves when the clock is set or the machine sleeps
+# Of start times on the wall clock, which move when the clock is set or the machine sleeps. Older stores hold such.
+START_TIME_TOLERANCE_SECONDS = 5.0
+_TICK_SECONDS = 0.01  # to which a start time since the boot is exact
+_FIRST_WALL_CLOCK_SECONDS = 1e9  # no machine has been up for so long
+_START_TIME_FIELD = 21  # of /proc/PID/stat, counted from 0
 
 
 def current_owner() -> str:
     """Returns this process's name as an owner of trials: host, process id and start time."""
-    return f"{platform.node()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+    return f"{platform.node()}:{os.getpid()}:{_started(os.getpid()):.2f}"
 
 
 def dead_owners(owners: Iterable[str]) -> list[str]:
@@ -36,10 +43,30 @@ def _is_local(owner: str) -> bool:
 
 
 def _is_alive(owner: str) -> bool:
-    _, pid, started = owner.rsplit(":", 2)
+    _, pid, text = owner.rsplit(":", 2)
     try:
-        process = psutil.Process(int(pid))
-        same = abs(process.create_time() - float(started)) < START_TIME_TOLERANCE_SECONDS
+        process, started = psutil.Process(int(pid)), float(text)
+        if started > _FIRST_WALL_CLOCK_SECONDS:
+            same = abs(process.create_time() - started) < START_TIME_TOLERANCE_SECONDS
+        else:
+            same = abs(_started(process.pid) - started) < 2 * _TICK_SECONDS
         return bool(same and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def _started(pid: int) -> float:
+    """Returns when a process started, in seconds since the boot; elsewhere than on Linux, on the wall clock.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended.
+    """
+    if sys.platform != "linux":
+        return float(psutil.Process(pid).create_time())
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise psutil.NoSuchProcess(pid) from error
+    # The second field is the program's name in parentheses, which may hold anything.
+    fields = [str(pid), "", *line[line.rindex(")") + 2 :].split()]
+    return int(fields[_START_TIME_FIELD]) / float(os.sysconf("SC_CLK_TCK"))

@@ -1,0 +1,171 @@
+"""What must hold after every fault. Everything is read past the code that is tested: raw rows, processes, outputs.
+
+A `Snapshot` holds the rows of all finished trials. Rows that were in an earlier snapshot must be in each later one,
+bit for bit. Each function returns what is wrong, a line for each violation; nothing: all is well.
+"""
+
+import contextlib
+import dataclasses
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+from psycopg.rows import dict_row
+
+from faults.evidence import Evidence
+from protein.types import TrialEnd
+
+Row = dict[str, Any]
+MARK = "FAULTS_MARK"  # an environment variable that every process of one disturbed sweep has inherited
+COST_SECONDS_PER_KILL = 1.0
+_RUNNING = ("running", "waiting")
+# A fault that ends a trial says nothing about its params: these ends have to be the trial's own.
+_OWN_ENDS = (TrialEnd.COMPLETE, TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET, TrialEnd.STOPPED_EARLY, TrialEnd.INTERRUPTED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The trials of a store at one moment, as the database gives them; `finished` has all rows of each by its id."""
+
+    trials: Sequence[Row]
+    finished: Mapping[int, str]
+
+    @classmethod
+    def read(cls, url: str) -> "Snapshot":
+        """Reads a store; empty where it has no tables yet."""
+        with _connection(url) as select:
+            trials = list(select("SELECT * FROM trials ORDER BY id"))
+            rows = {row["id"]: [row] for row in trials if row["state"] not in _RUNNING}
+            for table, order in (("measurements", "trial_id, position"), ("artifacts", "id")):
+                for row in select(f"SELECT * FROM {table} ORDER BY {order}"):
+                    if row["trial_id"] in rows:
+                        rows[row["trial_id"]].append(row)
+        return cls(trials, {key: repr(found) for key, found in rows.items()})
+
+
+@contextlib.contextmanager
+def _connection(url: str) -> Iterator[Any]:
+    """Yields a function that returns the rows of a query; none where the table is missing."""
+    connection: Any
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)
+        connection.row_factory = lambda cursor, row: dict(zip([c[0] for c in cursor.description], row, strict=True))
+        connection.execute("BEGIN")
+    else:
+        connection = psycopg.connect(url.replace("+psycopg", ""), row_factory=dict_row)
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    def select(query: str) -> list[Row]:
+        try:
+            return list(connection.execute(query).fetchall())
+        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable) as error:
+            if "no such table" in str(error) or isinstance(error, psycopg.errors.UndefinedTable):
+                connection.rollback()
+                return []
+            raise
+
+    try:
+        yield select
+    finally:
+        connection.close()
+
+
+def changed(before: Snapshot, now: Snapshot) -> list[str]:
+    """Every finished trial stays, and no bit of it changes."""
+    numbers = {row["id"]: row["number"] for row in before.trials}
+    return [
+        f"finished trial {numbers[key]} {'has changed' if key in now.finished else 'is lost'}"
+        for key, rows in before.finished.items()
+        if now.finished.get(key) != rows
+    ]
+
+
+def misnumbered(now: Snapshot) -> list[str]:
+    """Trials are numbered from 0 without gaps, each number once."""
+    numbers = sorted(row["number"] for row in now.trials)
+    twice = [number for number, count in Counter(numbers).items() if count > 1]
+    wrong = [f"trial {number} is there {numbers.count(number)} times" for number in twice]
+    gaps = sorted(set(range(len(set(numbers)))) - set(numbers))
+    return wrong + [f"trial {number} is missing" for number in gaps]
+
+
+def owned_twice(now: Snapshot, evidence: Evidence) -> list[str]:
+    """No trial runs twice at once; none that was finished ran again; none says it has ended twice."""
+    wrong = [f"trial {number} was run by two processes at once" for number in evidence.overlaps]
+    ends = Counter(one.number for one in evidence.attempts if one.ended)
+    return wrong + [
+        f"trial {number} was trained to its end {count} times" for number, count in ends.items() if count > 1
+    ]
+
+
+def wrong_ends(now: Snapshot, killed_trials: int) -> list[str]:
+    """A trial that ended for a fault is interrupted, and has not failed; but one that was killed itself has crashed."""
+    odd = [row for row in now.trials if row["state"] not in _RUNNING and row["ended_as"] not in _OWN_ENDS]
+    crashed = [row for row in odd if row["ended_as"] == TrialEnd.CRASHED and "SIGKILL" in row["reason"]]
+    others = [row for row in odd if row not in crashed]
+    wrong = [f"trial {row['number']} ended as {row['ended_as']}: {row['reason']!r:.120}" for row in others]
+    if len(crashed) > killed_trials:
+        wrong.append(f"{len(crashed)} trials crashed, and {killed_trials} were killed")
+    return wrong
+
+
+def cost_errors(now: Snapshot, evidence: Evidence) -> dict[int, float]:
+    """Returns by how many seconds each finished trial's stored cost is off from what it has really cost."""
+    errors = {}
+    for row in now.trials:
+        spent = evidence.spent(row["number"])
+        if row["state"] not in _RUNNING:
+            errors[row["number"]] = row["cost_seconds"] + row.get("lost_seconds", 0.0) - (spent or 0.0)
+    return errors
+
+
+def wrong_cost(now: Snapshot, evidence: Evidence, kills: int) -> list[str]:
+    """All costs together are off by at most `COST_SECONDS_PER_KILL`; that of an undisturbed trial is exact."""
+    errors = cost_errors(now, evidence)
+    total = sum(abs(error) for error in errors.values())
+    wrong = []
+    if total > COST_SECONDS_PER_KILL * kills + 1e-6:
+        worst = max(errors, key=lambda number: abs(errors[number]))
+        wrong.append(f"costs are off by {total:.2f} s after {kills} kills, trial {worst} by {errors[worst]:+.2f} s")
+    complete = {row["number"] for row in now.trials if row["state"] == "complete"}
+    return wrong + [
+        f"complete trial {number} costs {error:+.3f} s more than it did"
+        for number, error in errors.items()
+        if number in complete and abs(error) > 1e-6
+    ]
+
+
+def processes(mark: str) -> list[psutil.Process]:
+    """Returns the living processes that carry a mark, zombies not counted."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            variables = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+            if f"{MARK}={mark}".encode() in variables and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def left_behind(mark: str) -> list[str]:
+    """No process of a sweep lives on after it."""
+    wrong = []
+    for process in processes(mark):
+        with contextlib.suppress(psutil.Error):
+            wrong.append(f"process {process.pid} was left behind: {' '.join(process.cmdline())[-160:]}")
+    return wrong
+
+
+def tracebacks(outputs: Iterable[Path]) -> list[str]:
+    """No output of any process has a traceback."""
+    wrong = []
+    for path in outputs:
+        with contextlib.suppress(FileNotFoundError):
+            text = path.read_text(errors="replace")
+            if "Traceback (most recent call last)" in text:
+                last = [line for line in text.splitlines() if line and not line.startswith(" ")][-1]
+                wrong.append(f"a traceback in {path.name}: {last:.200}")
+    return wrong

@@ -1,0 +1,178 @@
+"""One sweep under faults: its processes, its store, its clock, its disk, and what it has printed."""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from faults import checker, evidence
+from faults.clock import Clock
+from faults.database import Database
+
+PROGRAM = Path(__file__).with_name("program.py")
+TESTS = PROGRAM.parent.parent
+DISK_BYTES = 6 << 20
+SMALL = """
+[env]
+num_envs = 16
+[train]
+threads = 1
+horizon = 16
+minibatch_size = 128
+total_timesteps = { value = 8_000, min = 2_000, max = 40_000, scale = "log" }
+[eval]
+episodes = 8
+num_envs = 8
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Subject:
+    """What is swept, where it is stored, and by how many workers."""
+
+    kind: str  # "function" or "processes", see `faults.program`; "trainer": `protein sweep` on cartpole
+    store: str  # "sqlite" or "postgresql"
+    workers: int
+    trials: int
+    seed: int
+    on_small_disk: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.store}, {self.workers} worker{'' if self.workers == 1 else 's'}"
+
+
+class Disturbed:
+    """A sweep that is started again and again by the same command, in a folder of its own."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.root = Path(tempfile.mkdtemp(prefix="protein-faults-"))
+        self.root.chmod(0o755)
+        self.mark = uuid.uuid4().hex
+        self.clock = Clock(self.root)
+        self.folder = self.root / "sweep"
+        self.folder.mkdir()
+        self.disk = subject.on_small_disk
+        if self.disk:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", self.folder], check=True)
+        self.database = Database(self.clock.environment) if subject.store == "postgresql" else None
+        self.url = self.database.url if self.database else f"sqlite:///{self.folder}/protein.db"
+        self.evidence_file = self.root / "evidence.jsonl"
+        self._lives = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def command(self) -> list[str]:
+        subject = self.subject
+        if subject.kind == "trainer":
+            (self.root / "small.toml").write_text(SMALL)
+            words = f"sweep --env cartpole --config {self.root}/small.toml --name disturbed --max-cost 10m"
+            limits = f"--max-trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
+            return [sys.executable, "-m", "protein", *words.split(), *limits.split(), "--store", self.url]
+        limits = f"--trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
+        return [sys.executable, str(PROGRAM), subject.kind, self.url, *limits.split()]
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    def start(self) -> None:
+        self._process = self._run(f"life-{self._lives}")
+        self._lives += 1
+
+    def run_rival(self) -> tuple[int | None, str]:
+        """Runs the same command beside the sweep; returns its exit code (None: it went on running) and its output."""
+        rival = self._run("rival")
+        try:
+            code: int | None = rival.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(rival.pid, signal.SIGKILL)
+            rival.wait()
+            code = None
+        return code, (self.root / "rival.out").read_text()
+
+    def _run(self, name: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            **self.clock.environment,
+            evidence.FILE: str(self.evidence_file),
+            checker.MARK: self.mark,
+            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "OMP_NUM_THREADS": "1",
+        }
+        with (self.root / f"{name}.out").open("ab") as output:
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.folder,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def last_line(self) -> str:
+        """Returns the last line that the sweep's process has printed."""
+        lines = (self.root / f"life-{self._lives - 1}.out").read_text(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    @property
+    def outputs(self) -> Sequence[Path]:
+        """Returns everything that its processes have printed, logs of trials included."""
+        return [*sorted(self.root.glob("*.out")), *sorted(self.folder.rglob("trial.log"))]
+
+    def trials(self) -> list[int]:
+        """Returns the ids of the processes of running trials."""
+        server = self.server()
+        if server is None:
+            return []
+        with contextlib.suppress(psutil.Error):
+            return [child.pid for child in psutil.Process(server).children()]
+        return []
+
+    def server(self) -> int | None:
+        """Returns the id of the process that trials are forked from."""
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.process.pid).children():
+                if "import serving" in " ".join(child.cmdline()):
+                    return int(child.pid)
+        return None
+
+    def fill_disk(self) -> None:
+        with (self.folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 14))
+
+    def empty_disk(self) -> None:
+        (self.folder / "filler").unlink()
+
+    def wait_until_gone(self, seconds: float) -> list[str]:
+        """Waits until no process of the sweep lives; returns those that still do after so many seconds."""
+        end = time.monotonic() + seconds
+        while (found := checker.left_behind(self.mark)) and time.monotonic() < end:
+            time.sleep(0.1)
+        return found
+
+    def close(self) -> None:
+        for process in checker.processes(self.mark):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        if self._process is not None:
+            self._process.wait()
+        if self.database is not None:
+            self.database.close()
+        if self.disk:
+            subprocess.run(["umount", "-l", self.folder], check=True)
+        shutil.rmtree(self.root, ignore_errors=True)
