@@ -170,14 +170,17 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
         def update(self, status: SweepStatus) -> None:
             trial = status.trials[-1]
             if trial.number == 0 and trial.curve and not trial.state.finished:
-                servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+                servers = [
+                    child for child in psutil.Process().children() if "serving.main" in " ".join(child.cmdline())
+                ]
                 for process in servers if victim == "server of trials" else servers[0].children():
                     process.kill()
 
     sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
     first, *others = stored(tmp_path)
     assert first.state is TrialState.FAILED
-    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "exited with code 255")
+    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "preempted: the server of trials died")
+    assert first.end is (TrialEnd.CRASHED if victim == "trial" else TrialEnd.INTERRUPTED)
     assert first.cost_seconds > 0
     assert others
     assert all(trial.state is TrialState.COMPLETE for trial in others)

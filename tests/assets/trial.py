@@ -102,7 +102,7 @@ def tell(path: Path) -> None:
 
         facts["cuda"] = {
             "initialized": torch.cuda.is_initialized(),
-            "counted": torch.cuda._cached_device_count is not None,  # type: ignore[attr-defined]
+            "counted": torch.cuda._cached_device_count is not None,
             "threads": len(list(Path("/proc/self/task").iterdir())),
         }
     path.write_text(json.dumps(facts))
