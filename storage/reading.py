@@ -91,7 +91,7 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
     place = [read.index(name) for name in ("number", "state", "steps", "cost_seconds")]
     following, unfinished = seen.following, dict[int, tuple[TrialState, int, float]]()
     chunks: dict[str, list[Any]] = {name: [] for name in read}
-    for batch in _batches(session, query.order_by(TrialRow.number)):
+    for batch in batches(session, query.order_by(TrialRow.number)):
         kept: Sequence[Any] = batch
         following = max(following, int(batch[-1][place[0]]) + 1)
         for number, state, steps, cost in (
@@ -109,7 +109,7 @@ def trial_columns(session: Session, sweep_id: int, since: str | None, fields: Co
     return TrialColumns(cursor=str(Cursor(following, revision or 0, unfinished)), **columns)
 
 
-def _batches(session: Session, query: Select[Any]) -> Iterator[Sequence[Any]]:
+def batches(session: Session, query: Select[Any]) -> Iterator[Sequence[Any]]:
     """Yields the rows of a query for columns, some at once; none of them needs SQLAlchemy to convert a value.
 
     From SQLite they come as the driver gives them: SQLAlchemy's own rows take as long again as reading them.

@@ -56,7 +56,7 @@ from protein.types import (
     fields_of,
 )
 
-from . import annotations, curves, lifecycle, reading, summaries, values
+from . import annotations, curves, lifecycle, reading, records, summaries, values
 from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
 from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow, Utc
 from .upgrade import bring_up_to_date
@@ -227,15 +227,15 @@ class SqlStore:
         if numbers is not None or (last_points and not curves):
             which = true() if numbers is None else TrialRow.number.in_(values.trial_numbers(numbers))
             with self._reading(sweep_id) as session:
-                return self._records(session, sweep_id, which, curves=curves, last_points=last_points)
+                return records.read(session, sweep_id, which, curves=curves, last_points=last_points)
         known = self._finished.get((sweep_id, curves), ())
         with self._reading(sweep_id) as session:
-            new = self._records(session, sweep_id, TrialRow.number >= len(known), curves=curves)
+            new = records.read(session, sweep_id, TrialRow.number >= len(known), curves=curves)
             known = tuple(self._annotated(session, sweep_id, known))
-        records = (*known, *new)
-        finished = next((i for i, record in enumerate(records) if not record.state.finished), len(records))
-        self._finished[sweep_id, curves] = records[:finished]
-        return list(records)
+        found = (*known, *new)
+        finished = next((i for i, record in enumerate(found) if not record.state.finished), len(found))
+        self._finished[sweep_id, curves] = found[:finished]
+        return list(found)
 
     def same_params(self, sweep_id: int, numbers: Collection[int]) -> list[int]:
         params = type_coerce(TrialRow.params, Text()) if self._sqlite else cast(TrialRow.params, Text())
@@ -363,55 +363,6 @@ class SqlStore:
                 f"store {self._shown}: a value{whose} is damaged and cannot be read ({reason:.200});"
                 " restore it from a copy"
             ) from error
-
-    def _records(
-        self,
-        session: Session,
-        sweep_id: int,
-        which: ColumnElement[bool],
-        *,
-        curves: bool,
-        last_points: bool = False,
-    ) -> list[TrialRecord]:
-        """Reads some of a sweep's trials by number."""
-        wanted = (TrialRow.sweep_id == sweep_id, which)
-        m, a = MeasurementRow, ArtifactRow
-        lines: dict[int, list[Measurement]] = {}
-        rows = session.scalars(select(TrialRow).where(*wanted).order_by(TrialRow.number)).all()
-        if curves:
-            points = (
-                select(m.trial_id, m.steps, m.elapsed_seconds, m.score, m.metrics)
-                .join(TrialRow, TrialRow.id == m.trial_id)
-                .where(*wanted)
-                .order_by(m.trial_id, m.position)
-            )
-            for trial_id, steps, elapsed_seconds, score, metrics in session.execute(points):
-                point = Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=score, metrics=metrics)
-                lines.setdefault(trial_id, []).append(point)
-        elif last_points:
-            last = (
-                select(m.trial_id, func.max(m.steps), func.max(m.elapsed_seconds))
-                .join(TrialRow, TrialRow.id == m.trial_id)
-                .where(*wanted)
-                .group_by(m.trial_id)
-            )
-            for trial_id, steps, elapsed_seconds in session.execute(last):
-                lines[trial_id] = [Measurement(steps=steps, elapsed_seconds=elapsed_seconds, score=None)]
-        artifacts: dict[int, list[Artifact]] = {}
-        files = select(a.trial_id, a.kind, a.path).join(TrialRow, TrialRow.id == a.trial_id).where(*wanted)
-        for trial_id, kind, path in session.execute(files.order_by(a.id)):
-            artifacts.setdefault(trial_id, []).append(Artifact(kind=kind, path=path))
-        written = annotations.read(session, TrialRow.sweep_id == sweep_id, which)
-        return [
-            values.from_row(
-                TrialRecord,
-                row,
-                curve=tuple(lines.get(row.id, ())),
-                artifacts=tuple(artifacts.get(row.id, ())),
-                **fields_of(written.get(row.id, _NO_ANNOTATION)),
-            )
-            for row in rows
-        ]
 
     def _annotated(self, session: Session, sweep_id: int, records: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
         """Yields trials that were read earlier with their annotations as they are now."""

@@ -7,8 +7,6 @@ enough. So a sweep of at most `MAX_WHOLE` trials is read whole, and of a larger 
 trials, and of others spread evenly over the scores. The rest have one point: how many steps they made.
 """
 
-import dataclasses
-
 import numpy as np
 
 from protein.engine.sample import MAX_WHOLE
@@ -30,7 +28,9 @@ def read(store: Store, sweep_id: int, *, most: int = MAX_WHOLE) -> list[TrialRec
     whole: dict[int, TrialRecord] = {}
     for first in range(0, len(chosen), _PART):
         whole |= {trial.number: trial for trial in store.trials(sweep_id, numbers=chosen[first : first + _PART])}
-    return [whole.get(trial.number) or _with_last_point(trial) for trial in trials]
+    for i, trial in enumerate(trials):  # in place: both forms of 100,000 trials would take twice the memory
+        trials[i] = whole.get(trial.number) or _with_last_point(trial)
+    return trials
 
 
 def _with_curves(trials: list[TrialRecord]) -> list[int]:
@@ -48,4 +48,4 @@ def _with_last_point(trial: TrialRecord) -> TrialRecord:
     if not trial.steps:
         return trial
     point = Measurement(steps=trial.steps, elapsed_seconds=trial.cost_seconds, score=None)
-    return dataclasses.replace(trial, curve=(point,))
+    return TrialRecord(**{**vars(trial), "curve": (point,)})  # `dataclasses.replace` takes three times as long
