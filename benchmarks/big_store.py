@@ -136,6 +136,8 @@ class Batch:
                 "continues": None,
                 "continued_seconds": 0.0,
                 "suggest_seconds": 0.8,
+                "lost_seconds": 0.0,
+                "cancel_requested": False,
                 "score": score if has_score else None,
                 "cost_seconds": cost,
                 "steps": int(self._asked[i] * self._share[i]),

@@ -1,6 +1,7 @@
 """A store with sweeps of a planted function, for tests of pages that show what models found: that is known."""
 
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -79,7 +80,10 @@ def view_of_planted(browser: Browser, planted_served: Served) -> Iterator[View]:
 
 
 def asked(served: Served, path: str, status: int = 200, **params: Any) -> Any:
-    """Returns the server's answer to a question such as "curves", which has to have this status."""
+    """Returns the server's answer to a question such as "curves", which has to have this status.
+
+    As a page does, it asks again while the answer says that it is being computed.
+    """
     query = urllib.parse.urlencode(params, doseq=True)
     try:
         with urllib.request.urlopen(f"{served.address}api/{path}?{query}", timeout=60) as response:
@@ -87,4 +91,7 @@ def asked(served: Served, path: str, status: int = 200, **params: Any) -> Any:
     except urllib.error.HTTPError as error:
         found, given = error.code, json.load(error)
     assert found == status, given
+    if path in ("slices", "map", "importance") and given.get("state") == "computing":
+        time.sleep(0.2)
+        return asked(served, path, status, **params)
     return given

@@ -359,7 +359,7 @@ class TestWandb:
         ("mlflow runs/protein.db --score x", "runs/protein.db is no database of MLflow: it has no table of runs"),
         ("mlflow sqlite:///runs/protein.db --score x", "is no database of MLflow"),
         ("optuna runs", "runs is a folder; give the storage's URL"),
-        ("optuna text.log", "the source holds none"),
+        ("optuna text.log", "text.log is no storage of Optuna: neither a SQLite file nor a journal"),
         ("mlflow text.log --score x", "text.log is no database of MLflow"),
     ],
 )

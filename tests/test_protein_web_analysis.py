@@ -1,7 +1,9 @@
 """What the server answers for Curves, Compare and Parameters: the numbers of the store and of the analysis."""
 
+import contextlib
 import dataclasses
 import math
+import threading
 import time
 
 import numpy as np
@@ -16,10 +18,12 @@ from protein.errors import UsageError
 from protein.storage import open_store
 from protein.types import Measurement, Suggestion, SuggestionKind, TrialState
 from protein.web import models
+from protein.web.answers import StillComputing
 from protein.web.frame import Frame
 from protein.web.pages.curves import rounded, spread_order
 from protein.web.pages.parameters import some
 from protein.web.selected import selected
+from protein.web.viewer import Viewer
 
 
 def test_curves_are_those_of_the_store_in_the_users_direction(served: Served) -> None:
@@ -183,6 +187,38 @@ def test_a_part_of_many_trials_holds_the_best() -> None:
     assert quality[rows].min() < 0.05, "and some of the worst"
 
 
+def test_trials_that_are_not_there_are_named_beside_the_others(served: Served) -> None:
+    found = asked(served, "compare", sel="loss:4.77")
+    assert found["trials"] == [{"sweep": "loss", "number": 4}]
+    assert found["missing"] == [{"sweep": "loss", "number": 77}]
+    assert all(len(row["values"]) == 1 for row in found["rows"])
+    nothing = asked(served, "compare", sel="loss:77")
+    assert nothing["trials"] == [] and nothing["missing"] == [{"sweep": "loss", "number": 77}]
+
+
+def test_an_answer_that_needs_long_says_so_at_once(own_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread of the server is held while a model is fitted. A report, which asks once, waits."""
+    monkeypatch.setattr(models, "PATIENCE_SECONDS", 0.05)
+    store = open_store(own_store)
+    for watched in (True, False):
+        stopping, go_on = threading.Event(), threading.Event()
+        viewer = Viewer(store, own_store, stopping, watched=watched)
+        frame = viewer.frame("pong")
+        if watched:
+            with pytest.raises(StillComputing):
+                models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
+            go_on.set()
+            while True:
+                with contextlib.suppress(StillComputing):
+                    assert models.fitted(viewer, frame, "slow", lambda: False) is True
+                    break
+        else:
+            threading.Timer(0.5, go_on.set).start()
+            assert models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0)) is True
+        stopping.set()
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("path", "params", "status", "line"),
     [
@@ -193,7 +229,6 @@ def test_a_part_of_many_trials_holds_the_best() -> None:
         ("curves", {"sweep": "loss", "group": "nope"}, 400, "group: there is no column 'nope'"),
         ("compare", {"sel": ""}, 400, "no trial is selected"),
         ("compare", {"sel": "loss:1-200"}, 400, "sel names more than 24 trials"),
-        ("compare", {"sel": "loss:77"}, 404, "sweep 'loss' has no trial 77"),
         ("compare-sweeps", {"sweep": ["loss", "pong"]}, 200, "no environment in common"),
         ("compare-sweeps", {"sweep": ["loss", "failed"]}, 200, "'failed' has no complete trial yet"),
         ("slices", {"sweep": "loss"}, 200, "the store holds no search space of sweep 'loss'"),

@@ -1,5 +1,7 @@
 """Frames: what the store holds comes back as columns, and updates by cursor equal a frame that is read anew."""
 
+import csv
+import io
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -11,14 +13,14 @@ import pytest
 from browsing import fill_loss
 from storing import complete, new_sweep, points, start
 
-from protein.analysis.columns import Kind
+from protein.analysis.columns import Kind, column_of
 from protein.errors import StoreUnavailable, UsageError
 from protein.ports import Store
 from protein.storage import open_store
 from protein.types import Outcome, TrialEnd
 from protein.web import viewer as viewer_module
 from protein.web.answers import NotFound, plain
-from protein.web.frame import Frame, together
+from protein.web.frame import Frame, Table, together
 from protein.web.pages.sweeps import described, summary
 from protein.web.pages.table import changed, chosen, csv_lines, ordered
 from protein.web.viewer import Viewer
@@ -127,6 +129,24 @@ def test_csv_has_a_line_for_each_row(loss: Store) -> None:
     assert text == "number,score,reason,params.nesterov\r\n5,,crashed: signal 11,False\r\n6,1.96,,True\r\n"
 
 
+def test_csv_holds_no_formula() -> None:
+    """Spreadsheets run what begins with one of these signs. Numbers stay numbers, also where a choice is a text."""
+    written = ["=1+1", "+a", "-a", "@sum", "\tx", '=a,"b"', "-0.5", "1e-3", "a=b"]
+    columns = {
+        "text": column_of(written),
+        "number": column_of([-1.5, 2.0, math.nan, -math.inf, *[0.0] * 5]),
+        "tags": column_of([("=x", "y"), *[()] * 8]),
+        "=name": column_of([-1] * 9),
+    }
+    table = Table(columns=columns, revisions=np.zeros(9, np.int64))
+    text = "".join(csv_lines(table, np.arange(9), list(columns)))
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == ["text", "number", "tags", "'=name"]
+    assert [row[0] for row in rows[1:]] == [*(f"'{one}" for one in written[:6]), "-0.5", "1e-3", "a=b"]
+    assert [row[1] for row in rows[1:5]] == ["-1.5", "2.0", "nan", "-inf"]
+    assert rows[1][2] == "'=x y" and rows[2][3] == "-1"
+
+
 def test_several_sweeps_in_one_table(loss: Store) -> None:
     sweep = new_sweep(loss, "second")
     loss.finish_trial(start(loss, sweep, params={"lr": 0.5}), Outcome(end=TrialEnd.FAILED, reason="x"))
@@ -183,7 +203,7 @@ def test_a_summary_of_the_store_equals_one_of_the_frame(loss: Store) -> None:
     frame = read(loss)
     counted = described(frame.sweep, loss.summaries()[frame.sweep.id])
     assert summary(frame) == counted
-    assert counted["states"] == {"running": 1, "complete": 34, "pruned": 0, "failed": 6}
+    assert counted["states"] == {"running": 1, "complete": 34, "waiting": 0, "pruned": 0, "failed": 6}
     assert counted["excluded"] == 1 and counted["trials"] == 41
     assert counted["spent_seconds"] == pytest.approx(sum(2.0 + i for i in range(40)))
 

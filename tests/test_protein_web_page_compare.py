@@ -70,6 +70,20 @@ def test_trials_of_two_sweeps_a_failed_one_and_none(view: View) -> None:
     expect(view.page.get_by_text("Choose two or more sweeps.")).to_be_visible()
 
 
+def test_a_trial_that_is_not_there_can_be_left_out(view: View) -> None:
+    view.open("compare?sweep=loss&sel=loss:1.4.77")
+    expect(heads(view)).to_have_count(2)
+    expect(view.page.get_by_text("Sweep loss has no trial 77.")).to_be_visible()
+    view.page.get_by_role("button", name="Leave it out").click()
+    expect(view.page.get_by_text("has no trial 77")).to_have_count(0)
+    assert "sel=loss:1.4" in view.page.url and "77" not in view.page.url
+    expect(heads(view)).to_have_count(2)
+    view.open("compare?sweep=loss&sel=loss:77.78")
+    expect(view.page.get_by_text("2 of the selected trials are not there")).to_be_visible()
+    view.page.get_by_role("button", name="Leave them out").click()
+    expect(view.page.get_by_text("No trial is selected.")).to_be_visible()
+
+
 def test_old_against_new_both_tuned(view_of_planted: View) -> None:
     view = view_of_planted
     view.open(f"compare?{NAMES}")

@@ -80,6 +80,12 @@ def test_csv_quotes_what_needs_it(view: View) -> None:
     )
 
 
+def test_csv_holds_no_formula(view: View) -> None:
+    cells = ["=1+1", "+a", "-a", "@x", "-1.5", "1e-3", "-inf", -2]
+    found = call(view, "export", "m.csv(['=h'], given[0].map((one) => [one]))", cells)
+    assert found.split("\r\n")[:-1] == ["'=h", "'=1+1", "'+a", "'-a", "'@x", "-1.5", "1e-3", "-inf", "-2"]
+
+
 def test_a_report_answers_from_what_it_carries(view: View) -> None:
     code = (
         "await (async () => { const api = new m.EmbeddedApi({'/front?sweep=a&sweep=b': 7});"

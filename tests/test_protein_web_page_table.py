@@ -159,6 +159,46 @@ def test_tags_notes_and_exclusions_are_stored_shown_and_undone(own_store: str, v
     assert noted == dict.fromkeys((1, 4), (("lucky run",), "looks like <b>an exploit</b>"))
 
 
+def test_undo_brings_back_what_each_trial_had(own_store: str, view_of: ViewOf) -> None:
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    store.annotate(sweep.id, 1, excluded=True, tags=["b", "a"], note="seen")
+    store.annotate(sweep.id, 4, tags=["lucky"])
+
+    def annotated() -> dict[int, tuple[bool, tuple[str, ...], str]]:
+        return {trial.number: (trial.excluded, trial.tags, trial.note) for trial in store.trials(sweep.id)}
+
+    before = annotated()
+    view = view_of(own_store)
+    view.open("table?sweep=pong&sel=pong:1.2.4")
+    undo = view.page.get_by_role("button", name="Undo")
+
+    view.page.get_by_role("button", name="Exclude").click()
+    expect(view.page.locator("tr.excluded")).to_have_count(3)
+    undo.click()
+    expect(view.page.locator("tr.excluded")).to_have_count(1)
+    assert annotated() == before
+
+    for action in ("Add", "Remove"):
+        view.page.get_by_role("button", name="Tag", exact=True).click()
+        view.page.get_by_label("Name of a tag").fill("lucky" if action == "Add" else "b")
+        view.page.get_by_role("button", name=action, exact=True).click()
+        expect(view.page.get_by_text("tagged" if action == "Add" else "without the tag")).to_be_visible()
+        assert annotated() != before
+        undo.click()
+        expect(view.page.get_by_text("3 trials as before.")).to_be_visible()
+        assert annotated() == before
+
+    view.page.get_by_role("button", name="Note", exact=True).click()
+    view.page.get_by_label("Note", exact=True).fill("other")
+    view.page.get_by_role("button", name="Save the note").click()
+    expect(view.page.get_by_text("3 trials noted.")).to_be_visible()
+    undo.click()
+    expect(view.page.get_by_text("3 trials as before.")).to_be_visible()
+    assert annotated() == before
+    store.close()
+
+
 def test_a_change_is_undone_from_another_page(own_store: str, view_of: ViewOf) -> None:
     view = view_of(own_store)
     view.open("table?sweep=pong&sel=pong:1")

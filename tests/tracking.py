@@ -182,7 +182,7 @@ def _imported(place: Path) -> dict[str, Any]:
 
     url = os.environ.get("MLFLOW_TRACKING_URI") or str(place / "mlflow.db")
     found = read(Source(place=url, score="score"))
-    return {"direction": found.direction, "runs": [dataclasses.asdict(run) for run in found.runs]}
+    return {"direction": found.direction, "env": found.env, "runs": [dataclasses.asdict(run) for run in found.runs]}
 
 
 def _mlflow(place: Path) -> dict[str, Any]:

@@ -106,4 +106,5 @@ def _dominated(spent_on: Spending) -> str:
         else f"{number} expensive trials that cheaper ones beat"
     )
     over = text.seconds(spent_on.expensive_above)
-    return f"{100 * spent_on.share:.0f} % of the cost went to {who} (expensive: over {over})"
+    note = "a large share is usual where scores are noisy: one lucky trial beats many"
+    return f"{100 * spent_on.share:.0f} % of the cost went to {who} (expensive: over {over}); {note}"

@@ -125,12 +125,18 @@ def _imported(client: Any, runs: Sequence[Any], where: str, name: str, source: S
         where=where,
         identity=where,
         experiment=name,
-        env=name,
+        env=_env(runs) or name,
         score=score,
         direction=direction,
         runs=[_run(client, run, score, history, cost) for run in finished],
         num_unfinished=len(ours) - len(finished),
     )
+
+
+def _env(runs: Sequence[Any]) -> str | None:
+    """Returns the environment where a tag says it, as those that were written from here do."""
+    said = {run.data.tags.get("protein.env") for run in runs} - {None}
+    return str(said.pop()) if len(said) == 1 else None
 
 
 def _direction(runs: Sequence[Any]) -> Direction | None:

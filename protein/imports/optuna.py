@@ -6,6 +6,7 @@ and its end: Optuna keeps no other.
 """
 
 import contextlib
+import json
 import warnings
 from collections.abc import Mapping
 from datetime import datetime
@@ -29,6 +30,8 @@ from protein.imports.runs import (
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
 from protein.types import Direction, Measurement, TrialEnd, is_score
 from protein.urls import without_password
+
+_LONGEST_LINE = 1_000_000  # of a journal, of which the first is looked at
 
 
 def read(source: Source) -> Imported:
@@ -100,7 +103,24 @@ def _storage(optuna: Any, place: str) -> Any:
         if not {"studies", "version_info"} <= tables:
             raise UsageError(f"{place} is no storage of Optuna: it has no table of studies; give another")
         return optuna.storages.RDBStorage(f"sqlite:///{path}", skip_table_creation=True)
+    _require_journal(path, place)
     return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(Path(path))))
+
+
+def _require_journal(path: Path, place: str) -> None:
+    """Raises `UsageError` unless a file begins as a journal does: every line is a JSON object with its operation."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            first = file.readline(_LONGEST_LINE)
+        entry = json.loads(first)
+        if isinstance(entry, dict) and "op_code" in entry:
+            return
+    except ValueError:  # no text, or no JSON
+        pass
+    raise UsageError(
+        f"{place} is no storage of Optuna: neither a SQLite file nor a journal, whose lines are JSON with an op_code;"
+        " give another"
+    )
 
 
 def _absolute(place: str) -> str:

@@ -39,6 +39,8 @@ _DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(REQUEST_SECONDS),
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    # To print a finished run's address, the client would ask the server for the whole run: a fourth request a trial.
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -128,11 +130,12 @@ class MlflowTracker:
         trial = update.trial
         run, fresh = self._run(update)
         params = self._params(trial).items() if fresh or update.is_unsure else ()
+        tags = self._further_tags(trial) if fresh else self._tags(trial)
         self._log(
             run,
             [Metric(*metric) for metric in self._metrics(trial, update.num_written)],
             [Param(name, value) for name, value in params],
-            [RunTag(name, value) for name, value in self._tags(trial).items()],
+            [RunTag(name, value) for name, value in tags.items()],
         )
         if trial.state.finished and trial.number not in self._ended:
             self._client.set_terminated(run, _status(trial), _milliseconds(facts.ended_at(trial)))
@@ -170,10 +173,18 @@ class MlflowTracker:
             self._experiment,
             start_time=_milliseconds(facts.started_at(trial)),
             run_name=facts.trial_name(self._sweep, trial),
-            tags={_TRIAL: key, _PARENT: self._parent},
+            tags={_TRIAL: key, _PARENT: self._parent, **self._first_tags(trial)},
         )
         self._runs[trial.number] = str(run.info.run_id)
         return self._runs[trial.number], True
+
+    def _first_tags(self, trial: TrialRecord) -> dict[str, str]:
+        """Returns the tags with which a run is made: as many as one request may hold, beside the two that name it."""
+        return dict(list(self._tags(trial).items())[: MAX_TAGS - 2])
+
+    def _further_tags(self, trial: TrialRecord) -> dict[str, str]:
+        """Returns the tags that a run which was made with the first ones lacks."""
+        return dict(list(self._tags(trial).items())[MAX_TAGS - 2 :])
 
     def _find(self, tag: str, value: str) -> str | None:
         found = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)

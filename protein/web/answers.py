@@ -24,6 +24,10 @@ class NotFound(UsageError):
     """What was asked for is not there; answered with status 404."""
 
 
+class StillComputing(UsageError):
+    """What was asked for takes longer; answered with `{"state": "computing"}`, and the page asks again."""
+
+
 class Query:
     """The arguments of a request. Every reader has a bound and raises `UsageError` beyond it."""
 
@@ -157,6 +161,8 @@ def number_text(value: float) -> str:
 def _answered(work: Callable[[], Any]) -> Response:
     try:
         found = work()
+    except StillComputing:
+        return answer({"state": "computing"})
     except NotFound as error:
         return failure(str(error), 404)
     except StoreUnavailable as error:

@@ -1,7 +1,8 @@
 """What models of a sweep learn from, out of its frame, and what they have found: computed once, in the background.
 
-An answer that needs a fit waits for it: fits take seconds at most, and other answers do not wait. A fit is kept as long
-as the finished trials are the same (`protein.web.background`).
+An answer that needs a fit waits for it a little. Then it says that the fit is being computed, and the page asks again:
+no thread of the server is held for long. A fit is kept as long as the finished trials are the same
+(`protein.web.background`).
 """
 
 from collections.abc import Callable
@@ -13,10 +14,12 @@ from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.types import Measurement, Observation, TrialEnd, TrialState
 from protein.web import findings
+from protein.web.answers import StillComputing
 from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
-MAX_WAIT_SECONDS = 120.0
+PATIENCE_SECONDS = 2.0  # of an answer to a page
+MAX_WAIT_SECONDS = 120.0  # of one to a report, which asks once
 MAX_OBSERVATIONS = 5_000  # of a larger sweep: half of them the best trials, half drawn at random
 _SEED = 1
 
@@ -27,14 +30,19 @@ def fitted(viewer: Viewer, frame: Frame, name: Any, make: Callable[[], T]) -> T:
     """Returns what `make` gives for a sweep's finished trials; of the same trials it is computed once for each name.
 
     Raises:
-        UsageError: it cannot be computed, or takes too long.
+        StillComputing: it is not there yet; the page asks again.
+        UsageError: it cannot be computed, or takes too long for a report.
     """
     key = ("models", name, frame.sweep.id)
-    found = viewer.background.ask(key, findings.version(frame), make, patience=MAX_WAIT_SECONDS)
+    found = viewer.background.ask(
+        key, findings.version(frame), make, patience=PATIENCE_SECONDS if viewer.is_served else MAX_WAIT_SECONDS
+    )
     if found.state == "failed":
         raise UsageError(found.error)
+    if found.value is None and viewer.is_served:
+        raise StillComputing("the model is being fitted")
     if found.value is None:
-        raise UsageError("the model is still being fitted; ask again in a minute")
+        raise UsageError(f"the model has not been fitted within {MAX_WAIT_SECONDS:.0f} s; try again")
     value: T = found.value
     return value
 

@@ -61,7 +61,7 @@ class Viewer:
         self._lock = threading.Lock()
         self._sweeps: tuple[float, dict[str, SweepRecord]] = (-1e9, {})
         self._path = stores.file(store_url) if watched else None
-        self._serves = watched
+        self.is_served = watched  # to pages, which ask again; a report asks once
         self._file = self._file_now()
         self._memory: dict[Any, OrderedDict[Any, Any]] = {}
 
@@ -134,7 +134,7 @@ class Viewer:
 
     def is_large(self, num_trials: int) -> bool:
         """Whether the models of a sweep with so many trials are fitted by a process of its own."""
-        return self._serves and num_trials > MAX_WHOLE
+        return self.is_served and num_trials > MAX_WHOLE
 
     def forget(self, name: str) -> None:
         """Makes the next request for a sweep read what changed: it was written to."""

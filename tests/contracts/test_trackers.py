@@ -99,6 +99,7 @@ STATUSES: dict[str, dict[str, Any]] = {
 
 def check_imported(found: dict[str, Any]) -> None:
     """What `protein import` makes of MLflow's runs is what was written to it."""
+    assert found["env"] == "pong"
     assert found["direction"] == "minimize"
     runs = {int(run["metrics"]["number"]): run for run in found["runs"]}
     assert {str(number): run["score"] for number, run in runs.items()} == {

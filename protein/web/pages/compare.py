@@ -17,7 +17,7 @@ from protein.errors import UsageError
 from protein.types import TrialRecord, TrialState
 from protein.view.comparison import plain
 from protein.web import findings
-from protein.web.answers import NotFound, Query, get
+from protein.web.answers import Query, get
 from protein.web.frame import Frame, Table
 from protein.web.pages.table import described
 from protein.web.selected import MAX_LENGTH, selected
@@ -52,13 +52,13 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         table, version = viewer.together(viewer.frames(list(chosen)))
         names, numbers = table.columns["sweep"].listed(), table.columns["number"].listed()
         place = {(name, number): row for row, (name, number) in enumerate(zip(names, numbers, strict=True))}
-        for name, number in pairs:
-            if (name, number) not in place:
-                raise NotFound(f"sweep '{name}' has no trial {number}")
+        missing = [pair for pair in pairs if pair not in place]
+        pairs = [pair for pair in pairs if pair in place]
         rows = np.array([place[pair] for pair in pairs], np.int64)
         return {
             "version": version,
             "trials": [{"sweep": name, "number": number} for name, number in pairs],
+            "missing": [{"sweep": name, "number": number} for name, number in missing],
             "rows": [*_rows(table, rows), *_provenance(viewer, pairs)],
         }
 

@@ -4,6 +4,7 @@ A page that has shown a window before sends the version that it knows. Rows that
 and the description of the columns is left out, so that an update is small.
 """
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ MAX_COLUMNS = 300  # in one answer
 MAX_KEYS = 4  # to sort by
 DEFAULT_SORT = "-number"
 _CSV_ROWS = 2_000  # that are written at once
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with these a formula begins in spreadsheets
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def routes(viewer: Viewer) -> list[BaseRoute]:
@@ -167,7 +170,10 @@ def named(table: Table, rows: Indices) -> tuple[list[str], list[list[int]]]:
 
 
 def csv_lines(table: Table, rows: Indices, keys: Sequence[str]) -> Iterator[str]:
-    """Yields rows as CSV with a header; scores are as shown, times in seconds since 1970, a missing value is empty."""
+    """Yields rows as CSV with a header; scores are as shown, times in seconds since 1970, a missing value is empty.
+
+    A text that a spreadsheet would take for a formula stands behind an apostrophe. Numbers stay numbers.
+    """
     yield ",".join(_csv_cell(key) for key in keys) + "\r\n"
     for first in range(0, len(rows), _CSV_ROWS):
         part = rows[first : first + _CSV_ROWS]
@@ -181,4 +187,6 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, float):
         return repr(value) if np.isfinite(value) else number_text(value)
     text = " ".join(value) if isinstance(value, tuple) else str(value)
+    if isinstance(value, str | tuple) and text.startswith(_FORMULA) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
     return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(sign in text for sign in ',"\n\r') else text

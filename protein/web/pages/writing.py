@@ -1,6 +1,9 @@
-"""`POST /api/annotate` and `/api/request`: the only writes. Tags, notes, exclusions; run, pause and stop."""
+"""`POST /api/annotate` and `/api/request`: the only writes. Tags, notes, exclusions; run, pause and stop.
 
-from collections.abc import Mapping
+The answer to a change of annotations says how they were `before`, trial by trial, so that a page can take it back.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from starlette.routing import BaseRoute
@@ -8,6 +11,7 @@ from starlette.routing import BaseRoute
 from protein.errors import UsageError
 from protein.types import Request
 from protein.web.answers import post
+from protein.web.frame import Frame
 from protein.web.viewer import Viewer
 
 MAX_NUMBERS = 10_000  # trials that one request changes
@@ -40,9 +44,12 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             changes["excluded"] = given["excluded"]
         if not changes:
             raise UsageError("nothing is to be changed; give tags, note or excluded")
+        viewer.forget(sweep.spec.name)
+        names = list(dict.fromkeys("tags" if name in _LISTS else name for name in changes))
+        before = annotations(viewer.frame(sweep.spec.name), numbers, names)
         viewer.store.annotate(sweep.id, numbers, **changes)
         viewer.forget(sweep.spec.name)
-        return {"changed": len(set(numbers))}
+        return {"changed": len(set(numbers)), "before": before}
 
     def request(given: Mapping[str, Any]) -> dict[str, Any]:
         sweep = viewer.sweep(_text(given, "sweep"))
@@ -54,6 +61,23 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         return {"requested": wanted}
 
     return [post("/annotate", annotate), post("/request", request)]
+
+
+def annotations(frame: Frame, numbers: Sequence[int], names: Collection[str]) -> list[dict[str, Any]]:
+    """Returns annotations of some trials, equal ones together: each is a change that brings the trials back to them.
+
+    Args:
+        frame: the sweep's trials.
+        numbers: of the trials; numbers that no trial has are left out.
+        names: which annotations: "tags", "note" or "excluded".
+    """
+    rows = frame.rows(sorted(set(numbers)))
+    empty: Mapping[str, Any] = {"tags": (), "note": "", "excluded": False}
+    columns = [[empty[name] if one is None else one for one in frame.columns[name].listed(rows)] for name in names]
+    found: dict[tuple[Any, ...], list[int]] = {}
+    for number, *values in zip(frame.numbers[rows].tolist(), *columns, strict=True):
+        found.setdefault(tuple(values), []).append(number)
+    return [{"numbers": same, **dict(zip(names, values, strict=True))} for values, same in found.items()]
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:

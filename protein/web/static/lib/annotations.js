@@ -25,21 +25,35 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
     return chosen.length || !row ? chosen : [[row.sweep, row.number]];
   }
 
-  /** Sends a change for some trials, and says what was done; `undo` is the change that takes it back. */
-  async function change(pairs, what, said, undo) {
+  /** Sends a change for some trials, and says what was done. Undo brings back what each of them had before. */
+  async function change(pairs, what, said) {
     if (!pairs.length) return;
+    const before = [];
     try {
-      for (const [sweep, numbers] of bySweep(pairs)) await api.post("/annotate", { sweep, numbers, ...what }); // also where the page is left meanwhile
+      for (const [sweep, numbers] of bySweep(pairs)) { // also where the page is left meanwhile
+        const done = await api.post("/annotate", { sweep, numbers, ...what });
+        before.push(...done.before.map((one) => ({ sweep, ...one })));
+      }
       const name = pairs.length === 1 ? `Trial ${pairs[0][1]}` : `${whole(pairs.length)} trials`;
-      notice(`${name} ${typeof said === "function" ? said(pairs.length === 1) : said}`, { key: "annotated", seconds: 10, action: undo && { text: "Undo", run: () => change(pairs, undo, "as before.", null) } });
+      notice(`${name} ${typeof said === "function" ? said(pairs.length === 1) : said}`, { key: "annotated", seconds: 10, action: { text: "Undo", run: () => takeBack(name, before) } });
       if (!signal.aborted) await refresh();
     } catch (error) {
       if (error.name !== "AbortError") notice(`Not changed: ${error.message}`, { kind: "error", key: "annotated" });
     }
   }
 
-  const exclude = (pairs) => change(pairs, { excluded: true }, (one) => `excluded. The engine learns nothing from ${one ? "it" : "them"}, and no view recommends ${one ? "it" : "them"}.`, { excluded: false });
-  const include = (pairs) => change(pairs, { excluded: false }, "included again.", { excluded: true });
+  async function takeBack(name, before) {
+    try {
+      for (const one of before) await api.post("/annotate", one);
+      notice(`${name} as before.`, { key: "annotated", seconds: 10 });
+      if (!signal.aborted) await refresh();
+    } catch (error) {
+      if (error.name !== "AbortError") notice(`Not taken back: ${error.message}`, { kind: "error", key: "annotated" });
+    }
+  }
+
+  const exclude = (pairs) => change(pairs, { excluded: true }, (one) => `excluded. The engine learns nothing from ${one ? "it" : "them"}, and no view recommends ${one ? "it" : "them"}.`);
+  const include = (pairs) => change(pairs, { excluded: false }, "included again.");
 
   function tagMenu() {
     return popover("Tag", (panel, close) => {
@@ -48,8 +62,7 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
         const tag = field.value.trim();
         if (!tag) return;
         close();
-        change(targets(), remove ? { remove_tags: [tag] } : { add_tags: [tag] }, remove ? `without the tag “${tag}”.` : `tagged “${tag}”.`,
-          remove ? null : { remove_tags: [tag] });
+        change(targets(), remove ? { remove_tags: [tag] } : { add_tags: [tag] }, remove ? `without the tag “${tag}”.` : `tagged “${tag}”.`);
       };
       field.addEventListener("keydown", (event) => { if (event.key === "Enter") act(false); });
       fill(panel, h("div", { class: "form-row" }, field, h("button", { type: "button", class: "button primary", text: "Add", onclick: () => act(false) }),
@@ -69,7 +82,7 @@ export function annotations({ api, state, selection, signal, keys, notice, refre
         h("span", { class: "hint", text: pairs.length > 1 ? "Replaces the notes of all selected trials." : "An empty note removes it." }),
         h("button", { type: "button", class: "button primary", text: "Save the note", onclick: () => {
           close();
-          change(pairs, { note: field.value.trim() }, field.value.trim() ? "noted." : "without a note.", null);
+          change(pairs, { note: field.value.trim() }, field.value.trim() ? "noted." : "without a note.");
         } })));
       panel.classList.add("note-panel");
     }, { title: "Note on the selected trials (n)" });

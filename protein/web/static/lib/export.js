@@ -15,11 +15,15 @@ export function save(name, content, type = "text/plain") {
 
 /** Returns rows (arrays of plain values) as CSV; null is an empty cell. */
 export function csv(header, rows) {
-  const cell = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
-    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  return [header, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  return [header, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+}
+
+/** Returns a value as a cell. A text that a spreadsheet would take for a formula stands behind an apostrophe. */
+export function csvCell(value) {
+  let text = value === null || value === undefined ? "" : String(value);
+  const number = typeof value !== "string" || /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^-inf$/i.test(text);
+  if (!number && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 /**

@@ -52,6 +52,31 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
   };
 }
 
+/**
+ * A zoom, [x0, x1, y0, y1], on the best quarter of the scores of trials that were trained to their end; null where there
+ * are too few. All costs stay in sight, but those of failed trials.
+ */
+export function nearBest(sweeps, expected) {
+  const minimize = sweeps.length > 0 && sweeps.every((sweep) => sweep.direction === "minimize");
+  const costs = [];
+  const scores = [];
+  const tops = []; // the best expected scores
+  for (const sweep of sweeps) {
+    sweep.points.score.forEach((value, i) => {
+      if (value === null || sweep.points.state[i] !== "complete" || sweep.points.excluded[i]) return;
+      scores.push(value);
+      costs.push(Math.max(sweep.points.run_seconds[i], 1e-3));
+    });
+    tops.push(...(expected.get(sweep.name)?.value?.front || []).slice(-1).map((one) => (minimize ? one.score.low : one.score.high)));
+  }
+  if (scores.length < 8) return null;
+  scores.sort((a, b) => (minimize ? a - b : b - a)); // the best first
+  const worst = scores[Math.ceil(scores.length / 4)];
+  const [bottom, top] = minimize ? [least([scores[0], ...tops]), worst] : [worst, most([scores[0], ...tops])];
+  if (!(top > bottom)) return null;
+  return [place(least(costs) / 1.06), place(most(costs) * 1.06), ...room(bottom, top)].map((one) => Number(one.toPrecision(6)));
+}
+
 /** The trials in a box of cost and score: of a thinned sweep the server knows them all. */
 export async function numbersIn(api, sweep, [leastCost, mostCost], [leastScore, mostScore], signal) {
   if (!sweep.left_out) {

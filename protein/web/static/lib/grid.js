@@ -6,7 +6,7 @@
 //     drawRow: (row, index) => <tr>, rowState: (row, index) => text,   // a row is drawn anew when it or its state changes
 //     headers: () => <tr>, headState: () => text, widths: () => [pixels],
 //   });
-//   grid.reset()      // other rows: from the top, or with {stay: true} at the same place
+//   grid.reset()      // other rows: from the top, or with {stay: true} at the same place; then rebuild()
 //   grid.refresh()    // the same rows, perhaps changed: what is in sight is asked for again
 //   grid.redraw()     // the same rows, whose states may have changed
 //   grid.rebuild()    // other columns: everything is drawn again
@@ -53,7 +53,6 @@ export class Grid {
     this.generation += 1;
     this.drawn = "";
     await Promise.all([...wanted].map((part) => this.#ask(part, true)));
-    this.rebuild();
   }
 
   /** Asks again for what is in sight, and forgets the rest. */
@@ -173,6 +172,11 @@ export class Grid {
 /** Gives an element these children; those that are in place already are not touched. */
 function arrange(parent, wanted) {
   const keep = new Set(wanted);
-  for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
+  const children = [...parent.children];
+  if (!children.some((child) => keep.has(child))) {
+    parent.replaceChildren(...wanted);
+    return;
+  }
+  for (const child of children) if (!keep.has(child)) child.remove();
   wanted.forEach((child, i) => { if (parent.children[i] !== child) parent.insertBefore(child, parent.children[i] ?? null); });
 }

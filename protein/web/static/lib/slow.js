@@ -15,6 +15,16 @@ export async function whenReady(api, path, params, signal, show) {
   }
 }
 
+/** Returns the first answer that does not say that it is still being computed. Throws what `api.get` throws. */
+export async function patient(api, path, params, signal) {
+  for (let wait = FIRST; ; wait = Math.min(LAST, wait * 1.5)) {
+    const answer = await api.get(path, params, { signal });
+    if (answer.state !== "computing") return answer;
+    await pause(wait, signal);
+    if (signal?.aborted) throw new DOMException("the page was left", "AbortError");
+  }
+}
+
 /** Asks as `whenReady`, but only once at a time for each name: whoever wishes it meanwhile makes it ask again at its end. */
 export class Asking {
   #open = new Map(); // name -> whether to ask again

@@ -32,6 +32,8 @@ export async function compareTrials(root, tools, context) {
     const cut = pairs.slice(0, MOST);
     const answer = await api.get("/compare", { sel: asText(cut) }, { signal });
     if (mine !== asked) return undefined;
+    const missing = (answer.missing || []).map((one) => [one.sweep, one.number]);
+    if (!answer.trials.length) return empty(missing);
     found = answer;
     const cost = found.rows.find((row) => row.key === "cost_seconds");
     found.rows = found.rows.filter((row) => row.key !== "run_seconds" || different(row.values, cost?.values));
@@ -39,19 +41,31 @@ export async function compareTrials(root, tools, context) {
     fill(root, h("section", { class: "chart-card", "aria-label": "Trials" }, h("div", { class: "chart-head" }, note), table),
       h("section", { class: "chart-card", "aria-label": "Their curves" }, h("div", { class: "chart-head" }, h("h2", { text: "Their learning curves" })), chartRoom));
     found.more = pairs.length - cut.length;
+    if (missing.length) root.prepend(gone(missing));
     draw();
     const points = Math.min(4000, 2 * Math.max(300, chartRoom.clientWidth));
-    const { curves } = await api.get("/curves", { sweep: [...new Set(cut.map(([name]) => name))], pick: "selected", sel: asText(cut), limit: MOST, points }, { signal });
+    const { curves } = await api.get("/curves", { sweep: [...new Set(found.trials.map((one) => one.sweep))], pick: "selected", sel: asText(found.trials.map((one) => [one.sweep, one.number])), limit: MOST, points }, { signal });
     if (mine !== asked) return undefined;
     found.curves = curves;
     await drawCurves();
     return undefined;
   }
 
-  function empty() {
+  /** Says which of the selected trials are not there, and offers to leave them out. */
+  function gone(missing) {
+    const [name, number] = missing[0];
+    return h("p", { class: "note-line", role: "status" }, missing.length === 1 ? `Sweep ${name} has no trial ${number}. ` : `${missing.length} of the selected trials are not there: trial ${number} of ${name} is the first. `,
+      h("button", { type: "button", class: "button", text: missing.length === 1 ? "Leave it out" : "Leave them out", onclick: () => selection.change(missing, false) }));
+  }
+
+  function empty(missing = []) {
     found = null;
     plot = null;
     fill(tools);
+    if (missing.length) {
+      fill(root, gone(missing));
+      return;
+    }
     fill(root, stateOf("empty", "No trial is selected.", "Select two or more rows in the table, or points on the front. They are set side by side here.",
       h("a", { class: "button", href: state.link("table"), text: "Go to the table" })));
   }

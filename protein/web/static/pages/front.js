@@ -5,7 +5,7 @@ import { fill, h, stateOf } from "../lib/dom.js";
 import { dragBox } from "../lib/box.js";
 import { chartCard, tip } from "../lib/echart.js";
 import { param, score, seconds } from "../lib/format.js";
-import { frontOption, numbersIn } from "../lib/front-chart.js";
+import { frontOption, nearBest, numbersIn } from "../lib/front-chart.js";
 import { duration, place, short } from "../lib/scales.js";
 import { Asking } from "../lib/slow.js";
 import { colors } from "../lib/theme.js";
@@ -67,6 +67,7 @@ export async function render(root, context) {
   keys.bind("e", "expected front on or off", () => toggle("expected"), signal);
   keys.bind("m", "measured front on or off", () => toggle("measured"), signal);
   keys.bind("x", "predictions on or off", () => toggle("predicted"), signal);
+  keys.bind("b", "enlarge the best scores", zoomToBest, signal);
   keys.bind("z", "show everything again", () => state.set({ zoom: "" }), signal);
 
   return {
@@ -140,7 +141,13 @@ export async function render(root, context) {
           ["zoom", "Zoom", "Drag a box to enlarge it; z shows everything again"]].map(([name, title, help]) =>
           h("button", { type: "button", title: help, "aria-pressed": pressed(mode === name), text: title, onclick: () => setMode(name) }))),
       selection.size ? h("button", { type: "button", class: "button quiet", text: `${selection.size} selected ×`, title: "Clear the selection", onclick: () => selection.clear() }) : null,
+      nearBest(found.sweeps, found.expected) ? h("button", { type: "button", class: "button quiet", text: "Near the best", title: "Enlarge the best quarter of the scores (b)", onclick: zoomToBest }) : null,
       state.get("zoom") ? h("button", { type: "button", class: "button quiet", text: "Show everything", onclick: () => state.set({ zoom: "" }) }) : null);
+  }
+
+  function zoomToBest() {
+    const zoom = nearBest(found.sweeps, found.expected);
+    if (zoom) state.set({ zoom: zoom.join(",") });
   }
 
   function setMode(name) {

@@ -5,6 +5,7 @@ import { fill, h } from "../lib/dom.js";
 import { percent } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
 import { chart } from "../lib/echart.js";
+import { patient } from "../lib/slow.js";
 
 export async function importanceCard(context, tools, room) {
   const { api, state, signal } = context;
@@ -21,7 +22,7 @@ export async function importanceCard(context, tools, room) {
   describe();
 
   function load() {
-    return api.get("/importance", { sweep: state.sweeps, target: target() }, { signal }).then(answered);
+    return patient(api, "/importance", { sweep: state.sweeps, target: target() }, signal).then(answered);
   }
   function usable() {
     return found.methods.filter((one) => !one.problem);

@@ -5,11 +5,12 @@ import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds } from "../lib/format.js";
 import { ramp, rampCss, shortNames } from "../lib/coloring.js";
+import { patient } from "../lib/slow.js";
 import { axisText, box, place, xAxis } from "./parameters-slices.js";
 
 export async function mapCard(context, tools, room) {
   const { api, state, selection, signal, sweeps } = context;
-  const names = (await api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal }).then(answered)).slices
+  const names = (await patient(api, "/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, signal).then(answered)).slices
     .sort((a, b) => b.reach - a.reach).map((one) => one.name);
   if (names.length < 2) throw Object.assign(new Error("the sweep has one parameter, and a map needs two"), { status: 400 });
   const chosen = () => {
@@ -34,7 +35,7 @@ export async function mapCard(context, tools, room) {
 
   function load() {
     const [nameX, nameY] = chosen();
-    return api.get("/map", { sweep: state.sweeps, x: nameX, y: nameY, seconds: state.get("seconds"), at: state.get("at") }, { signal });
+    return patient(api, "/map", { sweep: state.sweeps, x: nameX, y: nameY, seconds: state.get("seconds"), at: state.get("at") }, signal);
   }
 
   function ranges() {

@@ -5,6 +5,7 @@ import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { estimate, param, score, seconds, tick } from "../lib/format.js";
 import { shortNames } from "../lib/coloring.js";
+import { patient } from "../lib/slow.js";
 
 const HEIGHT = 176; // of one slice
 const LEAST_WIDTH = 250;
@@ -27,7 +28,7 @@ export async function slicesCard(context, tools, room) {
   redraw();
 
   function load() {
-    return api.get("/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, { signal }).then(answered);
+    return patient(api, "/slices", { sweep: state.sweeps, seconds: state.get("seconds"), at: state.get("at") }, signal).then(answered);
   }
   function columnsNow() {
     return Math.max(1, Math.min(5, Math.floor((chartRoom.clientWidth || 900) / LEAST_WIDTH)));

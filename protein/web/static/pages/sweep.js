@@ -9,8 +9,8 @@ import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-
 import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js";
 
 const PARTS = [
-  ["front", "on the measured front", "series-1"], ["dominated_cheap", "dominated, cheap: the price of searching", "series-6"],
-  ["dominated_expensive", "dominated, expensive: a cheaper trial scored no worse", "series-2"],
+  ["front", "on the measured front", "series-1"], ["dominated_cheap", "cheap, and beaten by a cheaper trial: the price of searching", "series-6"],
+  ["dominated_expensive", "expensive, and beaten by a cheaper trial: much of it is usual with noisy scores", "series-2"],
   ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "not finished yet", "series-3"],
 ];
 
@@ -129,7 +129,7 @@ export async function render(root, context) {
       ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.states.waiting ? `${found.states.waiting} waiting` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
       ["spent", seconds(found.spent_seconds), budget === null ? "no budget set" : `of ${short(budget)}, ${percent(found.spent_seconds / budget)}`, budget === null ? null : found.spent_seconds / budget],
       ["best measured", score(best ?? null), found.trials ? h("a", { href: state.link("front"), text: "what is recommended" }) : ""],
-      ["on dominated, expensive trials", percent(found.spending.share), found.spending.num_dominated_expensive ? `${found.spending.num_dominated_expensive} trials over ${seconds(found.spending.expensive_above)}` : "none"],
+      ["on trials that a cheaper one beat", percent(found.spending.share), found.spending.num_dominated_expensive ? `${found.spending.num_dominated_expensive} over ${seconds(found.spending.expensive_above)}; noisy scores make this large` : "none"],
       ["the engine's own work", seconds(found.engine_seconds), found.spent_seconds > 0 ? `${percent(found.engine_seconds / found.spent_seconds, 1)} of the training` : ""],
     ];
     fill(rooms.figures, h("section", { class: "card figures-card", "aria-label": "In numbers" }, h("div", { class: "figures" }, cells.map(([label, value, more, share]) =>

@@ -28,6 +28,8 @@ export async function render(root, context) {
   let focus = 0; // the row of the keyboard
   let anchor = 0; // where a selection with shift began
   let widths = new Map();
+  let measured = false; // whether there were rows when the widths were measured
+  let places = new Map(); // of shown columns: {column, left, last}
 
   const countLine = h("span", { class: "counted muted", role: "status" });
   const filter = filterField({
@@ -100,11 +102,13 @@ export async function render(root, context) {
         known = { ...known, columns: found.columns };
       }
       if (mine !== round) return undefined;
+      const before = shownKeys.join("\n");
       shownKeys = columnsAsked();
-      widths = new Map();
       await grid.reset({ stay });
       if (mine !== round) return undefined;
-      measure();
+      // The same columns keep their widths: another order or filter moves nothing.
+      if (!measured || before !== shownKeys.join("\n")) measure();
+      places = placesOf();
       filter.fault(null);
       show(null);
       grid.rebuild();
@@ -184,6 +188,8 @@ export async function render(root, context) {
     const canvas = document.createElement("canvas").getContext("2d");
     canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
     const rows = Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean);
+    measured = rows.length > 0;
+    widths = new Map();
     shownKeys.forEach((key, i) => {
       const column = columnOf(key);
       const texts = rows.map((row) => shownText(column, row.values[i], row));
@@ -200,19 +206,23 @@ export async function render(root, context) {
     return [BOX_WIDTH, ...shownKeys.map((key) => widths.get(key) || 110)];
   }
 
-  /** The offset at which a pinned column sticks; undefined for others. */
-  function stuck(key) {
-    if (!pinned().includes(key)) return undefined;
-    const before = shownKeys.slice(0, shownKeys.indexOf(key)).filter((one) => pinned().includes(one));
-    return BOX_WIDTH + before.reduce((sum, one) => sum + (widths.get(one) || 110), 0);
+  /** Each shown column, the offset at which it sticks if it is pinned, and whether it is the last such one. */
+  function placesOf() {
+    const sticking = pinned().filter((one) => shownKeys.includes(one));
+    let left = BOX_WIDTH;
+    return new Map(shownKeys.map((key) => {
+      const at = sticking.includes(key) ? left : undefined;
+      if (at !== undefined) left += widths.get(key) || 110;
+      return [key, { column: columnOf(key), left: at, last: key === sticking.at(-1) }];
+    }));
   }
 
   function place(element, key) {
-    const left = stuck(key);
+    const { left, last } = places.get(key);
     if (left !== undefined) {
       element.classList.add("stuck");
       element.style.left = `${left}px`;
-      if (key === pinned().filter((one) => shownKeys.includes(one)).at(-1)) element.classList.add("last-stuck");
+      if (last) element.classList.add("last-stuck");
     }
     return element;
   }
@@ -262,7 +272,7 @@ export async function render(root, context) {
     const line = h("tr", { class: `${chosen ? "chosen" : ""}${index === focus ? " focus" : ""}${excluded ? " excluded" : ""}`, "aria-rowindex": index + 2,
       dataset: { index, number: row.number, sweep: row.sweep } },
     h("td", { class: "box stuck", style: { left: "0px" } }, box),
-    shownKeys.map((key, i) => place(drawCell(columnOf(key), row.values[i], row), key)));
+    shownKeys.map((key, i) => place(drawCell(places.get(key).column, row.values[i], row), key)));
     line.addEventListener("click", (event) => clicked(event, index, row));
     return line;
   }

@@ -2,6 +2,7 @@
 // the server.
 
 import { ApiError } from "../lib/api.js";
+import { csvCell } from "../lib/export.js";
 
 // Fields that identify a trial or only say when it ran, as in protein/web/pages/compare.py.
 const NOT_COMPARED = new Set(["sweep", "number", "predicted_score_low", "predicted_score_high", "predicted_cost_seconds_low", "predicted_cost_seconds_high",
@@ -49,7 +50,7 @@ export function window(table, { sort = "-number", offset = 0, limit = 200, colum
 /** The answer of /table.csv, as a text. */
 export function csvOf(table, { sort = "-number", column }) {
   const { shown, rows } = window(table, { sort, column, limit: Infinity });
-  return [shown, ...rows].map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
+  return [shown, ...rows].map((row) => row.map((value) => csvCell(Array.isArray(value) ? value.join(" ") : value)).join(",")).join("\r\n") + "\r\n";
 }
 
 /** The answer of /compare: the selected trials side by side. `chosen`: sweep -> set of numbers. */
@@ -128,10 +129,4 @@ function placeOf(table, key, what) {
   const place = table.columns.findIndex((one) => one.key === key);
   if (place < 0) throw new ApiError(`${what}: there is no column '${key}'`, 400);
   return place;
-}
-
-function csvCell(value) {
-  if (value === null || value === undefined) return "";
-  const text = Array.isArray(value) ? value.join(" ") : String(value);
-  return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

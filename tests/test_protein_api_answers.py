@@ -1,0 +1,182 @@
+"""Answers about very large sweeps are kept in files: they equal computed ones, and hold only while they may."""
+
+import dataclasses
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from storing import complete
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import big_store
+
+from protein import storage
+from protein.api import kept_answers
+from protein.api.answers import Answers
+from protein.api.recommended import Choice, Recommendation
+from protein.errors import UsageError
+from protein.ports import Store
+from protein.types import SweepRecord, Trial, TrialState
+
+NUM_TRIALS = 2100
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a store with a sweep that is too large to be read whole."""
+    path = tmp_path_factory.mktemp("large") / "x.db"
+    big_store.make(path, trials=NUM_TRIALS, points=2)
+    return path
+
+
+@pytest.fixture
+def large(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, SweepRecord, Path]]:
+    """A copy of it, opened, and its file; answers are kept in a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "x.db"
+    shutil.copy(made, path)
+    store = storage.open_store(str(path))
+    yield store, store.list_sweeps()[0], path
+    store.close()
+
+
+def running_in(store: Store, sweep: SweepRecord) -> Trial:
+    """A trial that runs, as its owner knows it."""
+    record = next(one for one in store.trials(sweep.id, curves=False) if one.state is TrialState.RUNNING)
+    return Trial(
+        id=record.id,
+        sweep_id=sweep.id,
+        number=record.number,
+        params=record.params,
+        seed=record.seed,
+        owner=record.owner,
+    )
+
+
+def comparable(found: Recommendation) -> Recommendation:
+    """A recommendation without what depends on which trials were read: positions, and points of curves."""
+
+    def choice(one: Choice) -> Choice:
+        contender = dataclasses.replace(one.contender, trials=())
+        runs = tuple(dataclasses.replace(trial, curve=()) for trial in one.trials)
+        return dataclasses.replace(one, contender=contender, trials=runs)
+
+    def optional(one: Choice | None) -> Choice | None:
+        return None if one is None else choice(one)
+
+    return dataclasses.replace(
+        found,
+        best=choice(found.best),
+        under=optional(found.under),
+        knee=optional(found.knee),
+        front=tuple(map(choice, found.front)),
+        best_measured=optional(found.best_measured),
+        initial=optional(found.initial),
+        cut_short=None if found.cut_short is None else dataclasses.replace(found.cut_short, curve=()),
+    )
+
+
+def test_kept_answers_equal_computed_ones(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, _ = large
+    computed = Answers(store, sweep)
+    assert not computed.were_kept
+    computed.recommendation()
+    ends, outlook = computed.range_ends(), computed.outlook()
+    kept = Answers(store, sweep)
+    assert kept.were_kept
+    assert list(kept.range_ends()) == list(ends) and kept.outlook() == outlook is not None
+    costs = [one.contender.expected_cost_seconds for one in computed.recommendation().front]
+    limits = [None, *(f"{1.01 * cost:.6f}s" for cost in costs), f"{(costs[0] + costs[-1]) / 2:.6f}s"]
+    for under in limits:
+        assert comparable(kept.recommendation(under)) == comparable(computed.recommendation(under)), under
+    with pytest.raises(UsageError) as of_kept:
+        kept.recommendation("0.0001s")
+    with pytest.raises(UsageError) as of_computed:
+        computed.recommendation("0.0001s")
+    assert str(of_kept.value) == str(of_computed.value)
+
+
+def test_answers_that_are_asked_for_later_are_kept_beside_the_others(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, _ = large
+    Answers(store, sweep).recommendation()
+    later = Answers(store, sweep)
+    assert later.were_kept
+    outlook = later.outlook()
+    ends = Answers(store, sweep).range_ends()
+    path = next(kept_answers.folder().iterdir())
+    found = kept_answers.find(store, sweep)
+    assert found is not None and found.has_outlook and found.outlook == outlook
+    assert found.range_ends is not None and list(found.range_ends) == list(ends)
+    assert [path] == list(kept_answers.folder().iterdir())
+
+
+def test_they_hold_no_longer_when_a_trial_has_finished(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, _ = large
+    Answers(store, sweep).recommendation()
+    running = running_in(store, sweep)
+    store.annotate(sweep.id, running.number, note="still runs")
+    assert Answers(store, sweep).were_kept, "what runs teaches nothing"
+    store.finish_trial(running, complete())
+    assert not Answers(store, sweep).were_kept
+
+
+def test_they_hold_no_longer_when_a_trial_is_excluded(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, _ = large
+    best = Answers(store, sweep).recommendation().best.trial.number
+    store.annotate(sweep.id, best, excluded=True)
+    assert not Answers(store, sweep).were_kept
+    assert best not in [trial.number for trial in Answers(store, sweep).recommendation().best.trials]
+
+
+def test_they_are_not_used_for_an_older_copy_of_the_store(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, path = large
+    copy = path.with_name("copy.db")
+    running = running_in(store, sweep)
+    store.close()
+    shutil.copy(path, copy)
+    newer = storage.open_store(str(path))
+    newer.finish_trial(running, complete())
+    Answers(newer, sweep).recommendation()
+    assert Answers(newer, sweep).were_kept
+    newer.close()
+    older = storage.open_store(str(copy))
+    assert not Answers(older, sweep).were_kept
+    older.close()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cursor": 1}', '{"cursor": "x", "trials": {}}'])
+def test_a_damaged_file_is_as_good_as_none(large: tuple[Store, SweepRecord, Path], content: str) -> None:
+    store, sweep, _ = large
+    before = Answers(store, sweep).recommendation().best.trial.number
+    next(kept_answers.folder().iterdir()).write_text(content)
+    answers = Answers(store, sweep)
+    assert not answers.were_kept and answers.recommendation().best.trial.number == before
+    assert Answers(store, sweep).were_kept, "it was written anew"
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(
+    large: tuple[Store, SweepRecord, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, sweep, _ = large
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert Answers(store, sweep).recommendation().front
+    assert not Answers(store, sweep).were_kept
+
+
+def test_old_files_are_deleted(large: tuple[Store, SweepRecord, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    store, sweep, _ = large
+    monkeypatch.setattr(kept_answers, "MAX_FILES", 2)
+    for i in range(3):
+        other = dataclasses.replace(sweep, spec=dataclasses.replace(sweep.spec, seed=i))
+        Answers(store, other).recommendation()
+    assert len(list(kept_answers.folder().iterdir())) == 2
+    assert kept_answers.find(store, other) is not None
+
+
+def test_a_small_sweep_is_read_whole_and_keeps_nothing(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, _ = large
+    Answers(store, sweep, most=NUM_TRIALS).recommendation()
+    assert not kept_answers.folder().exists()
