@@ -51,6 +51,7 @@ class LoopSettings:
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
+    speed: float | None = 1.0  # of this machine (`protein.sweep.speed`); None: trials run elsewhere
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
 
@@ -270,6 +271,7 @@ class _Loop:
             max_memory_bytes=self._settings.max_memory_bytes,
             continues=None if parent is None else continuing.state(parent),
             at_limit=TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED,
+            speed=self._settings.speed,
         )
         try:
             self._backend.start(job)

@@ -15,6 +15,7 @@ from protein.sweep import continuing, gpus
 from protein.sweep.backends import bounded_log, child, folders, messages
 from protein.sweep.backends.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.sweep.backends.trial_server import shared
+from protein.sweep.speed import own_limits
 from protein.types import MAX_SCORE, Artifact, Measurement, Outcome, TrialEnd, TrialState
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
@@ -58,6 +59,7 @@ class LocalBackend(ProcessBackend):
         return None
 
     def start(self, job: Job) -> None:
+        job = own_limits(job, job.speed or 1.0)
         folders.prepare(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
         folders.write_file(config_file, json.dumps(job.config, indent=1))
@@ -67,6 +69,8 @@ class LocalBackend(ProcessBackend):
             arguments += ["--continue-from", str(job.continues)]
         if len(job.resources.gpus) > 1:
             arguments += ["--nproc", str(len(job.resources.gpus))]
+        if job.speed not in (None, 1.0):
+            arguments += ["--speed", repr(job.speed)]
         work = child.Command(entry=self._entry, arguments=arguments)
         self.start_process(job, TrainerRecord(job), work, log=log_file)
 
@@ -140,12 +144,14 @@ class TrainerRecord:
         return messages.numbers({continuing.SECONDS: (self._final or {}).get("continuable_seconds")})
 
     def _cost_seconds(self) -> float:
-        """Returns the cost that the trainer gave, or else the wall clock since training began."""
+        """Returns the cost that the trainer gave, or else the wall clock since training began, as reference seconds."""
         own = messages.seconds(self._final or {})
         if own is not None:
             return own
         reported = self.last.elapsed_seconds if self.last else 0.0
-        return max(reported, time.monotonic() - self._started) if self._started is not None else reported
+        if self._started is None:
+            return reported
+        return max(reported, (self._job.speed or 1.0) * (time.monotonic() - self._started))
 
     def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
         """Returns how the process ended, why in words, and the score that counts."""
@@ -157,7 +163,9 @@ class TrainerRecord:
             end = self._job.at_limit if final.get("stopped") == "max_seconds" else TrialEnd.COMPLETE
             return end, end.text, score
         if trial.requested_end is None:
-            preempted = trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+            preempted = (
+                trial.preempted(interrupted=event == "interrupted") if event not in ("result", "failed") else None
+            )
             if preempted is not None:
                 return TrialEnd.INTERRUPTED, preempted, None
             return *self._failure(trial), None
