@@ -43,7 +43,9 @@ def find(text: str, environment: Mapping[str, str], listed: Sequence[Gpu] | None
     ids = tuple(word.strip() for word in text.split(","))
     for one in ids:
         if not _ID.fullmatch(one):
-            raise UsageError(f"--gpus {text}: '{one}' is no id of a GPU; use numbers or UUIDs as nvidia-smi shows, or all")
+            raise UsageError(
+                f"--gpus {text}: '{one}' is no id of a GPU; use numbers or UUIDs as nvidia-smi shows, or all"
+            )
         if ids.count(one) > 1:
             raise UsageError(f"--gpus {text}: {one} is there twice; for several trials on one GPU use --trials-per-gpu")
         if listed is not None and not _exists(one, listed):

@@ -44,11 +44,44 @@ def spend(max_seconds: float) -> int:
     return 0
 
 
+def daemonize() -> None:
+    """Leaves behind a process that no group or session leads to, as a daemon does."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+        os._exit(0)
+    os.wait()
+
+
+def tell(path: Path) -> None:
+    """Writes where this process runs and what it was given."""
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "OF_THE_TEST")
+    facts = {
+        "cores": sorted(os.sched_getaffinity(0)),
+        "environment": {name: os.environ[name] for name in names if name in os.environ},
+        "arguments": sys.argv,
+        "directory": str(Path.cwd()),
+    }
+    if "torch" in sys.modules:
+        import torch
+
+        facts["cuda"] = {
+            "initialized": torch.cuda.is_initialized(),
+            "counted": torch.cuda._cached_device_count is not None,  # type: ignore[attr-defined]
+            "threads": len(list(Path("/proc/self/task").iterdir())),
+        }
+    path.write_text(json.dumps(facts))
+
+
 def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--continue-from", type=Path)
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--nproc", type=int)
     arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")
@@ -99,6 +132,15 @@ def main(command_line: list[str]) -> int:
         print(len(hoard))
     if behaviour == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if behaviour == "family":
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)
+    if behaviour == "daemon":
+        daemonize()
+    if behaviour == "noise":
+        for number in range(40):
+            os.write(2, b"%d" % number + b"." * 2**20 + b"\n")
+    if behaviour == "tell":
+        tell(arguments.directory / "told.json")
     if behaviour == "diverge":
         say("failed", reason="diverged", message="diverged as the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
         return 1
@@ -130,4 +172,6 @@ def main(command_line: list[str]) -> int:
         **stopped,
         **kept,
     )
+    if behaviour == "lingers":
+        time.sleep(600)
     return 4 if behaviour == "late exit" else 0

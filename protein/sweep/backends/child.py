@@ -39,7 +39,9 @@ class Command:
     arguments: list[str]
 
 
-Run = Callable[[Any, int], int]  # called with `Start.work` and the descriptor of the sweep's pipe; returns the exit code
+Run = Callable[
+    [Any, int], int
+]  # called with `Start.work` and the descriptor of the sweep's pipe; returns the exit code
 
 
 def run_command(work: Any, output: int) -> int:

@@ -46,8 +46,9 @@ class LocalBackend(ProcessBackend):
         """Starts nothing yet.
 
         Args:
-            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`, and
-                `--continue-from FILE` where it continues an earlier trial.
+            entry: `module:function` that a trial runs, with the arguments `--config FILE --directory DIR`, with
+                `--continue-from FILE` where it continues an earlier trial, and with `--resume FILE` where it goes on
+                with its own interrupted run.
             preload: modules that the server imports once for all trials. They may start no threads.
             silence_seconds: a trial that prints nothing for so long is killed.
             gpu_memory: see `ProcessBackend`.
@@ -63,8 +64,11 @@ class LocalBackend(ProcessBackend):
         folders.prepare(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
         folders.write_file(config_file, json.dumps(job.config, indent=1))
-        folders.write_file(log_file, "")
+        if job.resumes is None or not log_file.is_file() or log_file.is_symlink():
+            folders.write_file(log_file, "")
         arguments = ["--config", str(config_file), "--directory", str(job.directory)]
+        if job.resumes is not None:
+            arguments += ["--resume", str(job.resumes)]
         if job.continues is not None:
             arguments += ["--continue-from", str(job.continues)]
         if len(job.resources.gpus) > 1:
@@ -144,14 +148,18 @@ class TrainerRecord:
         return messages.numbers({continuing.SECONDS: (self._final or {}).get("continuable_seconds")})
 
     def _cost_seconds(self) -> float:
-        """Returns the cost that the trainer gave, or else the wall clock since training began, as reference seconds."""
+        """Returns the cost that the trainer gave, or else the wall clock since training began, of the whole trial.
+
+        It is in reference seconds (`protein.sweep.speed`), in which the trainer's clock runs, too.
+        """
         own = messages.seconds(self._final or {})
         if own is not None:
             return own
-        reported = self.last.elapsed_seconds if self.last else 0.0
+        reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
         if self._started is None:
             return reported
-        return max(reported, (self._job.speed or 1.0) * (time.monotonic() - self._started))
+        own_seconds = time.monotonic() - self._started
+        return max(reported, self._job.spent_seconds + (self._job.speed or 1.0) * own_seconds)
 
     def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
         """Returns how the process ended, why in words, and the score that counts."""

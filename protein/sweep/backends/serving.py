@@ -132,6 +132,8 @@ class _Server:
         output, status = descriptors
         errors, childs_errors, log = self._open_log(start)
         process = Process(target=self._become_trial, args=(start, output, status, errors, childs_errors))
+        # The server ignores these signals. Blocked while it forks, they wait until the trial's process listens to them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
         try:
             forked = popen_fork.Popen(process)  # it alone would be waited for by multiprocessing, had `start` made it
         except OSError as error:  # too many processes: the other trials go on
@@ -139,6 +141,7 @@ class _Server:
             os.close(status)
             return
         finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
             os.close(output)
             if childs_errors is not None:
                 os.close(childs_errors)
@@ -169,6 +172,7 @@ class _Server:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, *_IGNORED):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
         server = os.getppid()
         self._selector.close()
         self._control.close()
@@ -265,7 +269,7 @@ def _is_child(pid: int) -> bool:
 
 
 def _kill_children(keep: set[int]) -> None:
-    """Kills all children but those to `keep`, and theirs, which become children of this process as their parents die."""
+    """Kills all children but those to `keep`, and theirs, which become this process's own as their parents die."""
     until = time.monotonic() + ORPHANS_SECONDS
     while (found := set(_children()) - keep) and time.monotonic() < until:
         for pid in found:

@@ -20,8 +20,9 @@ import time
 import psutil
 
 from protein.trainer.machine.contention import Thread, thread_waits, throttled_seconds, waited_for_others
+from protein.types import WAITED, WALL
 
-WALL, CPU, WAITED, OTHERS = "wall", "cpu", "waited", "others"
+CPU, OTHERS = "cpu", "others"
 MIN_SECONDS_BETWEEN = 0.05  # a mark costs up to a millisecond; a trial that reports all the time needs fewer
 
 
