@@ -4,8 +4,9 @@ A few short trainings of fixed work are timed again and again. Each has another 
 and a larger MLP, with environments in C around them. So the sum of what a trial does is in the figure: stepping
 environments, acting, advantages, updates.
 
-Other programs can only make a training slower. So each workload counts with its fastest round, and the calibration ends
-once the two fastest rounds of all workloads agree, or at its limit. One figure stands for the machine: the geometric
+Other programs can only make a training slower. So the time in which they had its cores does not count, where the system
+tells it, and each workload counts with its fastest round. The calibration ends once the two fastest rounds of all
+workloads agree, or at its limit. One figure stands for the machine: the geometric
 mean of the workloads' seconds.
 
 On stdout there is a JSON object after each round (`Progress`), and one at the end (`Calibration`).
@@ -15,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -22,12 +24,15 @@ from collections.abc import Callable, Mapping
 
 from .config import EnvConfig, EvalConfig, PolicyConfig, RunConfig, TrainConfig
 from .errors import TrainerError
-from .events import Event
+from .events import Event, Start
+from .machine.contention import thread_waits, throttled_seconds, waited_for_others
 from .run import run
 
-MAX_SECONDS = 10.0  # no round is begun that would end later, except the first
+MAX_SECONDS = 10.0  # that count: no round is begun that would make it more, but for the first two
+MAX_WALL_FACTOR = 3.0  # beside other programs it takes longer, up to so many times as long
 MIN_ROUNDS = 2
-STABLE = 0.02  # the two fastest rounds of each workload differ by less than this share
+_LEAST_SHARE = 0.02  # of the wall clock that counts at least
+STABLE = 0.03  # the two fastest rounds of each workload differ by less than this share
 
 # Environment, network, total_timesteps: each takes 0.5 to 1 s on one core of a server of 2025.
 WORKLOADS: Mapping[str, tuple[EnvConfig, PolicyConfig, TrainConfig]] = {
@@ -92,7 +97,8 @@ def measure(
     Args:
         threads: of each training, as a trial has; 0: one per core that this process may use.
         device: as in `train.device`.
-        max_seconds: no round is begun that is expected to end later. Two rounds are made in any case.
+        max_seconds: of the time that counts; beside other programs it takes up to `MAX_WALL_FACTOR` times as long. Two
+            rounds are made in any case.
         report: called after each round.
 
     Raises:
@@ -100,17 +106,21 @@ def measure(
     """
     began = time.perf_counter()
     seconds: dict[str, list[float]] = {name: [] for name in WORKLOADS}
-    used = {}
+    used: Start | None = None
     while True:
         for name in WORKLOADS:
-            if not used:
+            if used is None:
                 _train(name, threads, device, steps_share=0.1)  # loads kernels and wakes the device; not counted
             spent, used = _train(name, threads, device)
             seconds[name].append(spent)
+        assert used is not None
         rounds, elapsed = len(seconds["mlp"]), time.perf_counter() - began
+        counted = sum(map(sum, seconds.values()))
+        grown = (rounds + 1) / rounds
+        over = counted * grown > max_seconds or elapsed * grown > MAX_WALL_FACTOR * max_seconds
         spread = max(_spread(times) for times in seconds.values())
         report(Progress(round=rounds, elapsed_seconds=elapsed, spread=spread))
-        if rounds >= MIN_ROUNDS and (spread < STABLE or elapsed * (rounds + 1) / rounds > max_seconds):
+        if rounds >= MIN_ROUNDS and (spread < STABLE or over):
             break
     parts = {name: min(times) for name, times in seconds.items()}
     return Calibration(
@@ -118,12 +128,12 @@ def measure(
         spread=spread,
         rounds=rounds,
         parts=parts,
-        device=str(used["device"]),
-        threads=int(used["threads"]),
+        device=used["device"],
+        threads=used["threads"],
     )
 
 
-def _train(name: str, threads: int, device: str, *, steps_share: float = 1.0) -> tuple[float, dict[str, object]]:
+def _train(name: str, threads: int, device: str, *, steps_share: float = 1.0) -> tuple[float, Start]:
     """Returns the seconds that a workload's training took, without start-up, and its `start` event."""
     env, policy, train = WORKLOADS[name]
     steps = int(steps_share * train.total_timesteps)
@@ -131,16 +141,20 @@ def _train(name: str, threads: int, device: str, *, steps_share: float = 1.0) ->
         train, total_timesteps=steps, threads=threads, device=device, checkpoint_seconds=0.0, seed=0
     )
     config = RunConfig(env=env, policy=policy, train=train, eval=EvalConfig(episodes=1, num_envs=1))
-    stop, started = threading.Event(), {}
+    stop = threading.Event()
+    started: list[Start] = []
 
     def follow(event: Event) -> None:
         if event["event"] == "start":
-            started.update(event)
+            started.append(event)
         elif event["event"] == "measurement" and event["steps"] >= steps:
             stop.set()  # no evaluation
 
+    process = os.getpid()
+    waits, throttled = thread_waits(process), throttled_seconds()
     result = run(config, directory=None, report=follow, stop=stop)
-    return result.elapsed_seconds, started
+    waited = waited_for_others(waits, thread_waits(process), throttled_seconds() - throttled)
+    return max(result.elapsed_seconds - waited, _LEAST_SHARE * result.elapsed_seconds), started[0]
 
 
 def _spread(times: list[float]) -> float:

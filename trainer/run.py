@@ -109,7 +109,9 @@ def run(
 
 def _check_speed(speed: float) -> None:
     if not 0.0 < speed < math.inf:
-        raise ConfigError(f"the speed of the clock must be above 0 and finite, got {speed:g}: 1 is that of this machine")
+        raise ConfigError(
+            f"the speed of the clock must be above 0 and finite, got {speed:g}: 1 is that of this machine"
+        )
 
 
 def _fail(error: TrainerError, training: Training | None, report: EventSink, world: World) -> None:

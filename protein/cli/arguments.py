@@ -76,6 +76,10 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    calibrate: Annotated[
+        bool | None, value_spec(bool, "--calibrate"), _arg("True|False", "(default: where machines share the store)")
+    ] = None
+    """Measure once how fast this machine trains, so that costs of several machines are in seconds of the first one."""
     until: Annotated[str | None, _arg("TIME", "(default: no end)")] = None
     """Start no trial that is not expected to end by then, as in 08:00 or 2026-11-23T08:00; what runs waits then."""
     on_finish: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
@@ -283,8 +287,14 @@ class EnvsArguments:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorArguments(StoreArguments):
-    """Check that this machine has what is needed."""
+    """Check that this machine has what is needed, and whether something slows it down."""
 
+    calibrate: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Measure how fast this machine trains, in about ten seconds, and keep the result in the store."""
+    workers: Annotated[int, value_spec(int, "--workers"), _arg("INT", "(default: 1)")] = 1
+    """Trials that will run here at the same time: the calibration uses the cores that each of them gets."""
+    device: Annotated[str, _arg("DEVICE", "(default: auto)")] = "auto"
+    """Device of the trials, as in train.device."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 

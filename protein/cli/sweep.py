@@ -25,11 +25,13 @@ from protein.config.layers import Layers, flatten
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.sweep import continuing, until
+from protein.ports import Store
+from protein.sweep import calibration, continuing, until
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.devices import Slots, slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.stop_when import StopWhen
+from protein.trainer.machine.cores import usable_cores
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
 from protein.view import tables
@@ -86,6 +88,9 @@ def run(command: Command) -> int:
             console.print(Text(text), soft_wrap=True)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
+        loop_settings = dataclasses.replace(
+            loop_settings, speed=_speed(console, store, arguments, spec, settings.workers)
+        )
         with (
             make_watcher(console, score_range(spec.env)) as watcher,
             trackers.beside(watcher, tracked_by, store=arguments.store, sweep=spec.name) as listener,
@@ -155,6 +160,26 @@ def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
         max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes,
         pin_cores=settings.pin_cores,
     )
+
+
+def _speed(console: Console, store: Store, arguments: SweepArguments, spec: SweepSpec, workers: int) -> float:
+    """Returns what one second of this machine is worth in reference seconds; it calibrates the machine if needed."""
+    if arguments.calibrate is False:
+        return 1.0
+    train = spec.config["train"]
+    found = calibration.of_this_machine(
+        store,
+        threads=train["threads"] or max(1, usable_cores() // workers),
+        device=train["device"],
+        shared=arguments.calibrate is True or stores.file(stores.url(arguments.store)) is None,
+        log=lambda line: console.print(Text(line), soft_wrap=True),
+    )
+    if found is None:
+        return 1.0
+    if found.factor != 1.0:
+        line = f"this machine is {found.factor:.2f} times as fast as the reference machine, in whose seconds costs are"
+        console.print(Text(line), soft_wrap=True)
+    return found.factor
 
 
 def _expects_continuing(arguments: SweepArguments, spec: SweepSpec) -> bool:

@@ -19,7 +19,7 @@ class Contender:
 
     params: Params
     score: Estimate  # the posterior of its true score
-    expected_cost_seconds: float  # mean of what its runs cost, each from its first step
+    expected_cost_seconds: float  # mean of what its runs cost, each from its first step, without other programs
     trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
     measured: tuple[float, ...]  # their scores
     basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."

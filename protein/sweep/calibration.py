@@ -1,16 +1,16 @@
 """The calibration of this machine: when a sweep needs one, how it is measured, and what is kept of it.
 
-**When.** On a single machine it would be wasted time, so it is only measured where costs of several machines can meet:
+**When.** On a single machine it would be wasted time. It is measured only where costs of several machines can meet:
 
-- a store of a file that knows no machine: never. Its costs are in seconds of the one machine that uses it;
-- a store on a server, or trials that are placed on other nodes: each machine at its first sweep, before its first trial;
+- a store in a file that knows no machine: never. Its costs are in seconds of the machine that uses it;
+- a store on a server, or trials that run on other nodes: each machine at its first sweep, before its first trial;
 - a store that knows machines already: a machine that it does not know, likewise;
 - `protein doctor --calibrate`: always.
 
 So a store's reference machine is the first one that ever ran a sweep on it, or the first that was told to calibrate.
 
-**What identifies a machine** is in `protein.sweep.speed.IDENTITY`: also the threads that a trial gets and the version of
-torch. If one of them changes, it is another machine with a calibration of its own. Stored calibrations never change,
+**What identifies a machine** is in `protein.sweep.speed.IDENTITY`, with the threads of a trial and the version of torch.
+If one of them changes, it is another machine with a calibration of its own. Stored calibrations never change,
 because costs were stored by them. Where a machine has several, the newest counts from then on.
 """
 
@@ -86,7 +86,11 @@ def of_this_machine(
     here = facts(threads=threads, device=device)
     machine = speed.find(known, here)
     if machine is None:
-        why = "so that costs of several machines can be compared" if known else "because other machines may share the store"
+        why = (
+            "so that costs of several machines can be compared"
+            if known
+            else "because other machines may share the store"
+        )
         log(f"measuring how fast this machine trains, once, about {MAX_SECONDS:.0f} s, {why}")
         machine = add(store, here, log=log)
         known = store.machines()
@@ -140,13 +144,16 @@ def measure(here: Mapping[str, Any], *, log: Callable[[str], None]) -> Machine:
     spread, seconds = found["spread"], found["seconds"]
     if spread > NOTABLE_SPREAD:
         log(
-            f"the calibration is uncertain: its rounds differ by {100 * spread:.0f} %, so something else uses this machine;"
-            " protein doctor --calibrate repeats it"
+            f"the calibration is uncertain: its rounds differ by {100 * spread:.0f} %, so something else uses this"
+            " machine; protein doctor --calibrate repeats it"
         )
     now = datetime.now(UTC)
     kept = {name: found[name] for name in ("spread", "rounds", "parts")}
     return Machine(
-        name=f"{here['host']} {_digest(here, now)}", facts={**here, **kept}, calibration_seconds=seconds, measured_at=now
+        name=f"{here['host']} {_digest(here, now)}",
+        facts={**here, **kept},
+        calibration_seconds=seconds,
+        measured_at=now,
     )
 
 

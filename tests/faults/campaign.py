@@ -103,7 +103,9 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
                 continue
             if sweep.process.returncode == 0:
                 break
-            report.at_end.append(f"the sweep ended by itself with {sweep.process.returncode}: {sweep.last_line()!r:.200}")
+            report.at_end.append(
+                f"the sweep ended by itself with {sweep.process.returncode}: {sweep.last_line()!r:.200}"
+            )
             sweep.start()
             continue
         kills += 1
