@@ -142,7 +142,7 @@ class RayBackend:
                     self._num_slots = message.number
                     return
             if self._driver.closed:
-                raise UsageError(f"the connection to Ray failed: {self._driver.last_words()}")
+                raise UsageError(f"the connection to Ray failed: {self._driver.last_words}")
         self._driver.close()
         raise UsageError(f"the Ray cluster has not answered within {CONNECT_SECONDS:.0f} s")
 
@@ -165,6 +165,7 @@ class _Driver:
         its.close()
         self._connection = Connection(ours.detach())
         self.closed = False
+        self.last_words = ""  # what it has printed last, once it has ended
         self.send(first)
 
     def send(self, message: Any) -> None:
@@ -181,13 +182,6 @@ class _Driver:
             self.close()
         return messages
 
-    def last_words(self) -> str:
-        """Returns the last line that it has printed."""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(size - MAX_LOG_BYTES, 0))
-        lines = self._log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")
-
     def close(self) -> None:
         """Ends the process, in order if it can be. Ray then ends what it has started for it."""
         self.closed = True
@@ -197,3 +191,12 @@ class _Driver:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if not self._log.closed:
+            self.last_words = self._last_line()
+            self._log.close()
+
+    def _last_line(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(size - MAX_LOG_BYTES, 0))
+        lines = self._log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")
