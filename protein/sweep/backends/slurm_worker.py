@@ -55,7 +55,7 @@ class _Worker:
         try:
             self._outbox.send(Ready(facts=facts(setup.slot), seconds_left=seconds_left()))
             while not (self._leaving and self._trial is None) and self._sweep_lives():
-                if any([self._follow(slot, message) for message in self._inbox.receive()]):
+                if self._is_told_to_end(slot):
                     return
                 self._leave_if_told(slot)
                 self._report(slot)
@@ -75,13 +75,16 @@ class _Worker:
             time.sleep(POLL_SECONDS)
         raise ProteinError(f"no message of the sweep within {SETUP_SECONDS:.0f} s: is the folder shared?")
 
-    def _follow(self, slot: Slot, message: object) -> bool:
+    def _is_told_to_end(self, slot: Slot) -> bool:
         """Does what the sweep has asked for. Returns whether that is to end."""
-        if isinstance(message, Job):
-            self._start(slot, message)
-        elif isinstance(message, Stop):
-            slot.stop(message.trial, message.end, message.reason)
-        return isinstance(message, Close)
+        for message in self._inbox.receive():
+            if isinstance(message, Job):
+                self._start(slot, message)
+            elif isinstance(message, Stop):
+                slot.stop(message.trial, message.end, message.reason)
+            elif isinstance(message, Close):
+                return True
+        return False
 
     def _start(self, slot: Slot, job: Job) -> None:
         reason = "its Slurm job is about to end"
