@@ -91,6 +91,31 @@ class SweepArguments(StoreArguments):
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
 
+    command: Annotated[str | None, _arg("TEXT", "(default: our trainer)")] = None
+    """Sweep any program: its command line, with {placeholders} for parameters, {seed} and {directory}."""
+    space: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --command: what is searched. TOML, the YAML file of a W&B sweep, or PufferLib's .ini."""
+    params: Annotated[str | None, _arg("flags|dashes|json|env", "(default: by placeholders, else flags)")] = None
+    """With --command: how the program gets parameters without a placeholder."""
+    score_regex: Annotated[str | None, _arg("REGEX", "(default: JSON lines)")] = None
+    """With --command: read the score from the program's log, as in 'reward: (\\S+)'."""
+    steps_regex: Annotated[str | None, _arg("REGEX", "(default: none)")] = None
+    """With --score-regex: read the steps from the program's log."""
+    score_csv: Annotated[str | None, _arg("FILE:COLUMN[,STEPS]", "(default: none)")] = None
+    """With --command: read the score from a CSV file in the trial's folder, as in progress.csv:reward,steps."""
+    score_tensorboard: Annotated[str | None, _arg("TAG", "(default: none)")] = None
+    """With --command: read the score from event files of TensorBoard in the trial's folder."""
+    direction: Annotated[str | None, _arg("maximize|minimize", "(default: the space file's, or maximize)")] = None
+    """With --command: whether a higher or a lower score is better."""
+    resume_flag: Annotated[str | None, _arg("TEXT", "(default: none)")] = None
+    """With --command: words for an interrupted trial that goes on, as in '--resume {checkpoint}'."""
+    chdir: Annotated[str | None, _arg("DIR", "(default: this folder)")] = None
+    """With --command: folder in which the program runs; {directory} is the trial's own."""
+    max_silence: Annotated[str | None, _arg("DURATION", "(default: 1h)")] = None
+    """With --command: end a trial that writes nothing for so long."""
+    accept_changes: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on with a sweep whose command is run or read in another way now. What is searched must be the same."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainArguments(StoreArguments):

@@ -6,7 +6,6 @@ when that process, or the cluster's head, dies: they are preempted, and the next
 
 import contextlib
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -14,11 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO, Any
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import folders
 from protein.sweep.backends.ray_messages import Connect, Failure, Needs, Note, Slots, Stop
 from protein.sweep.backends.slot import SlotSettings
 from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
@@ -58,12 +57,14 @@ class RayBackend:
         self._connect = Connect(address=address, needs=needs, slot=settings)
         self._running: dict[int, Trial] = {}
         self._last: dict[int, Measurement] = {}  # of running trials, by their ids
-        self._lost: list[Finished] = []
+        self._events: list[TrialProgress | Finished] = []  # that wait for the next poll
         self._num_slots = 0
         self._driver = _Driver(self._connect)
         self._wait_until_ready()
 
     def num_slots(self) -> int:
+        if not self._driver.closed:
+            self._receive(0.0)
         return self._num_slots
 
     def start(self, job: Job) -> None:
@@ -71,26 +72,28 @@ class RayBackend:
             self.note("the connection to the Ray cluster was lost; connecting again")
             self._driver = _Driver(self._connect)
             self._wait_until_ready()
-        job.directory.mkdir(parents=True, exist_ok=True)
+        folders.prepare(job.directory)
         self._running[job.trial.id] = job.trial
         self._driver.send(job)
 
     def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
-        events: list[TrialProgress | Finished] = []
-        if self._driver.closed and not self._lost:
+        if self._driver.closed and not self._events:
             time.sleep(timeout_seconds)
+        self._receive(0.0 if self._events else timeout_seconds)
+        events, self._events = self._events, []
+        return events
+
+    def _receive(self, timeout_seconds: float) -> None:
         for message in self._driver.receive(timeout_seconds):
             if isinstance(message, Note):
                 self.note(message.text)
             elif isinstance(message, Slots):
                 self._num_slots = message.number
             elif isinstance(message, TrialProgress | Finished):
-                events += self._taken(message)
+                self._events += self._taken(message)
         if self._driver.closed:
             self._lose_all()
-        events += self._lost
-        self._lost = []
-        return events
+            self._num_slots = max(self._num_slots, 1)  # so that a trial is started, which connects again
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if trial.id in self._running:
@@ -123,7 +126,7 @@ class RayBackend:
                 cost_seconds=0.0 if last is None else last.elapsed_seconds,
                 steps=0 if last is None else last.steps,
             )
-            self._lost.append(Finished(trial=trial, outcome=outcome))
+            self._events.append(Finished(trial=trial, outcome=outcome))
         self._running.clear()
 
     def _wait_until_ready(self) -> None:
@@ -139,7 +142,7 @@ class RayBackend:
                     self._num_slots = message.number
                     return
             if self._driver.closed:
-                raise UsageError(f"the connection to Ray failed: {self._driver.last_words()}")
+                raise UsageError(f"the connection to Ray failed: {self._driver.last_words}")
         self._driver.close()
         raise UsageError(f"the Ray cluster has not answered within {CONNECT_SECONDS:.0f} s")
 
@@ -162,6 +165,7 @@ class _Driver:
         its.close()
         self._connection = Connection(ours.detach())
         self.closed = False
+        self.last_words = ""  # what it has printed last, once it has ended
         self.send(first)
 
     def send(self, message: Any) -> None:
@@ -178,13 +182,6 @@ class _Driver:
             self.close()
         return messages
 
-    def last_words(self) -> str:
-        """Returns the last line that it has printed."""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(size - MAX_LOG_BYTES, 0))
-        lines = self._log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")
-
     def close(self) -> None:
         """Ends the process, in order if it can be. Ray then ends what it has started for it."""
         self.closed = True
@@ -194,11 +191,12 @@ class _Driver:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if not self._log.closed:
+            self.last_words = self._last_line()
+            self._log.close()
 
-
-def probe(artifacts: Path) -> str:
-    """Writes a file into the folder of artifacts, by which nodes see whether they share it. Returns its name."""
-    name = f".shared-{secrets.token_hex(8)}"
-    artifacts.mkdir(parents=True, exist_ok=True)
-    (artifacts / name).write_text("")
-    return name
+    def _last_line(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(size - MAX_LOG_BYTES, 0))
+        lines = self._log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")

@@ -13,6 +13,7 @@ import dataclasses
 import importlib.metadata
 import os
 import platform
+import secrets
 import shutil
 import sys
 import tempfile
@@ -20,11 +21,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
+from protein.errors import UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep.copies import Copier, Copies
-from protein.types import Artifact, Trial, TrialEnd
+from protein.types import Artifact, Resources, Trial, TrialEnd
+from protein.urls import without_password
 
 BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
+_SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +39,10 @@ class SlotSettings:
 
     make_backend: Callable[[], Backend]  # the backend of one machine
     artifacts: Path  # the folder of the sweep's artifacts, one folder a trial, as the controller names it
-    probe: str  # name of a file that the controller has put there
+    probe: str  # name of a file that the controller has put there (`put_probe`)
     artifacts_url: str | None = None  # where artifacts are copied through; None: the folder is shared by all machines
     search_path: tuple[str, ...] = ()  # the controller's `sys.path`
+    gpus_per_trial: int = 0
     working_directory: str = ""  # the controller's; used where the node has it, too
 
 
@@ -46,6 +53,34 @@ class Facts:
     host: str
     version: str  # of this package
     shares_artifacts: bool  # whether it sees the controller's folder, or reaches the URL
+
+
+def put_probe(artifacts: Path, url: str | None = None) -> str:
+    """Puts a file where artifacts are kept, by which nodes see whether they reach that. Returns its name.
+
+    Raises:
+        UsageError: it cannot be put there.
+    """
+    name = f".shared-{secrets.token_hex(8)}"
+    try:
+        artifacts.mkdir(parents=True, exist_ok=True)
+        (artifacts / name).write_text("protein looks whether other machines see this file\n")
+        if url is not None:
+            Copies(url).put(artifacts / name, name)
+    except UsageError:
+        raise
+    except Exception as error:  # of whichever package stands behind the URL
+        place = str(artifacts) if url is None else without_password(url)
+        raise UsageError(f"artifacts cannot be kept at {place}: {' '.join(str(error).split())[:300]}") from error
+    return name
+
+
+def remove_probe(artifacts: Path, name: str, url: str | None = None) -> None:
+    """Removes what `put_probe` has put."""
+    (artifacts / name).unlink(missing_ok=True)
+    if url is not None:
+        with contextlib.suppress(Exception):
+            Copies(url).remove(name)
 
 
 def facts(settings: SlotSettings) -> Facts:
@@ -71,6 +106,7 @@ class Slot:
 
     def start(self, job: Job) -> None:
         """Starts a trial; the one before must have finished."""
+        job = dataclasses.replace(job, resources=self._resources(job))
         self._backend.start(job if self._copies is None else self._brought_here(job, self._copies))
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
@@ -97,10 +133,18 @@ class Slot:
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def _resources(self, job: Job) -> Resources:
+        """Returns what the trial may use here; cores and GPUs of the controller's machine mean nothing."""
+        gpus: tuple[str, ...] = ()
+        if self._settings.gpus_per_trial:  # the ones that this process was given
+            gpus = tuple(os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
+        return Resources(gpus=gpus, max_gpu_memory_bytes=job.resources.max_gpu_memory_bytes)
+
     def _brought_here(self, job: Job, copies: Copies) -> Job:
         """Returns the job with paths of this node, after what it goes on from was fetched."""
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="protein-trials-"))
+            _remove_what_the_dead_left()
+            self._scratch = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
         here = {job.directory: self._scratch / job.directory.name}
         shutil.rmtree(here[job.directory], ignore_errors=True)
         if job.resumes is None:  # what another sweep has left under this name is not this trial's
@@ -138,6 +182,14 @@ class Slot:
         artifacts = tuple(Artifact(kind=one.kind, path=str(_moved(Path(one.path), here))) for one in event.artifacts)
         shutil.rmtree(copier.directory, ignore_errors=True)
         return dataclasses.replace(event, artifacts=artifacts)
+
+
+def _remove_what_the_dead_left() -> None:
+    """Removes the folders of slots that were killed on this node."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        pid = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _moved(path: Path, folders: dict[Path, Path]) -> Path:
