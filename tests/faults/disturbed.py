@@ -19,8 +19,8 @@ from faults import checker, evidence
 from faults.clock import Clock
 from faults.database import Database
 
-PROGRAM = Path(__file__).with_name("program.py")
-TESTS = PROGRAM.parent.parent
+PROGRAM = "faults.program"
+TESTS = Path(__file__).resolve().parent.parent
 DISK_BYTES = 6 << 20
 SMALL = """
 [env]
@@ -40,7 +40,7 @@ num_envs = 8
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    kind: str  # "function" or "processes", see `faults.program`; "trainer": `protein sweep` on cartpole
+    kind: str  # "function" or "processes", see `faults.sweeps`; "trainer": `protein sweep` on cartpole
     store: str  # "sqlite" or "postgresql"
     workers: int
     trials: int
@@ -81,7 +81,7 @@ class Disturbed:
             limits = f"--max-trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
             return [sys.executable, "-m", "protein", *words.split(), *limits.split(), "--store", self.url]
         limits = f"--trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
-        return [sys.executable, str(PROGRAM), subject.kind, self.url, *limits.split()]
+        return [sys.executable, "-m", PROGRAM, subject.kind, self.url, *limits.split()]
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
