@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import machine
+import nothing
 
 from protein.ports import Backend, Finished, Job
 from protein.sweep.backends.command import CommandBackend
@@ -30,15 +31,9 @@ from protein.sweep.backends.local import LocalBackend
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialState
 
-RESULT = {"event": "result", "score": 1.0, "steps": 1, "elapsed_seconds": 0.01}
-PROGRAM = (sys.executable, "-S", "-c", f"print({json.dumps(json.dumps(RESULT))})")
+ENTRY = "nothing:main"
+PROGRAM = (sys.executable, "-S", "-c", f"print({json.dumps(json.dumps(nothing.RESULT))})")
 WARM_UP = 3  # trials that are not counted
-
-
-def trial(arguments: list[str]) -> int:
-    """The trial of the local backend."""
-    print(json.dumps(RESULT), flush=True)
-    return 0
 
 
 def run_trial(backend: Backend, folder: Path, number: int) -> float:
@@ -68,7 +63,7 @@ def on_ray(folder: Path) -> Backend:
     from protein.sweep.backends.ray_messages import Needs
     from protein.sweep.backends.slot import SlotSettings, put_probe
 
-    make = functools.partial(LocalBackend, entry="trial_overhead:trial", preload=())
+    make = functools.partial(LocalBackend, entry=ENTRY, preload=())
     settings = SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=tuple(sys.path))
     return RayBackend(None, Needs(cores=1.0), settings)
 
@@ -81,7 +76,7 @@ def timed(kind: str) -> Iterator[Callable[[int], float]]:
         return
     makers: dict[str, Callable[[Path], Any]] = {
         "command": lambda _: CommandBackend(Direction.MAXIMIZE),
-        "local": lambda _: LocalBackend(entry="trial_overhead:trial", preload=()),
+        "local": lambda _: LocalBackend(entry=ENTRY, preload=()),
         "ray": on_ray,
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -109,12 +104,12 @@ def main() -> None:
                     taken.setdefault(kind, []).append(seconds)
     base = {"command": "own start", "ray": "local"}
     rows = []
-    for kind, seconds in taken.items():
-        row: dict[str, Any] = {"kind": kind, "trials": len(seconds)}
-        row["median_ms"] = round(1e3 * statistics.median(seconds), 1)
-        row["p90_ms"] = round(1e3 * statistics.quantiles(seconds, n=10)[-1], 1)
+    for kind, all_seconds in taken.items():
+        row: dict[str, Any] = {"kind": kind, "trials": len(all_seconds)}
+        row["median_ms"] = round(1e3 * statistics.median(all_seconds), 1)
+        row["p90_ms"] = round(1e3 * statistics.quantiles(all_seconds, n=10)[-1], 1)
         if base.get(kind) in taken:
-            over = [a - b for a, b in zip(seconds, taken[base[kind]], strict=True)]
+            over = [a - b for a, b in zip(all_seconds, taken[base[kind]], strict=True)]
             row["overhead_median_ms"] = round(1e3 * statistics.median(over), 1)
         rows.append(row)
         print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)

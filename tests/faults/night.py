@@ -142,8 +142,8 @@ def _strike(night: Night, name: str, chance: random.Random, diary: Diary, before
     now = Snapshot.read(night.url)
     wrong += checker.changed(at_fault, now) + cheaper(at_fault, now)
     ran = [row["number"] for row in at_fault.trials if row["id"] not in at_fault.finished]
-    lost = sum(row["lost_seconds"] for row in now.trials) - sum(row["lost_seconds"] for row in at_fault.trials)
-    diary.write("fault", name=name, struck=struck, ran=ran, lost_seconds=round(lost, 3), wrong=wrong)
+    # What is lost shows when the trials are taken up again, so it is read at the next fault, and at the end.
+    diary.write("fault", name=name, struck=struck, ran=ran, lost_before_seconds=_lost(at_fault), wrong=wrong)
     return now
 
 
@@ -161,6 +161,10 @@ def _spent(row: Row) -> float:
     return float(row["cost_seconds"] + row["lost_seconds"])
 
 
+def _lost(now: Snapshot) -> float:
+    return round(sum(row["lost_seconds"] for row in now.trials), 3)
+
+
 def report(folder: Path) -> str:
     """Returns the page about a night."""
     diary = Diary(folder / "night.jsonl").read()
@@ -176,12 +180,13 @@ def report(folder: Path) -> str:
     ends = Counter(row["ended_as"] or row["state"] for row in now.trials)
     cost, lost = sum(row["cost_seconds"] for row in now.trials), sum(row["lost_seconds"] for row in now.trials)
     kills = [line for line in faults if line["struck"]]
+    lost_at = [line["lost_before_seconds"] for line in kills[1:]] + [_lost(now)]
     lines = [
-        "# A night without anybody",
+        "# An unattended night",
         "",
         f"A sweep of {first['env']} on {first['workers']} workers ran for {seconds / 3600:.2f} hours, and nobody looked"
         f" after it. It was disturbed {len(kills)} times at random moments, and started again by the same command. This"
-        " page is written by `scripts/night.py`.",
+        " page is written by `scripts/night.py`, and [what is promised](faults.md) is on another one.",
         "",
         f"- Machine: {first['machine']}, Python {first['python']}, commit {first['commit']}",
         f"- Began {_clock(first['at'])} UTC, ended {_clock(last['at'])} UTC",
@@ -195,7 +200,7 @@ def report(folder: Path) -> str:
         *(f"| of them {end.replace('_', ' ')} | {count} |" for end, count in ends.most_common()),
         f"| cost of the trials | {cost / 3600:.2f} h |",
         f"| trained again because it was lost | {lost:.1f} s |",
-        f"| two workers for that time | {seconds * first['workers'] / 3600:.2f} h |",
+        f"| what {first['workers']} workers can train in that time | {seconds * first['workers'] / 3600:.2f} h |",
         f"| spent of it | {100 * (cost + lost) / max(seconds * first['workers'], 1e-9):.0f} % |",
         f"| best measured score | {'none' if best is None else format(best['score'], '.4g')} |",
         "",
@@ -211,8 +216,8 @@ def report(folder: Path) -> str:
         "|---|---|---|---|---|",
         *(
             f"| {_after(first['at'], line['at'])} | {line['name']} | {', '.join(map(str, line['ran'])) or 'none'}"
-            f" | {line['lost_seconds']:.1f} | {'; '.join(line['wrong']) or 'nothing'} |"
-            for line in kills
+            f" | {later - line['lost_before_seconds']:.1f} | {'; '.join(line['wrong']) or 'nothing'} |"
+            for line, later in zip(kills, lost_at, strict=False)
         ),
         "",
         "Seconds are lost where a trial goes on from its last checkpoint and trains again what came after it. They",
