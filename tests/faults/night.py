@@ -162,7 +162,7 @@ def _spent(row: Row) -> float:
 
 
 def _lost(now: Snapshot) -> float:
-    return round(sum(row["lost_seconds"] for row in now.trials), 3)
+    return round(float(sum(row["lost_seconds"] for row in now.trials)), 3)
 
 
 def report(folder: Path) -> str:

@@ -145,7 +145,7 @@ def test_an_end_that_is_not_the_trials_own_is_found(folder: Path) -> None:
 def test_a_wrong_cost_is_found(folder: Path) -> None:
     change(folder, "UPDATE trials SET cost_seconds = cost_seconds + 0.001 WHERE number = 2")
     now, seen = look(folder)
-    assert checker.wrong_cost(now, seen, kills=1) == ["complete trial 2 costs +0.001 s more than it did"]
+    assert checker.wrong_cost(now, seen, kills=1) == ["the cost of complete trial 2 is off by +0.001 s"]
     change(
         folder,
         "UPDATE trials SET state = 'failed', ended_as = 'interrupted', cost_seconds = cost_seconds + 1.5"
