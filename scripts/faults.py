@@ -1,6 +1,5 @@
 """Runs the campaign of faults (`tests/faults`): `python scripts/faults.py --kills 200 --seed 0`."""
 
-import runpy
 import sys
 from pathlib import Path
 
@@ -8,4 +7,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks"), str(ROOT)]
-    runpy.run_module("faults", run_name="__main__", alter_sys=True)
+    from faults import campaign
+
+    sys.exit(campaign.main())

@@ -176,9 +176,15 @@ class SqlStore:
                 change |= {"cost_seconds": rows[-1]["elapsed_seconds"], "steps": rows[-1]["steps"]}
             self._fenced_update(session, trial, change)
             if rows:
-                last = func.max(MeasurementRow.position)
-                first = session.scalar(select(func.coalesce(last + 1, 0)).where(MeasurementRow.trial_id == trial.id))
-                for position, row in enumerate(rows, start=first or 0):
+                last = select(func.coalesce(func.max(MeasurementRow.position) + 1, 0)).where(
+                    MeasurementRow.trial_id == trial.id
+                )
+                if len(rows) == 1:  # as mostly: one statement does both
+                    session.connection().execute(
+                        insert(MeasurementRow).values(position=last.scalar_subquery(), **rows[0])
+                    )
+                    return
+                for position, row in enumerate(rows, start=session.scalar(last) or 0):
                     row["position"] = position
                 session.execute(insert(MeasurementRow), rows)
 

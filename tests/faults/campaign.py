@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from faults import checker, program, replay
+from faults import checker, replay, sweeps
 from faults.checker import Snapshot
 from faults.disturbed import Disturbed, Subject
 from faults.evidence import Evidence
@@ -84,7 +84,7 @@ def disturb(subject: Subject, faults: Sequence[Fault], seed: int) -> Report:
 
 
 def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, report: Report) -> None:
-    before, killed_trials, kills = Snapshot([], {}), 0, 0
+    before, runs, killed_trials, kills = Snapshot([], {}), 0, 0, 0
     seen_tracebacks: set[str] = set()
     sweep.start()
     for fault in faults:
@@ -103,9 +103,8 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
                 continue
             if sweep.process.returncode == 0:
                 break
-            report.at_end.append(
-                f"the sweep ended by itself with {sweep.process.returncode}: {sweep.last_line()!r:.200}"
-            )
+            code, words = sweep.process.returncode, sweep.last_line()
+            report.at_end.append(f"the sweep ended by itself with {code}: {words!r:.200}")
             sweep.start()
             continue
         kills += 1
@@ -121,6 +120,9 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
         ended = sweep.process.poll() is not None
         if ended:
             wrong += sweep.wait_until_gone(GONE_SECONDS)
+        evidence = Evidence.read(sweep.evidence_file)
+        wrong += checker.run_again(before, runs, evidence)
+        runs = len(evidence.attempts)  # before the snapshot: a trial that begins between the two is not in it
         now = Snapshot.read(sweep.url)
         wrong += checker.changed(before, now)
         fresh = [line for line in checker.tracebacks(sweep.outputs) if line not in seen_tracebacks]
@@ -138,10 +140,11 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
     wrong += checker.wrong_ends(now, killed_trials)
     wrong += [line for line in checker.tracebacks(sweep.outputs) if line not in seen_tracebacks]
     if sweep.subject.kind != "trainer":
-        wrong += checker.owned_twice(now, evidence) + checker.wrong_cost(now, evidence, kills)
+        wrong += checker.run_again(before, runs, evidence) + checker.owned_twice(evidence)
+        wrong += checker.wrong_cost(now, evidence, kills)
         if sweep.subject.workers == 1 and not wrong:
-            settings = functools.partial(program.settings, workers=1, trials=sweep.subject.trials)
-            wrong += replay.differing(sweep.url, program.NAME, settings)
+            settings = functools.partial(sweeps.settings, workers=1, trials=sweep.subject.trials)
+            wrong += replay.differing(sweep.url, sweeps.NAME, settings)
         report.cost_error_seconds = sum(map(abs, checker.cost_errors(now, evidence).values()))
     report.at_end += wrong
     report.trials, report.finished = len(now.trials), len(now.finished)
@@ -172,18 +175,18 @@ def _ended(sweep: Disturbed, seconds: float) -> bool:
 def plan(kills: int, seed: int, subjects: Sequence[Subject]) -> list[tuple[Subject, list[Fault], int]]:
     """Returns sweeps with the faults to do to each; of each kind about as many, `kills` in all."""
     chance = random.Random(seed)
-    sweeps: list[tuple[Subject, list[Fault], int]] = []
+    planned: list[tuple[Subject, list[Fault], int]] = []
     done: collections.Counter[str] = collections.Counter()
-    while sum(len(faults) for _, faults, _ in sweeps) < kills:
-        subject = dataclasses.replace(subjects[len(sweeps) % len(subjects)], seed=chance.randrange(1 << 16))
+    while sum(len(faults) for _, faults, _ in planned) < kills:
+        subject = dataclasses.replace(subjects[len(planned) % len(subjects)], seed=chance.randrange(1 << 16))
         fitting = [fault for fault in KINDS if fault.fits(subject)]
         chance.shuffle(fitting)
         fitting.sort(key=lambda fault: done[fault.name])  # the rarest so far first
         chosen = fitting[:KILLS_PER_SWEEP]
         chance.shuffle(chosen)
         done.update(fault.name for fault in chosen)
-        sweeps.append((subject, chosen, chance.randrange(1 << 30)))
-    return sweeps
+        planned.append((subject, chosen, chance.randrange(1 << 30)))
+    return planned
 
 
 def subjects(*, small_disk: bool, postgresql: bool = True) -> list[Subject]:

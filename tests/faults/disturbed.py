@@ -19,9 +19,9 @@ from faults import checker, evidence
 from faults.clock import Clock
 from faults.database import Database
 
-PROGRAM = Path(__file__).with_name("program.py")
-TESTS = PROGRAM.parent.parent
-DISK_BYTES = 6 << 20
+PROGRAM = "faults.program"
+TESTS = Path(__file__).resolve().parent.parent
+DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
 SMALL = """
 [env]
 num_envs = 16
@@ -40,7 +40,7 @@ num_envs = 8
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    kind: str  # "function" or "processes", see `faults.program`; "trainer": `protein sweep` on cartpole
+    kind: str  # "function" or "processes", see `faults.sweeps`; "trainer": `protein sweep` on cartpole
     store: str  # "sqlite" or "postgresql"
     workers: int
     trials: int
@@ -55,21 +55,28 @@ class Subject:
 class Disturbed:
     """A sweep that is started again and again by the same command, in a folder of its own."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, root: Path | None = None) -> None:
+        """Starts nothing yet, but for a database server.
+
+        Args:
+            subject: what is swept.
+            root: a folder for everything, which stays; None: a temporary one.
+        """
         self.subject = subject
-        self.root = Path(tempfile.mkdtemp(prefix="protein-faults-"))
+        self._stays = root is not None
+        self.root = root or Path(tempfile.mkdtemp(prefix="protein-faults-"))
         self.root.chmod(0o755)
         self.mark = uuid.uuid4().hex
         self.clock = Clock(self.root)
         self.folder = self.root / "sweep"
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         self.disk = subject.on_small_disk
         if self.disk:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", self.folder], check=True)
         self.database = Database(self.clock.environment) if subject.store == "postgresql" else None
         self.url = self.database.url if self.database else f"sqlite:///{self.folder}/protein.db"
         self.evidence_file = self.root / "evidence.jsonl"
-        self._lives = 0
+        self._lives = len(list(self.root.glob("life-*.out")))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -81,7 +88,7 @@ class Disturbed:
             limits = f"--max-trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
             return [sys.executable, "-m", "protein", *words.split(), *limits.split(), "--store", self.url]
         limits = f"--trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
-        return [sys.executable, str(PROGRAM), subject.kind, self.url, *limits.split()]
+        return [sys.executable, "-m", PROGRAM, subject.kind, self.url, *limits.split()]
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -152,6 +159,9 @@ class Disturbed:
 
     def fill_disk(self) -> None:
         with (self.folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            free = os.statvfs(self.folder).f_bavail * os.statvfs(self.folder).f_bsize
+            os.posix_fallocate(file.fileno(), 0, max(free - (1 << 20), 1))
+            file.seek(0, os.SEEK_END)
             while True:
                 file.write(bytes(1 << 14))
 
@@ -175,4 +185,5 @@ class Disturbed:
             self.database.close()
         if self.disk:
             subprocess.run(["umount", "-l", self.folder], check=True)
-        shutil.rmtree(self.root, ignore_errors=True)
+        if not self._stays:
+            shutil.rmtree(self.root, ignore_errors=True)

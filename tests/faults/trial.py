@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Any
 
 from faults import evidence
+from protein.sweep.resuming import TRAINERS_FILE
 
 STEP_SECONDS = 0.02
-CHECKPOINT = "checkpoint.json"
 CHECKPOINT_STEPS = 10
 
 
@@ -34,6 +34,21 @@ def say(event: str, **fields: Any) -> None:
         os._exit(1)
 
 
+def save(file: Path, seed: int, steps: int) -> None:
+    """Writes a checkpoint in the trainer's format, without weights."""
+    run = {"config": {"train": {"seed": seed}}, "steps": steps, "elapsed_seconds": steps * STEP_SECONDS}
+    header = json.dumps({"__metadata__": {"run": json.dumps(run)}}).encode()
+    new = file.with_suffix(".new")
+    new.write_bytes(len(header).to_bytes(8, "little") + header)
+    new.replace(file)
+
+
+def load(file: Path) -> int:
+    """Returns the steps that lie behind a checkpoint."""
+    header = json.loads(file.read_bytes()[8:])
+    return int(json.loads(header["__metadata__"]["run"])["steps"])
+
+
 def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
@@ -43,7 +58,7 @@ def main(command_line: list[str]) -> int:
     train = json.loads(arguments.config.read_text())["train"]
     number, steps = int(arguments.directory.name), 0
     if arguments.resume is not None:
-        steps = json.loads(arguments.resume.read_text())["steps"]
+        steps = load(arguments.resume)
     lock = evidence.begin(number, steps * STEP_SECONDS)
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -60,9 +75,7 @@ def main(command_line: list[str]) -> int:
         evidence.write("spent", number, seconds)
         say("measurement", steps=steps, elapsed_seconds=seconds, score=score(train, steps), metrics={"loss": 1 / steps})
         if steps % CHECKPOINT_STEPS == 0:
-            new = arguments.directory / f"{CHECKPOINT}.new"
-            new.write_text(json.dumps({"steps": steps}))
-            new.replace(arguments.directory / CHECKPOINT)
+            save(arguments.directory / TRAINERS_FILE, train["seed"], steps)
     evidence.write("end", number, steps * STEP_SECONDS)
     say(
         "result",

@@ -1,0 +1,60 @@
+"""A short campaign with fixed seeds. `python scripts/faults.py` runs a long one."""
+
+import dataclasses
+import os
+
+import postgresql
+import pytest
+
+from faults import campaign
+from faults.clock import library
+from faults.disturbed import Subject
+from faults.kinds import KINDS
+
+ALL = campaign.subjects(small_disk=True)
+_SWEEPS = (  # what is swept, and by what it is disturbed
+    (
+        Subject("processes", "sqlite", 1, 10, 11),
+        ("sweep: kill -9", "server of trials: kill -9", "process group: SIGTERM", "clock an hour back"),
+    ),
+    (
+        Subject("processes", "sqlite", 2, 16, 12, on_small_disk=True),
+        ("process group: kill -9", "full disk for 2 s", "trial: kill -9", "same command, clock set"),
+    ),
+    (Subject("function", "sqlite", 1, 10, 13), ("sweep: SIGTERM", "sweep: SIGINT", "clock an hour forward")),
+    (
+        Subject("processes", "postgresql", 1, 10, 14),
+        ("database: kill -9, start", "sweep: SIGTERM", "database: one connection killed", "same command beside it"),
+    ),
+    (Subject("trainer", "sqlite", 2, 6, 15), ("sweep: kill -9", "trial: SIGSTOP, SIGCONT", "sweep: SIGINT twice")),
+)
+
+
+@pytest.mark.parametrize(("subject", "names"), _SWEEPS, ids=[subject.name for subject, _ in _SWEEPS])
+def test_a_disturbed_sweep_loses_nothing(subject: Subject, names: tuple[str, ...]) -> None:
+    if subject.on_small_disk and not campaign.can_mount():
+        subject = dataclasses.replace(subject, on_small_disk=False)
+    if subject.store == "postgresql":
+        try:
+            postgresql.find_binaries()
+        except postgresql.MissingPostgresqlError as error:
+            if os.environ.get("CI"):
+                pytest.fail(str(error))
+            pytest.skip(str(error))
+    faults = [kind for kind in KINDS if kind.name in names and kind.fits(subject)]
+    report = campaign.disturb(subject, faults, seed=subject.seed)
+    assert report.wrong == [], report.output
+    assert report.trials == report.finished == subject.trials
+    assert report.faults, "nothing struck the sweep"
+
+
+def test_a_plan_does_all_kinds_about_as_often_and_is_the_same_for_a_seed() -> None:
+    planned = campaign.plan(200, 0, ALL)
+    done = [fault.name for _, faults, _ in planned for fault in faults]
+    again = campaign.plan(200, 0, ALL)
+    assert [(s, [f.name for f in faults], n) for s, faults, n in planned] == [
+        (s, [f.name for f in faults], n) for s, faults, n in again
+    ]
+    assert 200 <= len(done) <= 206
+    for kind in KINDS:
+        assert done.count(kind.name) >= (8 if library() is not None or "clock" not in kind.name else 0), kind.name
