@@ -115,8 +115,9 @@ def test_a_sweep_is_watched_cancelled_killed_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Our trainer, SIGKILL and SIGTERM of the sweep: the trial goes on, and its cost counts once."""
-    words = ("sweep", "--env", "cartpole", "--name", "s", "--max-trials", "2", "--train.total-timesteps", "400000")
-    words = (*words, *SMALL, "--train.checkpoint-seconds", "0.2", "--on-finish", "echo $PROTEIN_REASON > finished")
+    begin = ("sweep", "--env", "cartpole", "--name", "s", "--max-trials", "2", "--train.total-timesteps", "400000")
+    more = (*SMALL, "--train.checkpoint-seconds", "0.2", "--on-finish", "echo $PROTEIN_REASON > finished")
+    words = (*begin, *more)
     first = protein(tmp_path, *words)
     checkpoint = tmp_path / "runs" / "s" / "0000" / "checkpoint.safetensors"
     wait_until(lambda: checkpoint.exists() and stored(tmp_path) and len(stored(tmp_path)[0].curve) >= 2)
