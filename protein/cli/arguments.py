@@ -76,6 +76,12 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    until: Annotated[str | None, _arg("TIME", "(default: no end)")] = None
+    """Start no trial that is not expected to end by then, as in 08:00 or 2026-11-23T08:00; what runs waits then."""
+    on_finish: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
+    """Run this line of the shell when the sweep has ended by itself; $PROTEIN_REASON and others tell it the facts."""
+    on_trouble: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
+    """Run this line of the shell when something is wrong: failures in a row, an error, little disk or memory."""
     tracker: _Trackers = ()
     """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: _Config = None
@@ -90,6 +96,8 @@ class TrainArguments(StoreArguments):
         str | None, _arg("NAME", "(default: the sweep's, or the one that --config names)", "env")
     ] = None
     """Environment to train on; `protein envs` lists them."""
+    resume: Annotated[Path | None, _arg("RUN", "(default: none)")] = None
+    """Go on with an interrupted run: its folder in runs/train, or its checkpoint. It takes its config from there."""
     from_: Annotated[str | None, _arg("SWEEP", "(default: none)", "from")] = None
     """Take the config that this sweep recommends (see protein best)."""
     under: _Under = None
@@ -136,6 +144,8 @@ class StatusArguments(StoreArguments):
 
     sweep: Positional[Annotated[str | None, _arg("[SWEEP]", "(default: all)")]] = None
     """Name of a sweep."""
+    watch: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on showing it, until Ctrl-C."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
@@ -339,6 +349,16 @@ class StopArguments(StoreArguments):
 
     sweep: _SweepName = None
     """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CancelArguments(StoreArguments):
+    """End trials that run or wait, from any terminal or machine. They count as interrupted and are not tried again."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    trial: Annotated[str | None, _arg("INT[,INT...]", "(required)")] = None
+    """Number of the trial, or numbers of several."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +25,7 @@ from protein.config.layers import Layers, flatten
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.sweep import continuing
+from protein.sweep import continuing, until
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.devices import Slots, slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
@@ -47,6 +48,7 @@ def run(command: Command) -> int:
     if arguments.stop_when is not None:
         _, highest = score_range(spec.env) or (-math.inf, math.inf)
         stop_when = StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
+    end = None if arguments.until is None else until.parse(arguments.until, "--until", datetime.now().astimezone())
     console = tables.make_console()
     stop = threading.Event()
     with (
@@ -71,6 +73,11 @@ def run(command: Command) -> int:
             max_memory_bytes=settings.max_trial_memory_bytes,
             can_continue=settings.continue_trials and never_continues is None,
             stop_when=stop_when,
+            until=end,
+            on_finish=arguments.on_finish,
+            on_trouble=arguments.on_trouble,
+            store=stores.shown(arguments.store),
+            watched=[file] if (file := stores.file(stores.url(arguments.store))) is not None else [],
         )
         trials = dots(store.columns(sweep.id, fields=DOT_FIELDS))
         cap_given = settings.max_trial_cost_seconds is not None
@@ -96,6 +103,8 @@ def run(command: Command) -> int:
     if stop.is_set():
         sweep_messages.print_resume(console, command)
         return INTERRUPTED_CODE
+    if status.trouble:
+        return 1
     if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(trials):
         sweep_messages.print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
