@@ -23,7 +23,9 @@ from protein.sweep.commands.settings import CommandSettings, ScoreFrom, Style
 from protein.sweep.methods import make_designer
 from protein.types import Direction, SweepSpec, TrialRecord
 
-_INTERPRETERS = re.compile(r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)")
+_INTERPRETERS = re.compile(
+    r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)"
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -182,7 +184,9 @@ def _score(
     file, _, columns = csv.partition(":")
     column, _, count = columns.partition(",")
     if not file or not column:
-        raise UsageError(f"--score-csv '{csv}' must be FILE:COLUMN or FILE:COLUMN,STEPS, as in progress.csv:reward,steps")
+        raise UsageError(
+            f"--score-csv '{csv}' must be FILE:COLUMN or FILE:COLUMN,STEPS, as in progress.csv:reward,steps"
+        )
     return "csv", column.strip(), count.strip(), file
 
 

@@ -46,7 +46,9 @@ def read(text: str, source: str) -> SpaceFile:
     others = {key: value for key, value in sweep.items() if key not in _OF_SWEEP}
     warnings += [f"{source}: '{key} = {value}' of [sweep] is not taken over" for key, value in others.items()]
     if "metric" in sweep:
-        warnings.append(f"{source}: the metric '{sweep['metric']}' has to be named with --score-regex or another --score-")
+        warnings.append(
+            f"{source}: the metric '{sweep['metric']}' has to be named with --score-regex or another --score-"
+        )
     if any("scale" in parser[f"sweep.{parameter.name}"] for parameter in parameters):
         warnings.append(f"{source}: 'scale' of the ranges is not taken over: the engine learns it")
     names = [parameter.name for parameter in parameters]

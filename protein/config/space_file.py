@@ -131,7 +131,9 @@ def _collect(
         elif set(given) & set(_TABLE_KEYS) and not any(isinstance(value, dict) for value in given.values()):
             for one in given:
                 if one not in _TABLE_KEYS:
-                    raise UsageError(f"{source}: unknown key '{one}' in the table of '{name}'{nearest(one, _TABLE_KEYS)}")
+                    raise UsageError(
+                        f"{source}: unknown key '{one}' in the table of '{name}'{nearest(one, _TABLE_KEYS)}"
+                    )
             if set(given) == {"value"}:
                 fixed[name] = given["value"]
             else:

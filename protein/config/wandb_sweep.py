@@ -24,16 +24,44 @@ _IGNORED = {  # key -> what to do about it
     "early_terminate": "bad trials are stopped early by the engine's own rule",
     "run_cap": "use --max-trials",
     "name": "use --name",
-    **dict.fromkeys(("project", "entity", "description", "controller", "job", "image_uri", "settings"), "it is W&B's own"),
+    **dict.fromkeys(
+        ("project", "entity", "description", "controller", "job", "image_uri", "settings"), "it is W&B's own"
+    ),
 }
-_PARAMETER_KEYS = (
-    "value values distribution min max q mu sigma probabilities parameters a b"
-).split()
-_DISTRIBUTIONS = (
-    "constant categorical categorical_w_probabilities int_uniform uniform q_uniform log_uniform q_log_uniform"
-    " inv_log_uniform log_uniform_values q_log_uniform_values inv_log_uniform_values normal q_normal log_normal"
-    " q_log_normal beta q_beta"
-).split()
+_PARAMETER_KEYS = [
+    "value",
+    "values",
+    "distribution",
+    "min",
+    "max",
+    "q",
+    "mu",
+    "sigma",
+    "probabilities",
+    "parameters",
+    "a",
+    "b",
+]
+_DISTRIBUTIONS = [
+    "constant",
+    "categorical",
+    "categorical_w_probabilities",
+    "int_uniform",
+    "uniform",
+    "q_uniform",
+    "log_uniform",
+    "q_log_uniform",
+    "inv_log_uniform",
+    "log_uniform_values",
+    "q_log_uniform_values",
+    "inv_log_uniform_values",
+    "normal",
+    "q_normal",
+    "log_normal",
+    "q_log_normal",
+    "beta",
+    "q_beta",
+]
 _SPREAD = 3.0  # standard deviations that the range of a normal distribution has to either side
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
@@ -53,6 +81,7 @@ def read(text: str, source: str) -> SpaceFile:
     tables = data.get("parameters")
     if not isinstance(tables, dict):
         raise UsageError(f"{source}: has no parameters")
+    dashed = _rename(tables)
     _collect(tables, "", source, parameters, fixed, warnings)
     space = Space(parameters, fixed=fixed)
     metric = data.get("metric") or {}
@@ -62,17 +91,27 @@ def read(text: str, source: str) -> SpaceFile:
             f"{source}: the metric '{metric['name']}' is not read from W&B: report it, or name it with --score-regex,"
             " --score-csv or --score-tensorboard"
         )
-    command = _command(data, [*space.names, *fixed], source, warnings)
+    names = {name: dashed.get(name, name) for name in (*space.names, *fixed)}
+    command = _command(data, names, source, warnings)
     return SpaceFile(
         space=space,
         start=start_of(space, given=False),
         direction=None if goal is None else direction_of(goal, source, "goal"),
         command=command,
+        params="dashes" if dashed else None,
         warnings=tuple(warnings),
     )
 
 
-def _load(text: str, source: str) -> Mapping[str, Any]:
+def _rename(tables: dict[str, Any]) -> dict[str, str]:
+    """Replaces dashes in the names of parameters by underscores. Returns the names that had any, by the new one."""
+    found = {str(name).replace("-", "_"): str(name) for name in tables if "-" in str(name)}
+    for new, old in found.items():
+        tables[new] = tables.pop(old)
+    return found
+
+
+def _load(text: str, source: str) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
@@ -97,10 +136,14 @@ def _collect(
     for key, given in tables.items():
         name = f"{prefix}{key}"
         if not isinstance(given, dict):
-            raise UsageError(f"{source}: parameter '{name}' must hold value, values or min and max, got {_short(given)}")
+            raise UsageError(
+                f"{source}: parameter '{name}' must hold value, values or min and max, got {_short(given)}"
+            )
         for one in given:
             if one not in _PARAMETER_KEYS:
-                raise UsageError(f"{source}: unknown key '{one}' of parameter '{name}'{nearest(str(one), _PARAMETER_KEYS)}")
+                raise UsageError(
+                    f"{source}: unknown key '{one}' of parameter '{name}'{nearest(str(one), _PARAMETER_KEYS)}"
+                )
         if isinstance(given.get("parameters"), dict):
             _collect(given["parameters"], f"{name}.", source, parameters, fixed, warnings)
         elif "value" in given:
@@ -161,8 +204,15 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
     return Float(name, low, high, scale)
 
 
-def _command(data: Mapping[str, Any], names: list[str], source: str, warnings: list[str]) -> str | None:
-    """Returns the file's command in the form of `--command`; None: it has none."""
+def _command(data: Mapping[str, Any], names: Mapping[str, str], source: str, warnings: list[str]) -> str | None:
+    """Returns the file's command in the form of `--command`; None: it has none.
+
+    Args:
+        data: the file.
+        names: of the parameters, with what the program calls each.
+        source: for messages.
+        warnings: extended.
+    """
     program, given = data.get("program"), data.get("command")
     if program is None and given is None:
         return None
@@ -176,11 +226,11 @@ def _command(data: Mapping[str, Any], names: list[str], source: str, warnings: l
         elif word == "${program}":
             words.append(str(program))
         elif word in ("${args}", "${args_no_boolean_flags}"):
-            words += [f"--{name}={{{name}}}" for name in names]
+            words += [f"--{flag}={{{name}}}" for name, flag in names.items()]
             if word != "${args}":
                 warnings.append(f"{source}: ${{args_no_boolean_flags}} is read as ${{args}}: booleans get a value")
         elif word == "${args_no_hyphens}":
-            words += [f"{name}={{{name}}}" for name in names]
+            words += [f"{flag}={{{name}}}" for name, flag in names.items()]
         elif word == "${args_json_file}":
             words.append("{params_file}")
         elif word.startswith("${"):

@@ -301,7 +301,7 @@ class CommandProcess:
         end, reason, score = self._end(others_reported=others_reported)
         timings = {}
         if "cpu_seconds" in self._status:
-            timings = {"cpu": float(self._status["cpu_seconds"]), "wall": float(self._status["seconds"])}
+            timings = {"cpu": float(self._status["cpu_seconds"])}
         cost = self._final_cost_seconds()
         metrics = dict(self._result.metrics) if self._result is not None else {}
         if end is TrialEnd.COMPLETE and self._left_state():
