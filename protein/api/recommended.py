@@ -83,7 +83,7 @@ class Recommendation:
     cut_short: TrialRecord | None
     direction: Direction
     trains: bool
-    has_flags: bool
+    has_flags: bool = True
 
     @property
     def chosen(self) -> Choice:

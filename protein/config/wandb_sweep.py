@@ -6,6 +6,7 @@ there is a warning each.
 Source: "Sweep configuration options" in W&B's documentation.
 """
 
+import itertools
 import math
 import shlex
 from collections.abc import Mapping
@@ -72,7 +73,7 @@ def read(text: str, source: str) -> SpaceFile:
     warnings: list[str] = []
     for key, value in data.items():
         if key in _IGNORED:
-            warnings.append(f"{source}: '{key}: {_short(value)}' is not taken over: {_IGNORED[key]}")
+            warnings.append(f"{source}: '{key}: {value!s:.60}' is not taken over: {_IGNORED[key]}")
         elif key not in _KEYS:
             known = (*_KEYS, *_IGNORED)
             raise UsageError(f"{source}: unknown key '{key}'{nearest(str(key), known)}")
@@ -164,7 +165,7 @@ def _of_values(name: str, values: list[ParamValue]) -> Parameter:
     """Returns listed values as a parameter: as a range where that has the very same values."""
     numbers = sorted(value for value in values if type(value) is int)
     if len(numbers) == len(values) and len(set(numbers)) >= 3:
-        if numbers[0] > 0 and all(b == 2 * a for a, b in zip(numbers, numbers[1:], strict=False)):
+        if numbers[0] > 0 and all(b == 2 * a for a, b in itertools.pairwise(numbers)):
             if numbers[0] & (numbers[0] - 1) == 0:
                 return Integer(name, numbers[0], numbers[-1], "pow2")
         elif numbers == list(range(numbers[0], numbers[-1] + 1)):

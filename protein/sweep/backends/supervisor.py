@@ -30,7 +30,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -160,11 +160,11 @@ def _start(job: dict[str, Any], report: int, stdout: int, stderr: int, prctl: Pr
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
     os.close(tell)
-    error = os.read(failed, 4096).decode()
+    why = os.read(failed, 4096).decode()
     os.close(failed)
-    if error:
+    if why:
         os.waitpid(child, 0)
-    return child, error
+    return child, why
 
 
 def _reaped(child: int) -> int | None:
@@ -224,7 +224,7 @@ def _descendants() -> set[int]:
     return found
 
 
-def _say(status: int, message: dict[str, object]) -> None:
+def _say(status: int, message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):  # the sweep has ended
         os.write(status, json.dumps(message).encode() + b"\n")
 
