@@ -365,8 +365,10 @@ def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend
     backend.start(job(tmp_path, python(code)))
     while not backend.poll(0.1):
         pass
-    supervisor = next(iter(backend._running.values()))._status["supervisor"]
-    os.kill(supervisor, signal.SIGKILL)
+    process = next(iter(backend._running.values()))
+    while "supervisor" not in process._status:
+        backend.poll(0.1)
+    os.kill(process._status["supervisor"], signal.SIGKILL)
     found = wait(backend)[1].outcome
     assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -50,7 +50,7 @@ def can_wait(config: Mapping[str, Any]) -> bool:
 def state(directory: Path) -> Path | None:
     """Returns what an interrupted trial left in its folder to go on from; None: nothing that can be read."""
     file, folder = directory / TRAINERS_FILE, directory / COMMANDS_FOLDER
-    if _run_of(file) is not None:
+    if checkpoint_header(file) is not None:
         return file
     if not folder.is_symlink() and folder.is_dir() and any(folder.iterdir()):
         return folder
@@ -68,7 +68,7 @@ def place(directory: Path, trial: TrialRecord) -> Place:
         return Place(path=None, steps=0, seconds=0.0)
     if path.name != TRAINERS_FILE:
         return Place(path=path, steps=trial.steps, seconds=trial.cost_seconds)
-    run = _run_of(path)
+    run = checkpoint_header(path)
     try:
         assert run is not None
         if run["config"]["train"]["seed"] == trial.seed:  # else it is of another sweep that had this folder
@@ -76,6 +76,27 @@ def place(directory: Path, trial: TrialRecord) -> Place:
     except (AssertionError, KeyError, TypeError, ValueError):
         pass
     return Place(path=None, steps=0, seconds=0.0)
+
+
+def checkpoint_header(file: Path) -> dict[str, Any] | None:
+    """Returns what a trainer's checkpoint says about its run; None where there is none that is whole.
+
+    The format is that of safetensors: the length of a header in JSON, the header, and the tensors. Torch takes seconds
+    to load, so the header is read here.
+    """
+    try:
+        with file.open("rb") as content:
+            length = int.from_bytes(content.read(8), "little")
+            if not 0 < length <= _MAX_HEADER_BYTES:
+                return None
+            header = json.loads(content.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if file.stat().st_size != 8 + length + max(ends, default=0):
+            return None
+        run: dict[str, Any] = json.loads(header["__metadata__"]["run"])
+        return run if isinstance(run, dict) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None
 
 
 def clear(directory: Path) -> None:
@@ -112,24 +133,3 @@ def attempt(directory: Path, steps: int) -> int:
     except OSError:
         pass
     return count
-
-
-def _run_of(file: Path) -> dict[str, Any] | None:
-    """Returns what a trainer's checkpoint says about its run; None where there is none that is whole.
-
-    The format is that of safetensors: the length of a header in JSON, the header, and the tensors. Torch takes seconds
-    to load, so the header is read here.
-    """
-    try:
-        with file.open("rb") as content:
-            length = int.from_bytes(content.read(8), "little")
-            if not 0 < length <= _MAX_HEADER_BYTES:
-                return None
-            header = json.loads(content.read(length))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        if file.stat().st_size != 8 + length + max(ends, default=0):
-            return None
-        run: dict[str, Any] = json.loads(header["__metadata__"]["run"])
-        return run if isinstance(run, dict) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return None

@@ -228,6 +228,7 @@ class CommandProcess:
         if stream.name == "status":
             with contextlib.suppress(ValueError):
                 self._status |= json.loads(line)
+            self.spawned = self._status.get("began", self.spawned)
             return
         said = None
         if stream.name == "report":
