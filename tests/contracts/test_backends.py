@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import psutil
 import pytest
+import ray_clusters
+from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
@@ -25,6 +27,7 @@ from protein.sweep.backends.function import FunctionBackend, Report
 from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
+from protein.sweep.backends.ray import RayBackend
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
 
@@ -82,7 +85,15 @@ def command() -> Iterator[CommandBackend]:
     backend.close()
 
 
-@pytest.fixture(params=["local", "command"])
+@pytest.fixture(scope="session")
+def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """One for all tests: it lives as long as a sweep does, and its trials know nothing of each other."""
+    backend = ray_clusters.backend(ray_cluster.address, tmp_path_factory.getbasetemp())
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["local", "command", "remote"])
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -113,7 +124,21 @@ def spawned() -> Iterator[FunctionProcesses]:
         yield backend
 
 
-@pytest.fixture(params=["local", "function", "forked", "spawned", "command"])
+@pytest.fixture(params=["local", "command"])
+def process_here(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of this machine, whose patience a test can patch."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "remote"])
+def trainers(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of the trainer."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
@@ -206,8 +231,8 @@ def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
         assert (continuing.ARTIFACT in kinds) is (behaviour == "kept"), "what was written again is its own"
 
 
-def test_a_process_tells_what_was_no_training_and_leaves_its_files(local: LocalBackend, tmp_path: Path) -> None:
-    _, finished = run(local, job(tmp_path))
+def test_a_process_tells_what_was_no_training_and_leaves_its_files(trainers: Backend, tmp_path: Path) -> None:
+    _, finished = run(trainers, job(tmp_path))
     outcome = finished[0].outcome
     assert outcome.timings["evaluation"] == 0.1
     assert outcome.timings["startup"] > 0
@@ -249,24 +274,24 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
     ],
 )
 def test_a_process_that_fails_says_how(
-    local: LocalBackend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
+    trainers: Backend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
 ) -> None:
-    _, finished = run(local, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
+    _, finished = run(trainers, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
     outcome = finished[0].outcome
     assert (outcome.end, outcome.score, outcome.reason) == (end, None, reason)
     assert outcome.cost_seconds >= 0.1
     assert finished[1].outcome.state is TrialState.COMPLETE
 
 
-def test_what_the_users_environment_raises_is_an_error_of_the_user(local: LocalBackend, tmp_path: Path) -> None:
+def test_what_the_users_environment_raises_is_an_error_of_the_user(trainers: Backend, tmp_path: Path) -> None:
     one = job(tmp_path, behaviour="user's error")
     one = dataclasses.replace(one, config={**one.config, "env": {"name": "python:levels:make"}})
-    _, finished = run(local, one)
+    _, finished = run(trainers, one)
     assert finished[0].outcome.end is TrialEnd.USER_ERROR
 
 
-def test_garbage_is_logged_and_the_result_still_counts(local: LocalBackend, tmp_path: Path) -> None:
-    progress, finished = run(local, job(tmp_path, behaviour="garbage"))
+def test_garbage_is_logged_and_the_result_still_counts(trainers: Backend, tmp_path: Path) -> None:
+    progress, finished = run(trainers, job(tmp_path, behaviour="garbage"))
     assert finished[0].outcome.state is TrialState.COMPLETE
     assert sum(len(event.measurements) for event in progress) == 3
     assert b"{not json" in (tmp_path / "0" / "trial.log").read_bytes()
@@ -366,10 +391,10 @@ def test_a_trial_stopped_early_ends_in_order_with_its_last_score_and_what_it_spe
 
 
 def test_a_trial_that_ignores_its_early_stop_is_stopped_all_the_same(
-    process: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process_here: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_grace(monkeypatch)
-    outcome = start_and_stop_early(process, job(tmp_path, behaviour="stubborn")).outcome
+    outcome = start_and_stop_early(process_here, job(tmp_path, behaviour="stubborn")).outcome
     assert (outcome.end, outcome.score, outcome.steps) == (TrialEnd.STOPPED_EARLY, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
@@ -406,6 +431,9 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
         next(iter(backend._running.values())).wait()
     elif isinstance(backend, ProcessBackend):
         psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
+    elif isinstance(backend, RayBackend):
+        while backend.num_slots() and not any(isinstance(event, Finished) for event in backend._events):
+            time.sleep(0.01)
     else:
         assert isinstance(backend, FunctionBackend)
         while backend._reports:
@@ -417,15 +445,15 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
 
 
 def test_a_process_that_ignores_sigterm_is_killed(
-    process: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process_here: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_grace(monkeypatch)
     one = job(tmp_path, behaviour="stubborn")
-    process.start(one)
-    while not process.poll(0.1):
+    process_here.start(one)
+    while not process_here.poll(0.1):
         pass
-    process.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
-    _, finished = wait(process, 1)
+    process_here.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
+    _, finished = wait(process_here, 1)
     assert finished[0].outcome.state is TrialState.FAILED
 
 
