@@ -7,6 +7,8 @@ tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves i
 `Float`, `Integer` and `Categorical` describe what is searched. `load` reads a stored sweep into data frames. `plots`
 draws sweeps.
 
+A program that `protein sweep --command` runs calls `report` and `trial`; they do nothing outside a sweep.
+
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
 of them, answers at once.
 """
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
+    from protein.reporting import RunningTrial, report, report_result, trial
     from protein.space import Space
     from protein.space.parameters import Categorical, Float, Integer
     from protein.sweep.backends.function import Report, Stop
@@ -42,12 +45,16 @@ __all__ = [
     "Plan",
     "Protein",
     "Report",
+    "RunningTrial",
     "Space",
     "Stop",
     "Suggestion",
     "Sweep",
     "SweepResult",
     "load",
+    "report",
+    "report_result",
+    "trial",
 ]
 
 _HOMES = {
@@ -64,6 +71,7 @@ _HOMES = {
     "Plan": "protein.engine.laws",
     "Protein": "protein.api.ask_tell",
     "ProteinSampler": "protein.optuna.sampler",
+    "RunningTrial": "protein.reporting",
     "Report": "protein.sweep.backends.function",
     "Space": "protein.space",
     "Stop": "protein.sweep.backends.function",
@@ -71,6 +79,9 @@ _HOMES = {
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep",
     "load": "protein.api.loading",
+    "report": "protein.reporting",
+    "report_result": "protein.reporting",
+    "trial": "protein.reporting",
 }
 _MODULES = ("plots",)
 

@@ -6,22 +6,29 @@ The trials themselves are run by the backend of one machine, in all of them (see
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from protein.errors import UsageError
 from protein.ports import Backend
-from protein.sweep.backends.command import CommandBackend
+from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
 from protein.sweep.backends.local import LocalBackend
-from protein.sweep.backends.slot import SlotSettings, put_probe, remove_probe
+from protein.sweep.backends.mirrored import MirroredBackend
+from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
+from protein.sweep.backends.slot import Calibrating, SlotSettings, put_probe, remove_probe
+from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.copies import Copies, mirror
 from protein.sweep.devices import Slots
 from protein.sweep.job import runs_trainer
-from protein.types import Resources, SweepSpec
+from protein.types import Machine, Resources, SweepSpec
+from protein.urls import without_password
 
+Elsewhere = RayBackend | MirroredBackend | SlurmBackend
 KINDS = ("local", "ray", "slurm")
 MAX_WORKERS = 10_000  # of a sweep on other machines, where no number is given: as many as they have room for
 
@@ -59,8 +66,9 @@ class Place:
             raise UsageError("--resources is for Ray: use it with --backend ray, or give --slurm-options")
         if self.slurm_options is not None and self.kind != "slurm":
             raise UsageError("--slurm-options is for Slurm: use it with --backend slurm")
-        if self.url is not None and not self.is_remote:
-            raise UsageError(f"--artifacts {self.url} is a URL: on this machine alone, give a folder")
+        if self.url is not None and self.kind != "ray":
+            shown = without_password(self.url)
+            raise UsageError(f"--artifacts {shown}: a URL is for --backend ray; without it, give a folder")
 
     @property
     def kind(self) -> str:
@@ -85,9 +93,32 @@ class Place:
             return default
         return Path(self.artifacts).absolute() / default.name
 
-    def slots(self) -> Slots:
-        """Returns the places for trials on other machines: their number is the backend's to say."""
-        return _Elsewhere(workers=MAX_WORKERS, cores_per_trial=self.trial_cores or 1)
+    def slots(self, workers: int | None) -> Slots:
+        """Returns the places for trials on other machines. With Ray, their number is the cluster's to say."""
+        if workers is None:
+            workers = MAX_WORKERS if self.kind == "ray" else 1
+        return _Elsewhere(workers=workers, cores_per_trial=self.trial_cores or 1)
+
+    def words(self) -> str:
+        """Returns the name of the place for a message."""
+        if self.kind == "slurm":
+            return "Slurm"
+        return f"the Ray cluster at {self.address}" if self.address else "the Ray cluster of this machine"
+
+    def fetch(self, spec: SweepSpec, directory: Path, numbers: list[int], note: Callable[[str], None]) -> None:
+        """Fetches the files of trials that may be taken up again, where another machine has run the sweep before."""
+        if self.url is None or not numbers:
+            return
+        copies = Copies(self.url_of(spec))
+        for number in numbers:
+            name = f"{number:04d}"
+            if problem := mirror(copies, name, directory / name):
+                note(problem)
+
+    def url_of(self, spec: SweepSpec) -> str:
+        """Returns the URL of a sweep's artifacts."""
+        assert self.url is not None
+        return f"{self.url.rstrip('/')}/{spec.name}"
 
 
 class _Elsewhere(Slots):
@@ -99,46 +130,46 @@ class _Elsewhere(Slots):
         return self._cores_per_trial
 
 
-def on_one_machine(spec: SweepSpec) -> Callable[[], Backend]:
-    """Returns what makes the backend of one machine for a sweep."""
-    if runs_trainer(spec.config):
-        return LocalBackend
-    return functools.partial(CommandBackend, spec.direction)
-
-
 @contextlib.contextmanager
-def opened(place: Place, spec: SweepSpec, directory: Path, note: Callable[[str], None]) -> Iterator[Backend]:
-    """Connects to where trials run, and closes that at the end.
+def elsewhere(
+    place: Place,
+    spec: SweepSpec,
+    directory: Path,
+    *,
+    workers: int,
+    silence_seconds: float | None,
+    note: Callable[[str], None],
+    machines: Sequence[Machine] | None,
+    on_machine: Callable[[Machine], None],
+) -> Iterator[Elsewhere]:
+    """Connects to other machines, and closes that at the end.
 
     Args:
-        place: where that is.
+        place: where they are.
         spec: of the sweep.
         directory: of its artifacts.
+        workers: how many trials run at once.
+        silence_seconds: a command that prints nothing for so long hangs; None: the default.
         note: called with what a person should know, as one line.
+        machines: that the store knows; None: machines are not calibrated.
+        on_machine: called with each machine that was calibrated.
 
     Raises:
         UsageError: there is no such place, it cannot run trials, or it does not see the artifacts.
     """
-    make = on_one_machine(spec)
-    if not place.is_remote:
-        backend = make()
-        try:
-            yield backend
-        finally:
-            backend.close()
-        return
-    url = None if place.url is None else f"{place.url.rstrip('/')}/{spec.name}"
+    url = None if place.url is None else place.url_of(spec)
     settings = SlotSettings(
-        make_backend=make,
+        make_backend=_on_one_machine(spec, silence_seconds),
         artifacts=directory,
         probe=put_probe(directory, url),
         artifacts_url=url,
         gpus_per_trial=place.gpus_per_trial or 0,
+        calibrating=None if machines is None else _calibrating(place, spec, machines),
         search_path=tuple(sys.path),
         working_directory=str(Path.cwd()),
     )
     try:
-        backend = _connect(place, settings, note)
+        backend = _connect(place, spec, settings, workers, note, on_machine)
         try:
             yield backend
         finally:
@@ -147,27 +178,43 @@ def opened(place: Place, spec: SweepSpec, directory: Path, note: Callable[[str],
         remove_probe(directory, settings.probe, url)
 
 
-def _connect(place: Place, settings: SlotSettings, note: Callable[[str], None]) -> Backend:
+def _on_one_machine(spec: SweepSpec, silence_seconds: float | None) -> Callable[[], Backend]:
+    """Returns what makes the backend of one machine; it is sent there."""
+    if runs_trainer(spec.config):
+        return LocalBackend
+    return functools.partial(CommandBackend, spec.direction, silence_seconds=silence_seconds or SILENCE_SECONDS)
+
+
+def _calibrating(place: Place, spec: SweepSpec, machines: Sequence[Machine]) -> Calibrating:
+    train = spec.config.get("train", {"threads": 0, "device": "cpu"})
+    threads = train["threads"] or place.trial_cores or 1
+    return Calibrating(threads=threads, device=train["device"], known=tuple(machines))
+
+
+def _connect(
+    place: Place,
+    spec: SweepSpec,
+    settings: SlotSettings,
+    workers: int,
+    note: Callable[[str], None],
+    on_machine: Callable[[Machine], None],
+) -> Elsewhere:
+    cores = place.trial_cores or 1
     if place.kind == "slurm":
-        raise UsageError("--backend slurm is not there yet")
-    from protein.sweep.backends.mirrored import MirroredBackend
-    from protein.sweep.backends.ray import RayBackend
-    from protein.sweep.backends.ray_messages import Needs
-
-    needs = Needs(cores=place.trial_cores or 1, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
-    backend = RayBackend(place.address, needs, settings, note=note)
+        return SlurmBackend(
+            spec.name,
+            settings,
+            workers=workers,
+            cores=cores,
+            options=place.slurm_options or "",
+            note=note,
+            on_machine=on_machine,
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("--backend ray needs Ray, which is not installed: pip install 'protein-sweep[ray]'")
+    needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
+    backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine)
     return backend if settings.artifacts_url is None else MirroredBackend(backend, settings.artifacts_url)
-
-
-def fetch(place: Place, spec: SweepSpec, directory: Path, numbers: list[int], note: Callable[[str], None]) -> None:
-    """Fetches the files of trials that may be taken up again, where another machine has run the sweep before."""
-    if place.url is None or not numbers:
-        return
-    copies = Copies(f"{place.url.rstrip('/')}/{spec.name}")
-    for number in numbers:
-        name = f"{number:04d}"
-        if problem := mirror(copies, name, directory / name):
-            note(problem)
 
 
 def _resources(text: str | None) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""A sweep over a command: any program, in any language. Its definition, its designer, its backend, and what it found."""
+"""A sweep over a command: any program, in any language. Its definition, its designer, and what it found."""
 
 import os
 import re

@@ -91,6 +91,17 @@ class SweepArguments(StoreArguments):
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
 
+    backend: Annotated[str, _arg("local|ray[:HOST:PORT]|slurm")] = "local"
+    """Where trials run: on this machine, on the nodes of a Ray cluster, or in jobs of Slurm."""
+    artifacts: Annotated[str | None, _arg("DIR|URL", "(default: beside the store)")] = None
+    """Where trials keep their files: a folder that all machines share, or a URL such as s3://BUCKET/FOLDER."""
+    trial_cores: Annotated[int | None, value_spec(int, "--trial-cores"), _arg("INT", "(default: 1)")] = None
+    """With --backend ray or slurm: processor cores of one trial."""
+    resources: Annotated[str | None, _arg("JSON", "(default: none)")] = None
+    """With --backend ray: custom resources of Ray that one trial needs, as in '{"A100": 1}'."""
+    slurm_options: Annotated[str | None, _arg("TEXT", "(default: none)")] = None
+    """With --backend slurm: options for sbatch, as in '--partition=gpu --time=4:00:00'."""
+
     command: Annotated[str | None, _arg("TEXT", "(default: our trainer)")] = None
     """Sweep any program: its command line, with {placeholders} for parameters, {seed} and {directory}."""
     space: Annotated[Path | None, _arg("FILE", "(default: none)")] = None

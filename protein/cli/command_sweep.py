@@ -17,9 +17,18 @@ from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
 from protein.types import SweepSpec, TrialEnd, TrialRecord
 from protein.units import parse_duration
 
-_ONLY_HERE = (
-    "space params score_regex steps_regex score_csv score_tensorboard direction resume_flag chdir max_silence"
-).split()
+_ONLY_HERE = [
+    "space",
+    "params",
+    "score_regex",
+    "steps_regex",
+    "score_csv",
+    "score_tensorboard",
+    "direction",
+    "resume_flag",
+    "chdir",
+    "max_silence",
+]
 
 
 def asked(arguments: SweepArguments) -> bool:

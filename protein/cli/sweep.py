@@ -6,14 +6,15 @@ import math
 import threading
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from protein import envs_c
+from protein.api import backends, stores, trackers, trainer_sweep, warm_start
 from protein.api import command_sweep as command_sweeps
-from protein.api import stores, trackers, trainer_sweep, warm_start
 from protein.api.definition import create_or_resume
 from protein.api.recommended import initial_params, score_range
 from protein.api.training import require_device
@@ -26,7 +27,7 @@ from protein.config.layers import Layers
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.ports import Designer, Store
+from protein.ports import Backend, Designer, Store
 from protein.sweep import calibration, continuing, until
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.devices import Slots, slots_of_machine
@@ -47,7 +48,8 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = _designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
-    slots = make_slots(arguments, settings)
+    place = make_place(arguments)
+    slots = place.slots(arguments.workers) if place.is_remote else make_slots(arguments, settings)
     tracked_by = trackers.check(arguments.tracker)
     stop_when = None
     if arguments.stop_when is not None:
@@ -59,16 +61,19 @@ def run(command: Command) -> int:
         _resumable(console, command),
         caught(stop),
         stores.opened(arguments.store, create=arguments.warm_start is None) as store,
+        contextlib.ExitStack() as opened,
     ):
         taken = warm_start.snapshot(store, spec, arguments.warm_start, initial_params(spec))
         if taken:
             spec = dataclasses.replace(spec, warm_start=taken)
             designer = _designer(spec, settings)
+        directory = place.directory(stores.artifact_directory(stores.url(arguments.store), spec.name))
+        elsewhere = opened.enter_context(_elsewhere(console, store, arguments, place, spec, directory, slots.workers))
         sweep, created = create_or_resume(store, spec, budget, accept_changes=arguments.accept_changes)
         budget = sweep.max_cost_seconds if budget is None else budget
         never_continues = continuing.why_never(spec)
         loop_settings = LoopSettings(
-            directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
+            directory=directory,
             workers=slots.workers,
             slots=slots,
             max_cost_seconds=budget,
@@ -90,19 +95,27 @@ def run(command: Command) -> int:
             console.print(Text(text), soft_wrap=True)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
-        loop_settings = dataclasses.replace(
-            loop_settings, speed=_speed(console, store, arguments, spec, settings.workers)
-        )
+        if elsewhere is None:
+            factor = _speed(console, store, arguments, spec, settings.workers)
+        else:  # each machine there has its own
+            factor = None
+            place.fetch(spec, directory, _unfinished(store, sweep.id), elsewhere.note)
+        loop_settings = dataclasses.replace(loop_settings, speed=factor)
         with (
             make_watcher(console, score_range(spec.env)) as watcher,
             trackers.beside(watcher, tracked_by, store=arguments.store, sweep=spec.name) as listener,
         ):
             watched = command_sweep.StopsAtMistake(listener, stop)
+            backend: Backend
+            if elsewhere is not None:
+                backend, elsewhere.note = elsewhere, listener.log
+            else:
+                backend = LocalBackend() if trains else command_sweep.make_backend(arguments, spec, listener)
             status = run_sweep(
                 sweep,
                 designer=designer,
                 store=store,
-                backend=LocalBackend() if trains else command_sweep.make_backend(arguments, spec, listener),
+                backend=backend,
                 settings=loop_settings,
                 listener=watched,
                 stop=stop,
@@ -130,8 +143,60 @@ def define(command: Command) -> tuple[SweepSpec, SweepConfig]:
     layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
     settings = _settings(arguments, layers)
     spec = trainer_sweep.define(env, layers, settings, arguments.name)
-    require_device(layers.run_config().train.device)
+    if not backends.Place(backend=arguments.backend).is_remote:  # this machine's devices are not those of the trials
+        require_device(layers.run_config().train.device)
     return spec, settings
+
+
+def make_place(arguments: SweepArguments) -> backends.Place:
+    """Returns where trials run. Raises `UsageError` where the flags do not go together."""
+    return backends.Place(
+        backend=arguments.backend,
+        artifacts=arguments.artifacts,
+        trial_cores=arguments.trial_cores,
+        gpus_per_trial=arguments.gpus_per_trial,
+        resources=arguments.resources,
+        slurm_options=arguments.slurm_options,
+    )
+
+
+@contextlib.contextmanager
+def _elsewhere(
+    console: Console,
+    store: Store,
+    arguments: SweepArguments,
+    place: backends.Place,
+    spec: SweepSpec,
+    directory: Path,
+    workers: int,
+) -> Iterator[backends.Elsewhere | None]:
+    """Connects to other machines, which may take a while; None: trials run on this one."""
+    if not place.is_remote:
+        yield None
+        return
+
+    def note(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
+    note(f"connecting to {place.words()}")
+    machines = None if arguments.calibrate is False else store.machines()
+    silence = None if arguments.max_silence is None else parse_duration(arguments.max_silence, "--max-silence")
+    with backends.elsewhere(
+        place,
+        spec,
+        directory,
+        workers=workers,
+        silence_seconds=silence,
+        note=note,
+        machines=machines,
+        on_machine=store.add_machine,
+    ) as found:
+        yield found
+
+
+def _unfinished(store: Store, sweep_id: int) -> list[int]:
+    """Returns the numbers of the trials that may be taken up again."""
+    return [trial.number for trial in store.trials(sweep_id, curves=False) if not trial.state.finished]
 
 
 def _designer(spec: SweepSpec, settings: SweepConfig) -> Designer:

@@ -35,11 +35,9 @@ def read(text: str, source: str) -> SpaceFile:
         parser.read_string(text)
     except configparser.Error as error:
         raise UsageError(f"{source}: not valid INI: {' '.join(str(error).split())}") from error
-    parameters: list[Parameter] = []
+    sections = [section for section in parser.sections() if section.startswith("sweep.")]
+    parameters = [_parameter(section.removeprefix("sweep."), parser[section], source) for section in sections]
     warnings: list[str] = []
-    for section in parser.sections():
-        if section.startswith("sweep."):
-            parameters.append(_parameter(section.removeprefix("sweep."), parser[section], source))
     if not parameters:
         raise UsageError(f"{source}: has no range; PufferLib writes them as [sweep.train.learning_rate]")
     sweep = dict(parser["sweep"]) if parser.has_section("sweep") else {}

@@ -69,7 +69,8 @@ def read(path: Path) -> SpaceFile:
     readers = {".toml": _read_toml, ".yaml": wandb_sweep.read, ".yml": wandb_sweep.read, ".ini": puffer_ini.read}
     if path.suffix.lower() not in readers:
         raise UsageError(
-            f"{source}: '{path.suffix}' is no known kind; give our form (.toml), a W&B sweep (.yaml) or PufferLib's .ini"
+            f"{source}: '{path.suffix}' is no known kind; give our form (.toml), a W&B sweep (.yaml) or"
+            " PufferLib's .ini"
         )
     try:
         return readers[path.suffix.lower()](text, source)

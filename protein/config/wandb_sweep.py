@@ -6,6 +6,7 @@ there is a warning each.
 Source: "Sweep configuration options" in W&B's documentation.
 """
 
+import itertools
 import math
 import shlex
 from collections.abc import Mapping
@@ -28,12 +29,40 @@ _IGNORED = {  # key -> what to do about it
         ("project", "entity", "description", "controller", "job", "image_uri", "settings"), "it is W&B's own"
     ),
 }
-_PARAMETER_KEYS = ("value values distribution min max q mu sigma probabilities parameters a b").split()
-_DISTRIBUTIONS = (
-    "constant categorical categorical_w_probabilities int_uniform uniform q_uniform log_uniform q_log_uniform"
-    " inv_log_uniform log_uniform_values q_log_uniform_values inv_log_uniform_values normal q_normal log_normal"
-    " q_log_normal beta q_beta"
-).split()
+_PARAMETER_KEYS = [
+    "value",
+    "values",
+    "distribution",
+    "min",
+    "max",
+    "q",
+    "mu",
+    "sigma",
+    "probabilities",
+    "parameters",
+    "a",
+    "b",
+]
+_DISTRIBUTIONS = [
+    "constant",
+    "categorical",
+    "categorical_w_probabilities",
+    "int_uniform",
+    "uniform",
+    "q_uniform",
+    "log_uniform",
+    "q_log_uniform",
+    "inv_log_uniform",
+    "log_uniform_values",
+    "q_log_uniform_values",
+    "inv_log_uniform_values",
+    "normal",
+    "q_normal",
+    "log_normal",
+    "q_log_normal",
+    "beta",
+    "q_beta",
+]
 _SPREAD = 3.0  # standard deviations that the range of a normal distribution has to either side
 _COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
@@ -44,7 +73,7 @@ def read(text: str, source: str) -> SpaceFile:
     warnings: list[str] = []
     for key, value in data.items():
         if key in _IGNORED:
-            warnings.append(f"{source}: '{key}: {_short(value)}' is not taken over: {_IGNORED[key]}")
+            warnings.append(f"{source}: '{key}: {value!s:.60}' is not taken over: {_IGNORED[key]}")
         elif key not in _KEYS:
             known = (*_KEYS, *_IGNORED)
             raise UsageError(f"{source}: unknown key '{key}'{nearest(str(key), known)}")
@@ -53,6 +82,7 @@ def read(text: str, source: str) -> SpaceFile:
     tables = data.get("parameters")
     if not isinstance(tables, dict):
         raise UsageError(f"{source}: has no parameters")
+    dashed = _rename(tables)
     _collect(tables, "", source, parameters, fixed, warnings)
     space = Space(parameters, fixed=fixed)
     metric = data.get("metric") or {}
@@ -62,17 +92,27 @@ def read(text: str, source: str) -> SpaceFile:
             f"{source}: the metric '{metric['name']}' is not read from W&B: report it, or name it with --score-regex,"
             " --score-csv or --score-tensorboard"
         )
-    command = _command(data, [*space.names, *fixed], source, warnings)
+    names = {name: dashed.get(name, name) for name in (*space.names, *fixed)}
+    command = _command(data, names, source, warnings)
     return SpaceFile(
         space=space,
         start=start_of(space, given=False),
         direction=None if goal is None else direction_of(goal, source, "goal"),
         command=command,
+        params="dashes" if dashed else None,
         warnings=tuple(warnings),
     )
 
 
-def _load(text: str, source: str) -> Mapping[str, Any]:
+def _rename(tables: dict[str, Any]) -> dict[str, str]:
+    """Replaces dashes in the names of parameters by underscores. Returns the names that had any, by the new one."""
+    found = {str(name).replace("-", "_"): str(name) for name in tables if "-" in str(name)}
+    for new, old in found.items():
+        tables[new] = tables.pop(old)
+    return found
+
+
+def _load(text: str, source: str) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
@@ -125,7 +165,7 @@ def _of_values(name: str, values: list[ParamValue]) -> Parameter:
     """Returns listed values as a parameter: as a range where that has the very same values."""
     numbers = sorted(value for value in values if type(value) is int)
     if len(numbers) == len(values) and len(set(numbers)) >= 3:
-        if numbers[0] > 0 and all(b == 2 * a for a, b in zip(numbers, numbers[1:], strict=False)):
+        if numbers[0] > 0 and all(b == 2 * a for a, b in itertools.pairwise(numbers)):
             if numbers[0] & (numbers[0] - 1) == 0:
                 return Integer(name, numbers[0], numbers[-1], "pow2")
         elif numbers == list(range(numbers[0], numbers[-1] + 1)):
@@ -165,8 +205,15 @@ def _of_range(name: str, given: Mapping[str, Any], source: str, warnings: list[s
     return Float(name, low, high, scale)
 
 
-def _command(data: Mapping[str, Any], names: list[str], source: str, warnings: list[str]) -> str | None:
-    """Returns the file's command in the form of `--command`; None: it has none."""
+def _command(data: Mapping[str, Any], names: Mapping[str, str], source: str, warnings: list[str]) -> str | None:
+    """Returns the file's command in the form of `--command`; None: it has none.
+
+    Args:
+        data: the file.
+        names: of the parameters, with what the program calls each.
+        source: for messages.
+        warnings: extended.
+    """
     program, given = data.get("program"), data.get("command")
     if program is None and given is None:
         return None
@@ -180,11 +227,11 @@ def _command(data: Mapping[str, Any], names: list[str], source: str, warnings: l
         elif word == "${program}":
             words.append(str(program))
         elif word in ("${args}", "${args_no_boolean_flags}"):
-            words += [f"--{name}={{{name}}}" for name in names]
+            words += [f"--{flag}={{{name}}}" for name, flag in names.items()]
             if word != "${args}":
                 warnings.append(f"{source}: ${{args_no_boolean_flags}} is read as ${{args}}: booleans get a value")
         elif word == "${args_no_hyphens}":
-            words += [f"{name}={{{name}}}" for name in names]
+            words += [f"{flag}={{{name}}}" for name, flag in names.items()]
         elif word == "${args_json_file}":
             words.append("{params_file}")
         elif word.startswith("${"):

@@ -26,7 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends import supervisor
+from protein.sweep import devices
+from protein.sweep.backends import folders, memory, supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
 from protein.sweep.commands.settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
@@ -69,9 +70,8 @@ class CommandBackend:
 
     def start(self, job: Job) -> None:
         settings = CommandSettings.from_config(job.config)
-        # A symbolic link in the folder's place would be followed, and files elsewhere changed.
         directory = Path(os.path.abspath(job.directory))  # noqa: PTH100
-        directory.mkdir(parents=True, exist_ok=True)
+        folders.prepare(directory)
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
         params, seed = job.trial.params, job.config["seed"]
         words = commands.words(settings, params, seed=seed, directory=str(directory), resumes=resumes)
@@ -94,8 +94,7 @@ class CommandBackend:
             environment["PROTEIN_RESUME"] = "1"
         if (limit := job.config["max_seconds"]) is not None:
             environment["PROTEIN_MAX_SECONDS"] = repr(limit)
-        if job.resources.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.resources.gpus)
+        environment.update(devices.environment(job.resources, environment))
         cwd = commands.working_directory(settings, str(directory))
         process = self._spawn(job, words, environment, cwd, directory)
         self._running[job.trial.id] = process
@@ -213,13 +212,10 @@ class CommandBackend:
         elif self._silence_seconds is not None and now - process.last_sign > self._silence_seconds:
             reason = f"killed after {self._silence_seconds:.0f} s without a sign of life; --max-silence changes that"
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
-        elif job.max_memory_bytes is not None and now >= process.next_memory_check:
+        elif now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            used = process.resident_bytes()
-            if used > job.max_memory_bytes:
-                allowed = job.max_memory_bytes / 2**30
-                reason = f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {allowed:.1f} GiB"
-                process.terminate(TrialEnd.OUT_OF_MEMORY, reason, GRACE_SECONDS)
+            if (exceeded := memory.over_limit(job, process.family)) is not None:
+                process.terminate(TrialEnd.OUT_OF_MEMORY, exceeded, GRACE_SECONDS)
 
     def _finish(self, process: CommandProcess) -> Finished:
         process.end_left_behind()

@@ -212,14 +212,11 @@ class CommandProcess:
             return 0.0 if self._cost_seconds >= limit else None
         return float(limit) - self._wall_seconds(time.monotonic())
 
-    def resident_bytes(self) -> int:
-        """Returns the resident memory of the command and all its descendants."""
-        total = 0
+    def family(self) -> list[psutil.Process]:
+        """Returns the command and all its descendants."""
         with contextlib.suppress(psutil.Error, KeyError):  # it may not have said who it is yet
-            for member in psutil.Process(self._status["supervisor"]).children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    total += member.memory_info().rss
-        return total
+            return list(psutil.Process(self._status["supervisor"]).children(recursive=True))
+        return []
 
     def _wall_seconds(self, now: float) -> float:
         return self.job.spent_seconds + now - self.spawned
@@ -228,6 +225,7 @@ class CommandProcess:
         if stream.name == "status":
             with contextlib.suppress(ValueError):
                 self._status |= json.loads(line)
+            self.spawned = self._status.get("began", self.spawned)
             return
         said = None
         if stream.name == "report":
@@ -301,7 +299,7 @@ class CommandProcess:
         end, reason, score = self._end(others_reported=others_reported)
         timings = {}
         if "cpu_seconds" in self._status:
-            timings = {"cpu": float(self._status["cpu_seconds"]), "wall": float(self._status["seconds"])}
+            timings = {"cpu": float(self._status["cpu_seconds"])}
         cost = self._final_cost_seconds()
         metrics = dict(self._result.metrics) if self._result is not None else {}
         if end is TrialEnd.COMPLETE and self._left_state():

@@ -25,7 +25,7 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import folders
 from protein.sweep.backends.mailbox import Inbox, Outbox
-from protein.sweep.backends.slot import SlotSettings, facts
+from protein.sweep.backends.slot import SlotSettings, factor, facts
 from protein.sweep.backends.slurm_messages import (
     ALIVE,
     ALIVE_SECONDS,
@@ -40,7 +40,7 @@ from protein.sweep.backends.slurm_messages import (
     Stop,
 )
 from protein.sweep.job import max_seconds
-from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
 POLL_SECONDS = 0.05  # between two looks at the workers' files
@@ -57,6 +57,7 @@ class _Worker:
     number: str  # of its job
     inbox: Inbox
     outbox: Outbox
+    speed: float = 1.0  # reference seconds in one second of its node
     host: str = ""  # "": it has not started yet
     ends_at: float | None = None  # on the monotonic clock
     leaving: bool = False  # it gets no more trials
@@ -93,6 +94,7 @@ class SlurmBackend:
         cores: int,
         options: str = "",
         note: Callable[[str], None] = lambda line: None,
+        on_machine: Callable[[Machine], None] = lambda machine: None,
     ) -> None:
         """Submits a job for each worker. They start when Slurm lets them.
 
@@ -103,11 +105,13 @@ class SlurmBackend:
             cores: of each.
             options: for sbatch, as in "--partition=gpu --time=4:00:00".
             note: see above.
+            on_machine: called with each machine that was calibrated.
 
         Raises:
             UsageError: there is no Slurm here, or it refuses the job.
         """
-        self.note = note
+        self.note, self._on_machine = note, on_machine
+        self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
         self._name, self._settings, self._workers_wanted, self._cores = name, settings, workers, cores
         try:
             self._options = shlex.split(options)
@@ -126,7 +130,7 @@ class SlurmBackend:
         self._lost_jobs = 0
         self._looked_at = time.monotonic()
         self._closed = threading.Event()
-        self._version = facts(settings).version
+        self._version = facts(settings, calibrate=False).version
         self._show_life(0)
         threading.Thread(target=self._show_life_until_closed, name="signs of life for workers", daemon=True).start()
         try:
@@ -248,6 +252,11 @@ class SlurmBackend:
                 " install the same version"
             )
         worker.host = ready.facts.host
+        machine = ready.facts.machine
+        if machine is not None and machine not in self._machines:
+            self._machines.append(machine)
+            self._on_machine(machine)
+        worker.speed = factor(self._machines, machine)
         if ready.seconds_left is not None:
             worker.ends_at = time.monotonic() + ready.seconds_left - WARNING_SECONDS
         self._lost_jobs = 0
@@ -261,7 +270,7 @@ class SlurmBackend:
                     self._waiting.remove(job)
                     worker.trial, worker.last = job.trial, None
                     worker.served += 1
-                    worker.outbox.send(job)
+                    worker.outbox.send(dataclasses.replace(job, speed=worker.speed))
                     break
             else:
                 if free:

@@ -15,10 +15,10 @@ Linux, children that leave the command's session are not found.
 Socket, to the server: one byte with five descriptors (control, status, report, stdout, stderr). Control pipe, to the
 supervisor: the job as a line of JSON, `{"words": ..., "environment": ..., "directory": ..., "cores": ...}`; then `T`
 sends SIGTERM to the command's process group, `K` kills all. Status pipe, from the supervisor, one JSON object a line:
-`{"supervisor": ..., "pid": ...}`, its process and the command's; then one of `{"error": ...}`, why the command could
-not be started, and `{"code": ..., "seconds": ..., "cpu_seconds": ..., "signalled": ..., "left": ...}`: the exit code
-(negative: the signal), its wall clock, the CPU seconds of all its processes, whether it was sent a signal before it
-ended, and how many processes it left behind.
+`{"supervisor": ..., "pid": ..., "began": ...}`, its process, the command's, and when that was started on the monotonic
+clock; then one of `{"error": ...}`, why the command could not be started, and `{"code": ..., "seconds": ...,
+"cpu_seconds": ..., "signalled": ..., "left": ...}`: the exit code (negative: the signal), its wall clock, the CPU
+seconds of all its processes, whether it was sent a signal before it ended, and how many processes it left behind.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -85,7 +85,7 @@ def supervise(descriptors: list[int], prctl: Prctl) -> None:
     if error:
         _say(status, {"error": error})
         return
-    _say(status, {"supervisor": os.getpid(), "pid": child})
+    _say(status, {"supervisor": os.getpid(), "pid": child, "began": began})
     for descriptor in (stdout, stderr):  # these are the command's alone
         os.close(descriptor)
     signalled = False
@@ -160,11 +160,11 @@ def _start(job: dict[str, Any], report: int, stdout: int, stderr: int, prctl: Pr
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
     os.close(tell)
-    error = os.read(failed, 4096).decode()
+    why = os.read(failed, 4096).decode()
     os.close(failed)
-    if error:
+    if why:
         os.waitpid(child, 0)
-    return child, error
+    return child, why
 
 
 def _reaped(child: int) -> int | None:
@@ -224,7 +224,7 @@ def _descendants() -> set[int]:
     return found
 
 
-def _say(status: int, message: dict[str, object]) -> None:
+def _say(status: int, message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):  # the sweep has ended
         os.write(status, json.dumps(message).encode() + b"\n")
 

@@ -14,6 +14,7 @@ from protein.sweep.commands.events import scalars
 from protein.sweep.commands.reports import Said, number_of
 
 MAX_BYTES = 256 << 20  # of a file; a larger one is no table of scores
+MAX_COMMENTS = 5  # rows before the header
 _EVENTS = "events.out.tfevents."
 
 
@@ -64,9 +65,11 @@ class CsvReader:
         rows = []
         with contextlib.suppress(csv.Error):
             rows = [row for row in csv.reader(complete.splitlines()) if row]
+        headers = [[name.strip().lstrip("\ufeff#").strip() for name in row] for row in rows[:MAX_COMMENTS]]
         if not rows:
             return []
-        self._header = [name.strip().lstrip("\ufeff#").strip() for name in rows[0]]
+        first = next((place for place, header in enumerate(headers) if self._column in header), 0)  # after comments
+        self._header, rows = headers[first], rows[first:]
         fresh, self._rows = rows[1 + self._rows :], max(len(rows) - 1, self._rows)
         return [said for row in fresh if (said := self._said(row)) is not None]
 
