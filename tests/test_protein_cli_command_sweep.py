@@ -1,7 +1,9 @@
 """`protein sweep --command` from the command line, with real programs."""
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,40 @@ def test_a_sweep_file_of_wandb_says_everything(folder: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "note: --space sweep.yaml: 'method: bayes' is not taken over" in out
     assert "python -S train.py --lr=0." in out
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "any_program"
+
+
+def test_the_example_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"{sys.executable} {EXAMPLES / 'train.py'}"
+    words = ["--command", program, "--space", str(EXAMPLES / "space.toml"), "--name", "sgd", "--max-trials", "2"]
+    assert main(["sweep", *words, "--calibrate", "False"]) == 0
+    out = capsys.readouterr().out
+    assert "sweep 'sgd': 2 complete" in out
+    assert f"{program} --alpha " in out
+
+
+def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "steps.toml").write_text("[space]\nrate = { min = 0.1, max = 0.2 }\nsteps = 400\n")
+    program = f"{sys.executable} {EXAMPLES / 'resumable.py'}"
+    words = ["sweep", "--command", program, "--space", "steps.toml", "--name", "go", "--max-trials", "1"]
+    words += ["--calibrate", "False"]
+    killed = subprocess.Popen([sys.executable, "-m", "protein", *words], stdout=subprocess.DEVNULL)
+    checkpoint = folder / "runs" / "go" / "0000" / "checkpoint" / "state"
+    deadline = time.monotonic() + 60.0
+    while not checkpoint.exists():
+        assert time.monotonic() < deadline, "the trial never saved anything"
+        time.sleep(0.02)
+    time.sleep(0.5)
+    killed.kill()
+    killed.wait()
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["show", "go", "--trial", "0", "--json"]) == 0
+    trial = json.loads(capsys.readouterr().out)
+    assert (trial["state"], trial["steps"]) == ("complete", 400)
+    steps = [point["steps"] for point in trial["curve"]]
+    assert steps == sorted(steps) and steps[0] == 1, "the curve of the first process stays"
