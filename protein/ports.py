@@ -120,12 +120,13 @@ class Store(Protocol):
         """Ends a RUNNING trial."""
         ...
 
-    def release_trial(self, trial: Trial, reason: str) -> None:
+    def release_trial(self, trial: Trial, reason: str, cost_seconds: float | None = None) -> None:
         """Makes a RUNNING trial WAIT for somebody to take it up again. It has no owner then; its cost so far stays.
 
         Args:
             trial: the trial.
             reason: why it does not run any more, in words.
+            cost_seconds: what it has cost until now; None: that of its last measurement.
         """
         ...
 
@@ -385,9 +386,11 @@ class SweepStatus:
     max_trials: int | None = None  # of the whole sweep; None: any number
     ended: str = ""  # why no more trials were started, in words; "" while some may be
 
+    trouble: bool = False  # whether it has ended because something is wrong
+
     @property
     def spent_seconds(self) -> float:
-        return sum(trial.cost_seconds for trial in self.trials)
+        return sum(trial.cost_seconds + trial.lost_seconds for trial in self.trials)
 
 
 class Listener(Protocol):

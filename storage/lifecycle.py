@@ -2,7 +2,7 @@
 
     RUNNING -> WAITING     its owner gave it back, or died, and it left something to go on from
     WAITING -> RUNNING     by compare-and-set: of two processes that want a trial, one gets it
-    WAITING -> FAILED      a person cancelled it
+    WAITING -> FAILED      a person has cancelled it
 
 Each function is called within a transaction of `protein.storage.store`.
 """
@@ -65,6 +65,12 @@ def take_up(session: Session, sweep_id: int, number: int, owner: str, lease_unti
     lost = row.lost_seconds + max(row.cost_seconds - seconds, 0.0)
     session.execute(update(t).where(t.id == row.id).values(steps=steps, cost_seconds=seconds, lost_seconds=lost))
     return Trial(id=row.id, sweep_id=sweep_id, number=number, params=dict(row.params), seed=row.seed, owner=owner)
+
+
+def end_cancelled(session: Session, trial: Trial, now: Moment) -> None:
+    """Ends a trial that has just begun to wait, where a person has asked for its end."""
+    asked = update(TrialRow).where(TrialRow.id == trial.id, TrialRow.cancel_requested)
+    session.execute(asked.values(**_ENDED, reason=CANCELLED, finished_at=now))
 
 
 def interrupt(

@@ -185,10 +185,13 @@ class SqlStore:
             if rows:
                 session.execute(insert(ArtifactRow), rows)
 
-    def release_trial(self, trial: Trial, reason: str) -> None:
-        change = {**lifecycle.WAITS, "reason": values.readable(reason), "lease_until": self._now()}
+    def release_trial(self, trial: Trial, reason: str, cost_seconds: float | None = None) -> None:
+        change: dict[str, Any] = {**lifecycle.WAITS, "reason": values.readable(reason)}
+        if cost_seconds is not None:
+            change["cost_seconds"] = values.seconds("cost_seconds", cost_seconds)
         with self._transaction(self._write_engine) as session:
-            self._fenced_update(session, trial, change)
+            self._fenced_update(session, trial, {**change, "lease_until": self._now()})
+            lifecycle.end_cancelled(session, trial, self._now())
 
     def take_up_trial(
         self,

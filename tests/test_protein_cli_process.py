@@ -214,6 +214,24 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
         assert again.wait(timeout=60) == 130, again.stderr.read()
 
 
+@pytest.mark.parametrize("after", ["sweep 'pong'", "trial 0 started"])
+def test_a_signal_to_the_whole_group_ends_a_sweep_in_order_while_a_trial_starts(folder: Path, after: str) -> None:
+    """As `timeout`, systemd and Slurm send it. The server of trials imports torch at that time."""
+    words = shlex.split("sweep --env pong --config small.toml --max-cost 20s")
+    with subprocess.Popen(
+        [*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for line in process.stdout:
+            if after in line:
+                os.killpg(process.pid, signal.SIGTERM)
+                break
+        rest, errors = process.stdout.read(), process.stderr.read()
+        assert process.wait(timeout=60) == 130, errors
+    assert errors == ""
+    assert "interrupted; resume with" in rest
+
+
 def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Path) -> None:
     (folder / "small.toml").write_text(
         SMALL.replace("4_000, min = 1_000, max = 8_000", "400_000, min = 300_000, max = 500_000")

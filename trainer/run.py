@@ -39,7 +39,8 @@ def run(
         stop: when set, the run writes its checkpoint and ends as interrupted.
         resume: a checkpoint to continue from; with the same config the result equals that of an uninterrupted run.
         continue_from: the checkpoint of a shorter run that this one goes on with. The steps count from that run's first
-            one, the clock from here. The result is that of a longer run in one go (see `Training.go_on`).
+            one, the clock from here. The result is that of a longer run in one go (see `Training.go_on`). With
+            `resume`, too: an interrupted run that had gone on with that shorter run.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
         stopwatch: where the time of training is booked; None: a new one. Measurements have its sums.
         world: the processes that train together, all of which call this with the same config. All but the first report
@@ -71,10 +72,10 @@ def run(
                 world=world,
             )
             try:
+                if continue_from is not None:
+                    training.go_on(continue_from)
                 if resume is not None:
                     training.resume(resume)
-                elif continue_from is not None:
-                    training.go_on(continue_from)
                 return training.run(started)
             finally:
                 training.close()

@@ -50,7 +50,7 @@ class Spending:
         cut_short: trials that were stopped, and that no trial dominates or that have no score.
         failed: failed trials, interrupted ones included.
         excluded: trials that a person has excluded, and that have not failed.
-        running: what running trials have cost so far.
+        running: what trials that have not finished have cost so far.
         expensive_above: the limit in seconds; None where no trial was trained to its end.
         num_dominated_expensive: how many trials these are.
     """
@@ -121,7 +121,7 @@ def spending_of(
         cut_short=seconds(pruned & ~beaten),
         failed=seconds(state == TrialState.FAILED),
         excluded=seconds(left_out),
-        running=seconds(state == TrialState.RUNNING),
+        running=seconds((state == TrialState.RUNNING) | (state == TrialState.WAITING)),
         expensive_above=limit,
         num_dominated_expensive=int((beaten & expensive).sum()),
     )

@@ -37,7 +37,7 @@ from protein.api.recommended import best_cut_short, cut_short_note, recommendati
 from protein.api.summary import summary
 from protein.direction import shown_trial
 from protein.engine import pareto
-from protein.errors import UsageError
+from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
@@ -255,6 +255,8 @@ class Sweep:
                     stop.set()
             for error in (*backend.errors, *failure):
                 raise error
+            if ended[0].trouble:
+                raise TrialFailed(ended[0].ended)
             result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0], store=self._store)
         watcher.conclude(result, self._store)
         return result

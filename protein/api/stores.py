@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protein import storage
+from protein import storage, urls
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest
@@ -29,6 +29,11 @@ def absolute_url(given: str | None) -> str:
     """Returns the store's URL as `url` does; that of a file holds its absolute path."""
     path = file(url(given))
     return url(given) if path is None else f"sqlite:///{path.absolute()}"
+
+
+def shown(given: str | None) -> str:
+    """Returns the store's URL as `absolute_url` does, without a password."""
+    return urls.without_password(absolute_url(given))
 
 
 def file(store_url: str) -> Path | None:

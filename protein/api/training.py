@@ -1,18 +1,22 @@
 """One training run of `protein train`: its folder, its files, and the training itself."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from protein.config.resolve import file_name
 from protein.errors import UsageError, remedy
+from protein.sweep import resuming
 from protein.trainer.config import RunConfig
-from protein.trainer.events import Event, EventSink, JsonLines, RunResult
+from protein.trainer.errors import TrainerError
+from protein.trainer.events import Event, EventSink, JsonLines, RunResult, read_line
 from protein.trainer.launch import launch
 
 if TYPE_CHECKING:  # these load torch, which takes seconds
@@ -75,6 +79,7 @@ def train(
     num_processes: int = 1,
     exact_times: bool = False,
     trace: bool = False,
+    resume: Path | None = None,
 ) -> Trained:
     """Trains until the config's end, or until `stop` is set.
 
@@ -86,9 +91,10 @@ def train(
         num_processes: that train together.
         exact_times: wait for the device at each step, so that times are exact; slower on a GPU.
         trace: keep the last intervals for `Stopwatch.write_trace`.
+        resume: a checkpoint of this run, which was interrupted.
     """
     if num_processes > 1:
-        result = launch(config, num_processes, directory=directory, report=report, stop=stop)
+        result = launch(config, num_processes, directory=directory, report=report, stop=stop, resume=resume)
         return Trained(result=result, profile=None, stopwatch=None)
     # Imported here because torch takes seconds: mistakes are reported before.
     from protein.trainer.machine.precision import resolve_device
@@ -98,7 +104,7 @@ def train(
 
     stopwatch = Stopwatch(resolve_device(config.train.device), exact=exact_times, trace=trace)
     profiler = Profiler(stopwatch, report)
-    result = run(config, directory=directory, report=profiler, stop=stop, stopwatch=stopwatch)
+    result = run(config, directory=directory, report=profiler, stop=stop, stopwatch=stopwatch, resume=resume)
     return Trained(result=result, profile=profiler.profile() if exact_times else None, stopwatch=stopwatch)
 
 
@@ -108,10 +114,19 @@ class Recorder:
     An event that cannot be written, as on a full disk, does not end the training: `error` holds what went wrong.
     """
 
-    def __init__(self, path: Path, report: EventSink) -> None:
+    def __init__(self, path: Path, report: EventSink, *, resumed_steps: int | None = None) -> None:
+        """Opens the file.
+
+        Args:
+            path: of the file.
+            report: is called with each event.
+            resumed_steps: where an interrupted run goes on: the events up to there stay. None: the run is new.
+        """
         self.error: OSError | None = None
         self._report = report
-        self._stream = path.open("w", encoding="utf-8")
+        if resumed_steps is not None:
+            _keep_events(path, resumed_steps)
+        self._stream = path.open("w" if resumed_steps is None else "a", encoding="utf-8")
         self._write = JsonLines(self._stream)
 
     def __enter__(self) -> Self:
@@ -130,3 +145,56 @@ class Recorder:
             except OSError as error:
                 self.error = error
         self._report(event)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """A run that can be resumed. `directory` is its folder; None where the checkpoint lies elsewhere, as a copy."""
+
+    checkpoint: Path
+    directory: Path | None
+    config: Mapping[str, Any]  # of the run, nested
+    steps: int
+    elapsed_seconds: float
+
+
+def interrupted_run(given: Path) -> Interrupted:
+    """Returns an interrupted run from its folder or its checkpoint.
+
+    Raises:
+        UsageError: there is none, or its checkpoint is damaged.
+    """
+    checkpoint = given / resuming.TRAINERS_FILE if given.is_dir() else given
+    if not checkpoint.is_file():
+        what = "holds no checkpoint, so nothing can be resumed from it" if given.is_dir() else "does not exist"
+        raise UsageError(f"--resume {given} {what}; give the folder of a run in {RUNS}, or its checkpoint")
+    run = resuming.checkpoint_header(checkpoint)
+    try:
+        if run is None:
+            raise ValueError
+        folder = checkpoint.parent
+        return Interrupted(
+            checkpoint=checkpoint,
+            directory=folder if (folder / CONFIG_FILE).is_file() else None,
+            config=RunConfig.from_dict(run["config"]).to_dict(),
+            steps=int(run["steps"]),
+            elapsed_seconds=float(run["elapsed_seconds"]),
+        )
+    except (KeyError, TypeError, ValueError, TrainerError) as error:
+        raise UsageError(
+            f"--resume {given}: {checkpoint.name} is damaged or no checkpoint of this program; give another run"
+        ) from error
+
+
+def _keep_events(path: Path, steps: int) -> None:
+    """Drops from a run's file the events beyond `steps`, which come again, and those of its end."""
+    kept = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # the last line may be half a line
+                event = read_line(line)
+                if event["event"] == "start" or (event["event"] == "measurement" and event["steps"] <= steps):
+                    kept.append(line + "\n")
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text("".join(kept), encoding="utf-8")
+    fresh.replace(path)

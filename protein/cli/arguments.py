@@ -54,6 +54,16 @@ class SweepArguments(StoreArguments):
     """Cap on the memory of one trial, as in 4GiB."""
     workers: Annotated[int | None, value_spec(int, "--workers"), _arg("INT", _OF_CONFIG)] = None
     """Trials that run at the same time."""
+    pin_cores: Annotated[bool | None, value_spec(bool, "--pin-cores"), _arg("True|False", _OF_CONFIG)] = None
+    """Give each of several workers cores of its own, so that trials do not slow each other down."""
+    gpus: Annotated[str | None, _arg("ID[,ID...]|all", "(default: the config's, or the trial's choice)")] = None
+    """GPUs that trials may use, as nvidia-smi counts them, or MIG ids. Without --workers, all of them are used."""
+    gpus_per_trial: Annotated[int | None, value_spec(int, "--gpus-per-trial"), _arg("INT", _OF_CONFIG)] = None
+    """GPUs that one trial gets. It trains with a process on each."""
+    trials_per_gpu: Annotated[int | None, value_spec(int, "--trials-per-gpu"), _arg("INT", _OF_CONFIG)] = None
+    """Trials that may share a GPU."""
+    max_trial_gpu_memory: Annotated[str | None, _arg("SIZE", _OF_CONFIG)] = None
+    """Cap on the GPU memory of one trial, as in 8GiB."""
     method: Annotated[str | None, _arg("TEXT", _OF_CONFIG)] = None
     """protein (cost-aware Bayesian search), random, or one of Optuna's samplers, as optuna:tpe."""
     warm_start: Annotated[str | None, _arg("SWEEP[,SWEEP...]", "(default: none)")] = None
@@ -66,6 +76,12 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    until: Annotated[str | None, _arg("TIME", "(default: no end)")] = None
+    """Start no trial that is not expected to end by then, as in 08:00 or 2026-11-23T08:00; what runs waits then."""
+    on_finish: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
+    """Run this line of the shell when the sweep has ended by itself; $PROTEIN_REASON and others tell it the facts."""
+    on_trouble: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
+    """Run this line of the shell when something is wrong: failures in a row, an error, little disk or memory."""
     tracker: _Trackers = ()
     """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: _Config = None
@@ -80,6 +96,8 @@ class TrainArguments(StoreArguments):
         str | None, _arg("NAME", "(default: the sweep's, or the one that --config names)", "env")
     ] = None
     """Environment to train on; `protein envs` lists them."""
+    resume: Annotated[Path | None, _arg("RUN", "(default: none)")] = None
+    """Go on with an interrupted run: its folder in runs/train, or its checkpoint. It takes its config from there."""
     from_: Annotated[str | None, _arg("SWEEP", "(default: none)", "from")] = None
     """Take the config that this sweep recommends (see protein best)."""
     under: _Under = None
@@ -126,6 +144,8 @@ class StatusArguments(StoreArguments):
 
     sweep: Positional[Annotated[str | None, _arg("[SWEEP]", "(default: all)")]] = None
     """Name of a sweep."""
+    watch: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on showing it, until Ctrl-C."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 
@@ -329,6 +349,16 @@ class StopArguments(StoreArguments):
 
     sweep: _SweepName = None
     """Name of the sweep."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CancelArguments(StoreArguments):
+    """End trials that run or wait, from any terminal or machine. They count as interrupted and are not tried again."""
+
+    sweep: _SweepName = None
+    """Name of the sweep."""
+    trial: Annotated[str | None, _arg("INT[,INT...]", "(required)")] = None
+    """Number of the trial, or numbers of several."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

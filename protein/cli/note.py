@@ -6,13 +6,14 @@ from protein.api import stores
 from protein.cli.arguments import NoteArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
+from protein.cli.trial_numbers import trial_numbers
 from protein.errors import UsageError
 from protein.view import data, tables
 
 
 def run(command: Command) -> int:
     arguments: NoteArguments = command.arguments
-    numbers = _numbers(arguments.trial)
+    numbers = trial_numbers(arguments.trial)
     if arguments.exclude and arguments.include:
         raise UsageError("--exclude and --include are opposites; give one of the two")
     with stores.opened(arguments.store) as store:
@@ -35,16 +36,6 @@ def run(command: Command) -> int:
         line = f"trial {trial.number} of sweep '{sweep.spec.name}': {said or 'no tag, no note'}"
         console.print(Text(line), soft_wrap=True)
     return 0
-
-
-def _numbers(given: str | None) -> list[int]:
-    """Returns the numbers of trials, as in "3" and "3,7"."""
-    if given is None:
-        raise UsageError("--trial is missing: give the number of a trial, or numbers as in --trial 3,7")
-    words = [word.strip() for word in given.split(",")]
-    if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
-        raise UsageError(f"--trial {given:.80} is no list of trial numbers; give it as in --trial 3 or --trial 3,7")
-    return sorted({int(word) for word in words})
 
 
 def _tags(given: str | None) -> list[str]:

@@ -67,6 +67,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "pause": (arguments.PauseArguments, "request"),
     "resume": (arguments.ResumeArguments, "request"),
     "stop": (arguments.StopArguments, "request"),
+    "cancel": (arguments.CancelArguments, "cancel"),
     "envs": (arguments.EnvsArguments, "envs"),
     "doctor": (arguments.DoctorArguments, "doctor"),
 }

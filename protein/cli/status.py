@@ -13,6 +13,7 @@ from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.columns import SweepSummary
 from protein.direction import shown_score
+from protein.errors import UsageError
 from protein.ports import Store
 from protein.sweep.lease import dead_owners
 from protein.types import Request, SweepRecord, TrialRecord
@@ -31,6 +32,12 @@ _REQUESTED = {
 
 def run(command: Command) -> int:
     arguments: StatusArguments = command.arguments
+    if arguments.watch:
+        if arguments.json:
+            raise UsageError("--watch shows a view that changes, and --json prints one answer; give one of the two")
+        from protein.cli.watch import watch  # late: a status that is printed once needs none of it
+
+        return watch(tables.make_console(), arguments.store, arguments.sweep)
     with stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
         known = store.summaries([sweep.id for sweep in sweeps])
@@ -55,7 +62,13 @@ def run(command: Command) -> int:
             numbers = ", ".join(map(str, interrupted))
             line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
             console.print(Text(line, style="yellow"), soft_wrap=True)
+        if waiting := known[sweep.id].waiting:
+            numbers = ", ".join(map(str, waiting))
+            line = f"trial {numbers} of '{sweep.spec.name}' waits: it is taken up again when the sweep runs"
+            console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
+        if sweep.ended:
+            console.print(Text(f"'{sweep.spec.name}' ended: {sweep.ended}"), soft_wrap=True)
         if sweep.requested is not Request.RUN:
             line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
             console.print(Text(line, style="yellow"), soft_wrap=True)

@@ -5,6 +5,7 @@ import dataclasses
 import math
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -24,8 +25,9 @@ from protein.config.layers import Layers, flatten
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.sweep import continuing
+from protein.sweep import continuing, until
 from protein.sweep.backends.local import LocalBackend
+from protein.sweep.devices import Slots, slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.stop_when import StopWhen
 from protein.types import SweepSpec
@@ -40,11 +42,13 @@ def run(command: Command) -> int:
     spec, settings = define(command)
     designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
+    slots = make_slots(arguments, settings)
     tracked_by = trackers.check(arguments.tracker)
     stop_when = None
     if arguments.stop_when is not None:
         _, highest = score_range(spec.env) or (-math.inf, math.inf)
         stop_when = StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
+    end = None if arguments.until is None else until.parse(arguments.until, "--until", datetime.now().astimezone())
     console = tables.make_console()
     stop = threading.Event()
     with (
@@ -61,17 +65,25 @@ def run(command: Command) -> int:
         never_continues = continuing.why_never(spec)
         loop_settings = LoopSettings(
             directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
-            workers=settings.workers,
+            workers=slots.workers,
+            slots=slots,
             max_cost_seconds=budget,
             max_trial_seconds=settings.max_trial_cost_seconds,
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
             can_continue=settings.continue_trials and never_continues is None,
             stop_when=stop_when,
+            until=end,
+            on_finish=arguments.on_finish,
+            on_trouble=arguments.on_trouble,
+            store=stores.shown(arguments.store),
+            watched=[file] if (file := stores.file(stores.url(arguments.store))) is not None else [],
         )
         trials = dots(store.columns(sweep.id, fields=DOT_FIELDS))
         cap_given = settings.max_trial_cost_seconds is not None
         sweep_messages.announce(console, sweep, trials, loop_settings, created=created, cap_given=cap_given)
+        if text := slots.text():
+            console.print(Text(text), soft_wrap=True)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
         with (
@@ -91,6 +103,8 @@ def run(command: Command) -> int:
     if stop.is_set():
         sweep_messages.print_resume(console, command)
         return INTERRUPTED_CODE
+    if status.trouble:
+        return 1
     if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(trials):
         sweep_messages.print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
@@ -109,7 +123,7 @@ def define(command: Command) -> tuple[SweepSpec, SweepConfig]:
 
 def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
     """Returns the config files' sweep settings, overridden by the flags that were given."""
-    cap, memory = arguments.max_trial_cost, arguments.max_trial_memory
+    cap, memory, gpu_memory = arguments.max_trial_cost, arguments.max_trial_memory, arguments.max_trial_gpu_memory
     changes: dict[str, Any] = {
         "workers": arguments.workers,
         "method": arguments.method,
@@ -118,11 +132,29 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         "continue_trials": arguments.continue_trials,
         "max_trial_cost_seconds": None if cap is None else parse_duration(cap, "--max-trial-cost"),
         "max_trial_memory_bytes": None if memory is None else parse_size(memory, "--max-trial-memory"),
+        "pin_cores": arguments.pin_cores,
+        "gpus": arguments.gpus,
+        "gpus_per_trial": arguments.gpus_per_trial,
+        "trials_per_gpu": arguments.trials_per_gpu,
+        "max_trial_gpu_memory_bytes": None if gpu_memory is None else parse_size(gpu_memory, "--max-trial-gpu-memory"),
     }
     try:
         return dataclasses.replace(layers.sweep, **{key: value for key, value in changes.items() if value is not None})
     except ConfigError as error:
         raise UsageError(f"--{error}") from error
+
+
+def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
+    """Returns the places where trials run on this machine. Raises `UsageError` for what this machine does not have."""
+    named = arguments.workers is not None or settings.workers != SweepConfig().workers
+    return slots_of_machine(
+        settings.workers if named else None,
+        gpus=settings.gpus,
+        gpus_per_trial=settings.gpus_per_trial,
+        trials_per_gpu=settings.trials_per_gpu,
+        max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes,
+        pin_cores=settings.pin_cores,
+    )
 
 
 def _expects_continuing(arguments: SweepArguments, spec: SweepSpec) -> bool:

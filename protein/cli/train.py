@@ -11,12 +11,21 @@ from protein.api import stores
 from protein.api.found_config import config_changes
 from protein.api.reading import readable
 from protein.api.recommended import recommendation, stored_values
-from protein.api.training import MEASUREMENTS, Recorder, new_directory, require_device, train
+from protein.api.training import (
+    MEASUREMENTS,
+    Interrupted,
+    Recorder,
+    interrupted_run,
+    new_directory,
+    require_device,
+    train,
+)
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
+from protein.config.layers import flatten
 from protein.config.resolve import find_env, load
 from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
@@ -30,11 +39,16 @@ from protein.view.training import TrainingState, make_watcher
 def run(command: Command) -> int:
     arguments: TrainArguments = command.arguments
     console = tables.make_console()
-    config = _config(arguments, command.values, console)
+    before = None if arguments.resume is None else interrupted_run(arguments.resume)
+    if before is None:
+        config = _config(arguments, command.values, console)
+    else:
+        config = _resumed_config(arguments, before, command.values)
     _check(arguments, config)
-    directory = new_directory(config)
+    directory = before.directory if before and before.directory else new_directory(config)
     steps = config.train.total_timesteps
-    console.print(f"training {config.env.name} for {steps:,} steps into {directory}", soft_wrap=True)
+    resumed = f", from step {before.steps:,} on" if before else ""
+    console.print(f"training {config.env.name} for {steps:,} steps into {directory}{resumed}", soft_wrap=True)
     stop = threading.Event()
     state = TrainingState(
         env=config.env.name,
@@ -43,7 +57,11 @@ def run(command: Command) -> int:
         evaluation_episodes=config.eval.episodes,
     )
     measurements = directory / MEASUREMENTS
-    with caught(stop), make_watcher(console, state, stop) as watcher, Recorder(measurements, watcher) as report:
+    with (
+        caught(stop),
+        make_watcher(console, state, stop) as watcher,
+        Recorder(measurements, watcher, resumed_steps=before.steps if before else None) as report,
+    ):
         trained = train(
             config,
             directory=directory,
@@ -52,6 +70,7 @@ def run(command: Command) -> int:
             num_processes=arguments.nproc,
             exact_times=arguments.profile or arguments.trace is not None,
             trace=arguments.trace is not None,
+            resume=before.checkpoint if before else None,
         )
     result, where = trained.result, trained.result.checkpoint
     assert where is not None
@@ -73,6 +92,7 @@ def run(command: Command) -> int:
     done = f"{result.steps:,} steps in {text.seconds(result.elapsed_seconds)} of training"
     if result.interrupted:
         console.print(f"interrupted after {done}; checkpoint: {where}", soft_wrap=True)
+        console.print(f"go on with\n  {commands.command('train', '--resume', str(directory))}", soft_wrap=True)
         return INTERRUPTED_CODE
     console.print(f"{done}; checkpoint: {where}", soft_wrap=True)
     spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
@@ -92,6 +112,37 @@ def _check(arguments: TrainArguments, config: RunConfig) -> None:
     for flag, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
         if path is not None:
             require_file(flag, path)
+
+
+def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapping[str, Any]) -> RunConfig:
+    """Returns the config of a run that goes on: that of its checkpoint, changed by the flags that were given.
+
+    Raises:
+        UsageError: other flags name another config; or the run has finished.
+    """
+    for flag, given in (("--from", arguments.from_), ("--config", arguments.config), ("--under", arguments.under)):
+        if given is not None:
+            raise UsageError(f"{flag} {given} contradicts --resume, which takes the run's own config; drop one of them")
+    env = before.config["env"]["name"]
+    if arguments.environment not in (None, env):
+        raise UsageError(f"--env {arguments.environment} contradicts --resume {arguments.resume}, a run of '{env}'")
+    source = f"the checkpoint {before.checkpoint}"
+    layers = load(
+        find_env(env, None, envs_c.names()), stored=flatten(before.config), stored_source=source, flags=values
+    )
+    config = layers.run_config()
+    train = config.train
+    if before.steps >= train.total_timesteps:
+        raise UsageError(
+            f"--resume {arguments.resume}: the run has made its {before.steps:,} steps; to train on, give more with"
+            " --train.total-timesteps"
+        )
+    if train.max_seconds and before.elapsed_seconds >= train.max_seconds:
+        raise UsageError(
+            f"--resume {arguments.resume}: the run has reached its limit of {train.max_seconds:g} s; to train on, give"
+            " more with --train.max-seconds"
+        )
+    return config
 
 
 def _config(arguments: TrainArguments, values: Mapping[str, Any], console: Console) -> RunConfig:

@@ -8,6 +8,7 @@ import numpy as np
 
 from protein.types import Params
 
+CHECKPOINT_SECONDS = 10.0  # of training between a trial's checkpoints: so much is lost when the machine dies
 CAP_FRACTION = 0.25  # without a cap of its own, one trial may cost this much of the sweep's budget
 
 
@@ -41,6 +42,8 @@ def trial_config(
     train = result["train"]
     train["seed"] = seed
     train["threads"] = train["threads"] or threads
+    if train.get("checkpoint_seconds"):  # 0: the user wants none
+        train["checkpoint_seconds"] = min(train["checkpoint_seconds"], CHECKPOINT_SECONDS)
     if max_seconds is not None:
         train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
     return result

@@ -26,6 +26,11 @@ def dead_owners(owners: Iterable[str]) -> list[str]:
     return sorted(owner for owner in set(owners) if _is_local(owner) and not _is_alive(owner))
 
 
+def living_owners(owners: Iterable[str]) -> list[str]:
+    """Returns those owners of running trials that are other processes of this machine, and live."""
+    return sorted(o for o in set(owners) if o != current_owner() and _is_local(o) and _is_alive(o))
+
+
 def _is_local(owner: str) -> bool:
     return owner.rsplit(":", 2)[0] == platform.node()
 

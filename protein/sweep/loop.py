@@ -1,8 +1,9 @@
 """The loop between designer, backend and store: it spends a cost budget on trials and keeps every fact.
 
 The store is the only memory. A sweep that was killed at any moment is resumed when it is run again.
-`SweepTrials.take_over` (in `protein.sweep.trials`) does this: the trials that were running then end as interrupted, and
-their cost counts once. The designer sees the finished trials.
+`SweepTrials.take_over` (in `protein.sweep.trials`) does this: the trials that were running then wait, and are taken up
+again before any new one is suggested (`protein.sweep.resuming`). Their cost counts once, and what they have to do again
+counts as lost. The designer sees the finished trials, and the params of the others.
 
 Costs are seconds of training on each trial's own clock, summed over trials. Time while the sweep did not run costs
 nothing.
@@ -12,7 +13,11 @@ ends itself there. What running trials are expected to cost is subtracted from w
 side cost more than expected, all of them are ended as soon as they have spent the budget together.
 
 People may ask for things from outside, through the store (`protein.ports.Wishes`). While the sweep is paused, no trial
-starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials.
+starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials, and
+cancelled ones end.
+
+What else holds trials back: too little disk or memory (`protein.sweep.watching`), failures in a row
+(`protein.sweep.trouble`), and the time at which the user wants the machine back (`LoopSettings.until`).
 """
 
 import dataclasses
@@ -20,25 +25,26 @@ import math
 import shlex
 import threading
 import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
-from protein.engine.pareto import MIN_COST_SECONDS
-from protein.errors import ProteinError, TrialFailed, UsageError
-from protein.ports import Backend, Designer, Finished, Job, Listener, Store, SweepStatus, TrialProgress
+from protein.errors import ProteinError, UsageError
+from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
-from protein.sweep import continuing, provenance
-from protein.sweep.job import CAP_FRACTION, max_seconds, total_steps, trial_config, trial_seed
+from protein.sweep import hooks, until
+from protein.sweep.devices import Slots
+from protein.sweep.job import CAP_FRACTION, trial_seed
+from protein.sweep.launching import Launcher
 from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.stop_when import StopWhen
 from protein.sweep.trials import SweepTrials
-from protein.trainer.machine.cores import usable_cores
-from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.sweep.trouble import Failures
+from protein.sweep.watching import Watch
+from protein.types import CANCELLED, PREEMPTED, Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
-OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
-OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
-MAX_FAILURES_IN_A_ROW = 10  # then something is broken that other params will not fix
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +53,18 @@ class LoopSettings:
 
     directory: Path  # artifacts: one folder a trial
     workers: int = 1
+    slots: Slots | None = None  # the places where trials run; None: one for each worker, without cores of its own
     max_cost_seconds: float | None = None  # stored as the sweep's budget once the loop has taken the sweep over
     max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
     max_trials: int | None = None  # of the whole sweep, failed ones included
     max_memory_bytes: int | None = None
     can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
     stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
+    until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
+    on_finish: str | None = None  # a line for the shell (`protein.sweep.hooks`), called when it has ended by itself
+    on_trouble: str | None = None  # the same, when something is wrong
+    store: str = ""  # as messages name it, without a password
+    watched: Sequence[Path] = ()  # where there must be room on the disk, beside `directory`
 
     def __post_init__(self) -> None:
         if self.max_trial_seconds is None and self.max_cost_seconds is not None:
@@ -70,36 +82,30 @@ def run_sweep(
     stop: threading.Event,
 ) -> SweepStatus:
     """Runs trials until the budget or their number is spent, nothing worth starting fits, too little gain is expected
-    (`settings.stop_when`), or `stop` is set.
+    (`settings.stop_when`), the time has come (`settings.until`), too many trials fail in a row, or `stop` is set.
+
+    Why it has ended is stored (`SweepRecord.ended`) and is in the answer. `SweepStatus.trouble` says whether that is
+    because something is wrong, such as the failures in a row.
 
     Raises:
-        UsageError: another live process runs this sweep; or the budget was too small for a single trial.
+        UsageError: another live process runs this sweep; or the budget was too small for a single trial; or a disk is
+            full.
         StoreUnavailable: the store refused a write for too long (see `protein.sweep.trials`). What was stored stays.
         TrialLost: this process slept past its lease, and another has taken its trials.
-        TrialFailed: `MAX_FAILURES_IN_A_ROW` trials failed one after the other. A single failure is a fact in the store.
     """
     trials = SweepTrials(sweep, store, listener, stop)
     loop = _Loop(trials, designer, backend, settings, listener, stop)
     try:
-        loop.run()
-    finally:
-        backend.close()
-        trials.interrupt_running()
+        try:
+            loop.run()
+        finally:
+            backend.close()
+            trials.interrupt_running()
+    except BaseException as error:
+        loop.conclude(error)
+        raise
+    loop.conclude(None)
     return loop.status()
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class _Limits:
-    """What ends one running trial."""
-
-    max_seconds: float | None  # of its cost; the trial ends itself there
-    total_steps: int | None  # the trial ends itself there, too
-    told_to_end: bool = False
-
-    def ends_itself(self, trial: TrialRecord) -> bool:
-        """Whether the trial has spent all that it may: it is being evaluated, and costs nothing more."""
-        at_cap = self.max_seconds is not None and trial.cost_seconds >= self.max_seconds
-        return at_cap or (self.total_steps is not None and trial.steps >= self.total_steps)
 
 
 class _Loop:
@@ -122,13 +128,24 @@ class _Loop:
         self._stop = stop
         self._began = time.monotonic()
         self._designer_seconds = 0.0
-        self._limits: dict[int, _Limits] = {}  # of the running trials, by number
-        self._failures_in_a_row = 0
+        slots = settings.slots or Slots(workers=settings.workers)
+        self._launcher = Launcher(
+            trials, backend, slots, directory=settings.directory, max_memory_bytes=settings.max_memory_bytes
+        )
+        self._watch = Watch((settings.directory, *settings.watched))
+        self._short = ""  # of disk or memory, in words
+        self._failures = Failures()
+        self._taken_over = False
         self._ended = ""
+        self._in_trouble = False
+        self._failed: str | None = None  # what the failures in a row have in common
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
+        self._too_late: str | None = None  # why nothing starts before the time at which all is to end
         self._no_more_trials: ProteinError | None = None  # why it makes no sense to start another one
+        self._exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
         self._paused = self._stopped_from_outside = False
+        self._hooks: list[threading.Thread] = []
 
     def status(self) -> SweepStatus:
         records = self._trials.records
@@ -141,23 +158,21 @@ class _Loop:
             max_trial_seconds=self._settings.max_trial_seconds,
             max_trials=self._settings.max_trials,
             ended=self._ended,
+            trouble=self._in_trouble,
         )
 
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
-        exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
+        self._taken_over = True
         while True:
             self._follow_requests()
-            while self._may_start() and not exhausted and len(self._trials.running) < self._settings.workers:
-                self._follow_requests(fresh=True)
-                if self._paused or self._stop.is_set():
-                    break
-                exhausted = not self._start_next()
-            if self._stop.is_set():
+            self._watch_machine()
+            self._start_what_may()
+            if self._stop.is_set() or self._time_is_up():
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
-                if not (self._paused and self._may_start() and not exhausted):
+                if not self._held_back() or self._nothing_to_start():
                     break
                 time.sleep(POLL_SECONDS)
                 self._listener.update(self.status())
@@ -165,7 +180,7 @@ class _Loop:
             for event in self._backend.poll(POLL_SECONDS):
                 if isinstance(event, Finished):
                     self._on_finished(event)
-                    exhausted = False
+                    self._exhausted = False
                 else:
                     self._on_progress(event)
             self._trials.renew_leases()
@@ -174,8 +189,8 @@ class _Loop:
             raise self._no_more_trials
         if self._stopped_from_outside:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
-        self._ended = self._why_ended(exhausted=exhausted)
-        if exhausted:
+        self._ended = self._why_ended()
+        if self._exhausted and self._too_late is None:
             require_a_complete_trial(
                 self._trials.sweep,
                 list(self._trials.records.values()),
@@ -183,8 +198,35 @@ class _Loop:
                 self._settings.max_trial_seconds,
             )
 
+    def conclude(self, error: BaseException | None) -> None:
+        """Stores why the run has ended, and calls the user's commands. Trials have ended, or wait."""
+        if not self._taken_over:  # another process runs the sweep: nothing of it is ours to change
+            return
+        by_hand = self._stop.is_set() or isinstance(error, KeyboardInterrupt)
+        if error is not None:
+            self._ended = "killed by a second Ctrl-C" if by_hand else f"error: {error or type(error).__name__}"
+            self._in_trouble = not by_hand
+        try:
+            self._trials.set_ended(" ".join(self._ended.split()))
+        except ProteinError as problem:
+            self._listener.log(f"why the sweep ended could not be stored: {problem}")
+        if self._in_trouble:
+            self._call("--on-trouble", self._settings.on_trouble, self._ended)
+        elif not by_hand:
+            self._call("--on-finish", self._settings.on_finish, self._ended)
+        for thread in self._hooks:
+            thread.join()
+
+    def _call(self, flag: str, command: str | None, reason: str) -> None:
+        """Calls a command of the user's beside the loop."""
+        if command is not None:
+            facts = hooks.facts(self.status(), reason, self._settings.store)
+            arguments = (flag, command, facts, self._listener.log)
+            self._hooks.append(threading.Thread(target=hooks.call, args=arguments, name=flag, daemon=True))
+            self._hooks[-1].start()
+
     def _follow_requests(self, *, fresh: bool = False) -> None:
-        """Pauses, goes on or stops as people ask from outside."""
+        """Pauses, goes on, stops or cancels as people ask from outside."""
         requested = self._trials.requested(fresh=fresh)
         if requested is Request.STOP and not self._stop.is_set():
             self._stopped_from_outside = True
@@ -197,11 +239,90 @@ class _Loop:
             if self._paused:
                 now = f"is paused: trials that run go on, and none starts until protein resume {shlex.quote(name)}"
             self._listener.log(f"sweep '{name}' {now}")
+        for number in sorted(self._trials.cancelled.intersection(self._trials.running)):
+            if self._end(number, TrialEnd.INTERRUPTED, CANCELLED):
+                self._listener.log(f"trial {number} is cancelled")
 
-    def _may_start(self) -> bool:
-        if self._no_more_trials is not None or self._stop.is_set() or self._remaining_trials() == 0:
+    def _watch_machine(self) -> None:
+        """Holds trials back while disk or memory is short, and ends the youngest one for memory."""
+        if not self._watch.look():
+            return
+        short = self._watch.disk or self._watch.memory
+        if bool(short) != bool(self._short):
+            now = f"no trial is started: {short}" if short else "there is room again: trials start again"
+            self._listener.log(now)
+            if short:
+                self._call("--on-trouble", self._settings.on_trouble, short)
+        self._short = short
+        running = self._trials.running
+        if self._watch.memory and running and not any(self._launcher.limits[one].told_to_end for one in running):
+            youngest = max(running, key=lambda number: (self._launcher.limits[number].began, number))
+            self._listener.log(f"trial {youngest} is ended, so that the system need not kill one")
+            self._end(youngest, TrialEnd.INTERRUPTED, f"{PREEMPTED}{self._watch.memory}")
+
+    def _held_back(self) -> bool:
+        """Whether trials do not start now, and may start later without that a trial ends before."""
+        return self._paused or bool(self._short) or self._backend.num_slots() == 0
+
+    def _nothing_to_start(self) -> bool:
+        if self._is_over():
+            return True
+        return not self._trials.waiting and (self._exhausted or self._remaining_trials() == 0 or self._is_enough())
+
+    def _is_over(self) -> bool:
+        """Whether no trial is started any more, not even one that waits."""
+        over = self._stop.is_set() or self._no_more_trials is not None or self._failed is not None
+        return over or self._time_is_up()
+
+    def _time_is_up(self) -> bool:
+        if self._settings.until is None or datetime.now(UTC) < self._settings.until:
             return False
-        return not self._is_enough()
+        self._too_late = f"it is {self._settings.until.astimezone():%H:%M}, as --until says"
+        return True
+
+    def _num_free(self) -> int:
+        """Returns how many trials can start now."""
+        possible = self._backend.num_slots()
+        places = self._settings.workers if possible is None else min(self._settings.workers, possible)
+        return min(places - len(self._trials.running), self._launcher.num_free)
+
+    def _start_what_may(self) -> None:
+        while not self._exhausted and not self._nothing_to_start() and self._num_free() > 0:
+            self._follow_requests(fresh=True)
+            if self._held_back() or self._is_over():
+                return
+            if self._take_up_next():
+                continue
+            if self._trials.waiting and (self._remaining_trials() == 0 or self._is_enough()):
+                self._exhausted = True  # what waits does not fit, and nothing new is wanted
+            else:
+                self._exhausted = not self._start_next()
+
+    def _take_up_next(self) -> bool:
+        """Takes up a trial that waits. Returns False when none fits the budget and the time, or none waits."""
+        for number in self._trials.waiting:
+            trial = self._trials.records[number]
+            if not self._ends_in_time(trial, None if (cost := trial.predicted_cost_seconds) is None else cost.value):
+                continue
+            if (record := self._launcher.take_up(trial, self._budget(without=number), self._listener.log)) is not None:
+                if record.state.finished:
+                    self._listener.finished(record, self.status())
+                else:
+                    self._listener.started(record)
+                return True
+            if self._trials.records[number].state.finished:  # it was cancelled just now
+                return True
+        return False
+
+    def _ends_in_time(self, trial: TrialRecord | None, predicted_seconds: float | None) -> bool:
+        moment = self._settings.until
+        if moment is None:
+            return True
+        expected = until.expected_seconds(trial, predicted_seconds, list(self._trials.records.values()))
+        if (moment - datetime.now(UTC)).total_seconds() >= expected:
+            return True
+        self._too_late = f"no further trial is expected to end by {moment.astimezone():%H:%M}, as --until says"
+        return False
 
     def _is_enough(self) -> bool:
         """Whether `stop_when` holds. That is asked once after each finished trial, and when the sweep is resumed."""
@@ -218,12 +339,17 @@ class _Loop:
         limit = self._settings.max_trials
         return None if limit is None else max(limit - self._trials.next_number, 0)
 
-    def _why_ended(self, *, exhausted: bool) -> str:
+    def _why_ended(self) -> str:
+        if self._failed is not None:
+            self._in_trouble = True
+            return f"paused: {self._failed}; the same command goes on"
         if self._stop.is_set():
-            return "interrupted"
+            return "stopped from outside" if self._stopped_from_outside else "interrupted"
         if self._enough is not None:
             return self._enough
-        if not exhausted:
+        if self._too_late is not None:
+            return self._too_late
+        if not self._exhausted:
             assert self._settings.max_trials is not None
             return limit_reached(self._settings.max_trials)
         space = Space.from_dict(self._trials.sweep.spec.space)
@@ -242,51 +368,22 @@ class _Loop:
         self._designer_seconds += suggest_seconds
         if suggestion is None:
             return False
-        parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
-        if parent is not None:  # a longer run of the same seed, whose beginning counts towards the cap
-            train_seed = parent.seed
-            if (cap := budget.max_trial_seconds) is not None:
-                rest = max(cap - suggestion.continued_seconds, MIN_COST_SECONDS)
-                budget = dataclasses.replace(budget, max_trial_seconds=rest)
-        limit = None if budget.next_trial_seconds == math.inf else budget.next_trial_seconds
-        config = trial_config(
-            self._trials.sweep.spec.config,
-            suggestion.params,
-            seed=train_seed,
-            threads=max(1, usable_cores() // self._settings.workers),
-            max_seconds=limit,
-        )
-        own_limit = max_seconds(config)  # the user's own config may hold a lower one
-        trial = self._trials.start(
-            suggestion, seed=train_seed, suggest_seconds=suggest_seconds, provenance=provenance.collect(config)
-        )
-        self._limits[trial.number] = _Limits(max_seconds=own_limit, total_steps=total_steps(config))
-        by_budget = limit != budget.max_trial_seconds and own_limit == limit
-        job = Job(
-            trial=self._trials.running[trial.number],
-            config=config,
-            directory=self._settings.directory / f"{trial.number:04d}",
-            max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * limit,
-            max_memory_bytes=self._settings.max_memory_bytes,
-            continues=None if parent is None else continuing.state(parent),
-            at_limit=TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED,
-        )
-        try:
-            self._backend.start(job)
-        except OSError as error:  # no trial will start here: the next start of the sweep finds this one interrupted
-            raise UsageError(
-                f"trial {trial.number} cannot be started in {job.directory}: {error.strerror or error};"
-                " fix that, then run the same command again to resume"
-            ) from error
+        expected = suggestion.predicted_cost_seconds
+        if not self._ends_in_time(None, None if expected is None else expected.value):
+            return False
+        trial = self._launcher.start(suggestion, budget, seed=train_seed, suggest_seconds=suggest_seconds)
         self._listener.started(trial)
         return True
 
-    def _budget(self) -> Budget:
-        """Returns what the next trial may cost."""
-        trials = self._trials.records.values()
+    def _budget(self, *, without: int | None = None) -> Budget:
+        """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
+        records = self._trials.records.values()
+        trials = [trial for trial in records if trial.number != without]
+        budget = self._settings.max_cost_seconds
+        lost = math.fsum(trial.lost_seconds for trial in records)
         return Budget(
             remaining_seconds=remaining_seconds(
-                self._settings.max_cost_seconds,
+                None if budget is None else budget - lost,
                 [trial.cost_seconds for trial in trials if trial.state.finished],
                 [self._running_cost(trial) for trial in trials if not trial.state.finished],
             ),
@@ -296,10 +393,10 @@ class _Loop:
         )
 
     def _running_cost(self, trial: TrialRecord) -> RunningCost:
-        predicted = trial.predicted_cost_seconds
+        predicted, limits = trial.predicted_cost_seconds, self._launcher.limits.get(trial.number)
         return RunningCost(
             predicted_seconds=None if predicted is None else predicted.value,
-            max_seconds=self._limits[trial.number].max_seconds,
+            max_seconds=self._settings.max_trial_seconds if limits is None else limits.max_seconds,
             spent_seconds=trial.cost_seconds,
         )
 
@@ -312,10 +409,11 @@ class _Loop:
     def _end_all_if_budget_is_spent(self) -> None:
         """Ends the running trials that have spent the budget together, while each alone may spend more."""
         budget = self._settings.max_cost_seconds
-        if budget is None or sum(trial.cost_seconds for trial in self._trials.records.values()) < budget:
+        spent = sum(trial.cost_seconds + trial.lost_seconds for trial in self._trials.records.values())
+        if budget is None or spent < budget:
             return
         for number in self._trials.running:
-            if not self._limits[number].ends_itself(self._trials.records[number]):
+            if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
                 self._end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
 
     def _stop_early_if_advised(self, trial: TrialRecord) -> None:
@@ -323,7 +421,7 @@ class _Loop:
 
         One that continues another is not asked about: the rule compares runs from their first step on.
         """
-        if self._limits[trial.number].told_to_end or trial.continues is not None:
+        if self._launcher.limits[trial.number].told_to_end or trial.continues is not None:
             return
         began = time.monotonic()
         reason = self._designer.should_stop(
@@ -336,26 +434,29 @@ class _Loop:
         if reason is not None:
             self._end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
 
-    def _end(self, number: int, end: TrialEnd, reason: str) -> None:
-        if not self._limits[number].told_to_end:
-            self._limits[number].told_to_end = True
-            self._backend.stop(self._trials.running[number], end, reason)
+    def _end(self, number: int, end: TrialEnd, reason: str) -> bool:
+        """Tells a running trial to end. Returns False where it was told already."""
+        if self._launcher.limits[number].told_to_end:
+            return False
+        self._launcher.limits[number].told_to_end = True
+        self._backend.stop(self._trials.running[number], end, reason)
+        return True
 
     def _on_finished(self, event: Finished) -> None:
-        trial = self._trials.finish(event)
-        del self._limits[trial.number]
+        number, outcome = event.trial.number, event.outcome
+        self._launcher.forget(number)
+        if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
+            trial = self._trials.release(event)
+            if not trial.state.finished:
+                self._listener.log(f"trial {number} waits to be taken up again: {outcome.reason}")
+                return
+        else:
+            trial = self._trials.finish(event)
+        self._failures.add(trial)
         self._listener.finished(trial, self.status())
-        outcome = event.outcome
         if outcome.end is TrialEnd.DISK:  # the next trial would fail in the same way
             self._no_more_trials = UsageError(
                 f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
             )
-        elif outcome.state is not TrialState.FAILED:
-            self._failures_in_a_row = 0
-        elif outcome.end.teaches:
-            self._failures_in_a_row += 1
-            if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-                log = trial.artifact("log") or "its log"
-                self._no_more_trials = TrialFailed(
-                    f"{self._failures_in_a_row} trials in a row failed, the last one with: {outcome.reason}; see {log}"
-                )
+        elif self._failures.too_many:
+            self._failed = self._failures.explanation(list(self._trials.records.values()))

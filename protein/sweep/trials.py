@@ -9,13 +9,13 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from protein.errors import ProteinError, StoreUnavailable, UsageError
+from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.sweep import continuing, taking_up
-from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners
+from protein.sweep import continuing, resuming, taking_up
+from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
 from protein.types import (
     Observation,
     Outcome,
@@ -45,6 +45,8 @@ class SweepTrials:
         sweep: the sweep, with the budget most recently asked for.
         records: all trials by number, finished and running.
         running: those that this process runs, by number.
+        can_wait: whether interrupted trials of this sweep are taken up again.
+        cancelled: numbers of trials whose end a person has asked for.
         store_seconds: the wall clock that the store has taken, without waiting for it to be available.
     """
 
@@ -53,43 +55,63 @@ class SweepTrials:
         self.records: dict[int, TrialRecord] = {}
         self.running: dict[int, Trial] = {}
         self.store_seconds = 0.0
+        self.can_wait = resuming.can_wait(sweep.spec.config)
         self._store, self._listener, self._stop = store, listener, stop
         self._owner = current_owner()
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
         self._observed: dict[int, Observation] = {}  # of the finished trials, by number
+        self.cancelled: frozenset[int] = frozenset()
         self._asked_at = -math.inf  # when the store was asked for wishes, on the monotonic clock
 
     def take_over(self, max_cost_seconds: float | None) -> None:
-        """Reads what is stored, ends what a dead process left running as interrupted, and stores the new budget.
+        """Reads what is stored, takes over what a dead process left running, and stores the new budget.
+
+        The trials that it left running wait from now on, or end as interrupted where they cannot go on
+        (`protein.sweep.resuming.can_wait`).
 
         Raises:
             UsageError: another live process runs this sweep.
         """
         trials = self._read()
-        owners = dead_owners(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
-        orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners))
+        running = [trial for trial in trials if trial.state is TrialState.RUNNING]
+        # Before the leases are looked at: a clock that was set forward makes a living process's lease look ended.
+        self._refuse_beside(living_owners(trial.owner for trial in running))
+        owners = dead_owners(trial.owner for trial in running)
+        waiting = [trial.number for trial in running] if self.can_wait else []
+        orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners, waiting))
         if orphans:
             ended = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=orphans))
             now = {trial.number: trial for trial in ended}
             trials = [now.get(trial.number, trial) for trial in trials]
             numbers = ", ".join(str(number) for number in orphans)
-            self._listener.log(
-                f"trial {numbers} was interrupted when the sweep last ended: its cost counts, and its params may be"
-                " tried again"
-            )
-        for trial in trials:
-            if trial.state is TrialState.RUNNING:
-                name = self.sweep.spec.name
-                host, pid, _ = trial.owner.rsplit(":", 2)
-                raise UsageError(
-                    f"sweep '{name}' is being run by process {pid} on {host}: wait for it, or stop it first"
-                )
+            then = "it goes on" if self.can_wait else "its cost counts, and its params may be tried again"
+            self._listener.log(f"trial {numbers} was interrupted when the sweep last ended: {then}")
+        self._refuse_beside(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
         self.records = {trial.number: trial for trial in trials}
+        self.set_ended("")
         if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
             self.request(Request.RUN)
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
             self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
+
+    def _refuse_beside(self, owners: Iterable[str]) -> None:
+        for owner in owners:
+            host, pid, _ = owner.rsplit(":", 2)
+            raise UsageError(
+                f"sweep '{self.sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or stop it first"
+            )
+
+    @property
+    def waiting(self) -> list[int]:
+        """The numbers of the trials that wait to be taken up again, lowest first."""
+        return sorted(number for number, trial in self.records.items() if trial.state is TrialState.WAITING)
+
+    def set_ended(self, ended: str) -> None:
+        """Stores why the sweep's run has ended; "": it runs."""
+        if ended != self.sweep.ended:
+            self._retry_while_unavailable(lambda: self._store.set_ended(self.sweep.id, ended))
+            self.sweep = dataclasses.replace(self.sweep, ended=ended)
 
     def requested(self, *, fresh: bool = False) -> Request:
         """Follows what people have asked for since the last call, and returns what they ask of the sweep.
@@ -101,6 +123,8 @@ class SweepTrials:
             return self.sweep.requested
         wishes = self._retry_while_unavailable(lambda: self._store.wishes(self.sweep.id))
         self._asked_at = time.monotonic()
+        self.cancelled = wishes.cancelled
+        self._reread([number for number in self.waiting if number in wishes.cancelled])  # the store has ended these
         before = {number for number, trial in self.records.items() if trial.excluded}
         for number in sorted(before ^ wishes.excluded):
             if number in self.records:
@@ -149,6 +173,37 @@ class SweepTrials:
         self._renewed[number] = time.monotonic()
         return record
 
+    def take_up(self, number: int, place: resuming.Place) -> TrialRecord | None:
+        """Makes a waiting trial run again from a place. Returns None where somebody else has taken or cancelled it."""
+        try:
+            trial = self._retry_while_unavailable(
+                lambda: self._store.take_up_trial(
+                    self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
+                )
+            )
+        except TrialLost:
+            self._reread([number])
+            return None
+        self.running[number] = trial
+        self._renewed[number] = time.monotonic()
+        self._reread([number])
+        return self.records[number]
+
+    def release(self, event: Finished) -> TrialRecord:
+        """Makes a running trial wait to be taken up again, and returns it."""
+        number, outcome = event.trial.number, event.outcome
+        cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
+        self._retry_while_unavailable(lambda: self._store.release_trial(event.trial, outcome.reason, cost))
+        del self.running[number], self._renewed[number]
+        self._reread([number])  # the store ends one whose end a person has asked for
+        return self.records[number]
+
+    def _reread(self, numbers: Sequence[int]) -> None:
+        """Takes over what the store knows of some trials that others may have changed."""
+        if numbers:
+            found = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=numbers))
+            self.records |= {trial.number: trial for trial in found}
+
     def add(self, event: TrialProgress) -> TrialRecord:
         """Stores further points of a running trial's curve, which renews its lease. Returns the trial."""
         number = event.trial.number
@@ -173,8 +228,12 @@ class SweepTrials:
                 self._write_measurements(TrialProgress(trial=trial, measurements=()))
 
     def interrupt_running(self) -> None:
-        """Ends what an error left running as interrupted. This process may live on, and run the sweep again."""
+        """Gives back what an error left running. This process may live on, and run the sweep again."""
         for number, trial in self.running.items():
+            if self.can_wait and number not in self.cancelled:
+                with contextlib.suppress(ProteinError):
+                    self._store.release_trial(trial, TrialEnd.INTERRUPTED.text)
+                continue
             interrupted = Outcome(
                 end=TrialEnd.INTERRUPTED,
                 reason=TrialEnd.INTERRUPTED.text,
@@ -199,8 +258,8 @@ class SweepTrials:
         ]
 
     def running_params(self) -> list[Params]:
-        """Returns the params of the running trials."""
-        return [trial.params for trial in self.running.values()]
+        """Returns the params of the trials that have not finished."""
+        return [self.records[number].params for number in (*self.running, *self.waiting)]
 
     def _read(self) -> Sequence[TrialRecord]:
         return self._retry_while_unavailable(lambda: taking_up.read(self._store, self.sweep.id))

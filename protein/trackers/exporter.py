@@ -106,7 +106,7 @@ class Exporter:
         num_written = len(trial.curve) if number in position.done else position.points.get(number, 0)
         return TrialUpdate(
             trial=shown_trial(trial, self._sweep.spec.direction),
-            num_written=0 if is_unsure else num_written,
+            num_written=0 if is_unsure else min(num_written, len(trial.curve)),
             is_new=not known and not is_unsure,
             is_unsure=is_unsure,
         )
@@ -116,4 +116,6 @@ class Exporter:
             self._position.points.pop(trial.number, None)
             self._position.done.add(trial.number)
         else:
-            self._position.points[trial.number] = len(trial.curve)
+            # A trial that was interrupted may lose its last points, and makes them again: they are written once.
+            before = self._position.points.get(trial.number, 0)
+            self._position.points[trial.number] = max(before, len(trial.curve))

@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from protein.types import Measurement, Params, SweepRecord, TrialRecord, TrialState
+from protein.types import Measurement, Params, SweepRecord, TrialRecord
 
 SCORE = "score"
 COST = "cost_seconds"
@@ -120,7 +120,7 @@ def facts(sweep: SweepRecord, trial: TrialRecord) -> dict[str, str]:
 
 def tags(sweep: SweepRecord, trial: TrialRecord) -> list[str]:
     """Returns the words by which a person filters trials: sweep, environment, how it ended, their own tags."""
-    end = "running" if trial.state is TrialState.RUNNING else str(trial.end)
+    end = str(trial.state if trial.end is None else trial.end)
     found = [sweep.spec.name, sweep.spec.env, end, *trial.tags, *(["excluded"] if trial.excluded else [])]
     return list(dict.fromkeys(word for word in found if word))
 

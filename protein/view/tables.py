@@ -34,6 +34,7 @@ FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe
 STATE_STYLES = {
     TrialState.COMPLETE: "green",
     TrialState.RUNNING: "cyan",
+    TrialState.WAITING: "blue",
     TrialState.PRUNED: "yellow",
     TrialState.FAILED: "red",
 }

@@ -46,6 +46,7 @@ FIELDS: Mapping[str, Kind] = {
     "continues": Kind.INTEGER,
     "continued_seconds": Kind.NUMBER,
     "run_seconds": Kind.NUMBER,
+    "lost_seconds": Kind.NUMBER,
     "suggest_seconds": Kind.NUMBER,
     "started_at": Kind.TIME,
     "finished_at": Kind.TIME,

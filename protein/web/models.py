@@ -101,5 +101,5 @@ def one_sweep(names: list[str]) -> str:
 
 def _finished(frame: Frame) -> Any:
     state = frame.columns["state"]
-    running = state.words.index(TrialState.RUNNING.value) if TrialState.RUNNING.value in state.words else -1
-    return np.flatnonzero(state.values != running)
+    unfinished = [state.words.index(one.value) for one in TrialState if not one.finished and one.value in state.words]
+    return np.flatnonzero(~np.isin(state.values, unfinished))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 FAILURES = {  # reason and message, as the trainer gives them
     "full disk": ("disk", "no space is left; free some"),
@@ -44,11 +45,76 @@ def spend(max_seconds: float) -> int:
     return 0
 
 
+def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
+    """Makes four steps. Each is measured and then saved, in the trainer's format; a resumed trial goes on from there.
+
+    A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
+    """
+    first, checkpoint = 0, arguments.directory / "checkpoint.safetensors"
+    if arguments.resume is not None:
+        content = arguments.resume.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        first = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["run"])["steps"]
+    hangs = arguments.directory.parent / f"hang-{arguments.directory.name}"
+    where = hangs.read_text().split() if hangs.exists() else ["0", ""]
+    for step in range(first + 1, 5):
+        seconds = step * train["cost"] / 4
+        say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
+        if where == [str(step), "unsaved"]:
+            hangs.unlink()
+            time.sleep(600)
+        run = {"config": {"train": {"seed": train["seed"]}}, "steps": step, "elapsed_seconds": seconds}
+        header = json.dumps({"__metadata__": {"run": json.dumps(run)}}).encode()
+        fresh = checkpoint.with_suffix(".new")
+        fresh.write_bytes(len(header).to_bytes(8, "little") + header)
+        fresh.replace(checkpoint)
+        if where == [str(step), "saved"]:
+            hangs.unlink()
+            time.sleep(600)
+        if train.get("hangs_at") == step:  # in each of its lives
+            time.sleep(600)
+    say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))
+    return 0
+
+
+def daemonize() -> None:
+    """Leaves behind a process that no group or session leads to, as a daemon does."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.setsid()
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+        os._exit(0)
+    os.wait()
+
+
+def tell(path: Path) -> None:
+    """Writes where this process runs and what it was given."""
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "OMP_NUM_THREADS", "OF_THE_TEST")
+    facts = {
+        "cores": sorted(os.sched_getaffinity(0)),
+        "environment": {name: os.environ[name] for name in names if name in os.environ},
+        "arguments": sys.argv,
+        "directory": str(Path.cwd()),
+    }
+    if "torch" in sys.modules:
+        import torch
+
+        facts["cuda"] = {
+            "initialized": torch.cuda.is_initialized(),
+            "counted": torch.cuda._cached_device_count is not None,
+            "threads": len(list(Path("/proc/self/task").iterdir())),
+        }
+    path.write_text(json.dumps(facts))
+
+
 def main(command_line: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=Path)
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--continue-from", type=Path)
+    parser.add_argument("--resume", type=Path)
+    parser.add_argument("--nproc", type=int)
     arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")
@@ -63,6 +129,8 @@ def main(command_line: list[str]) -> int:
 
         signal.signal(signal.SIGTERM, end)
     say("start", pid=os.getpid())
+    if behaviour == "saves":
+        return save(train, arguments)
     measure(1)
     if behaviour == "polite":
         measure(2, None)
@@ -99,6 +167,15 @@ def main(command_line: list[str]) -> int:
         print(len(hoard))
     if behaviour == "child":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    if behaviour == "family":
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)
+    if behaviour == "daemon":
+        daemonize()
+    if behaviour == "noise":
+        for number in range(40):
+            os.write(2, b"%d" % number + b"." * 2**20 + b"\n")
+    if behaviour == "tell":
+        tell(arguments.directory / "told.json")
     if behaviour == "diverge":
         say("failed", reason="diverged", message="diverged as the loss is NaN at step 2", steps=2, elapsed_seconds=0.7)
         return 1
@@ -130,4 +207,6 @@ def main(command_line: list[str]) -> int:
         **stopped,
         **kept,
     )
+    if behaviour == "lingers":
+        time.sleep(600)
     return 4 if behaviour == "late exit" else 0

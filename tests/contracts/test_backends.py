@@ -311,7 +311,7 @@ def test_a_trial_stopped_early_ends_in_order_with_its_last_score_and_what_it_spe
 def test_a_trial_that_ignores_its_early_stop_is_stopped_all_the_same(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.sweep.backends.local.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("protein.sweep.backends.processes.GRACE_SECONDS", 0.5)
     outcome = start_and_stop_early(local, job(tmp_path, behaviour="stubborn")).outcome
     assert (outcome.end, outcome.score, outcome.steps) == (TrialEnd.STOPPED_EARLY, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
@@ -360,7 +360,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
 def test_a_process_that_ignores_sigterm_is_killed(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.sweep.backends.local.GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("protein.sweep.backends.processes.GRACE_SECONDS", 0.5)
     one = job(tmp_path, behaviour="stubborn")
     local.start(one)
     while not local.poll(0.1):

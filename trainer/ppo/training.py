@@ -49,6 +49,7 @@ from .update import PPO
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
 REPORT_SECONDS_MAX = 10.0  # ... but at least one in this time
+CHECKPOINT_SHARE = 0.01  # of the time may go to checkpoints before the end; where they take longer, there are fewer
 
 
 class Training:
@@ -147,6 +148,7 @@ class Training:
         self._first_step = 0  # of this run's clock: above 0 where it goes on with a shorter run
         self._progress = 1.0  # of the run's schedule, in the middle of the last batch
         self._warmed_up = False
+        self._saving_seconds = 0.0  # that the last checkpoint took
 
     def go_on(self, path: Path) -> None:
         """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
@@ -167,6 +169,11 @@ class Training:
     def resume(self, path: Path) -> None:
         """Continues from a checkpoint of the same environment, network and number of environments."""
         self.steps, self.elapsed = self._state.read_(path, self._config)
+        if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
+            # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
+            stable = checkpoints.read(self._stable_path, prefix="none/")
+            if stable.steps <= self.steps and stable.config.train.seed == self._config.train.seed:
+                self._stable_seconds = stable.elapsed_seconds
 
     def run(self, started: float) -> RunResult:
         timings = {"startup": time.perf_counter() - started}
@@ -258,7 +265,10 @@ class Training:
             # One process stops in the middle of an iteration. Several must end together, so they begin no iteration
             # that may not fit, as long as the longest so far.
             timed_out = self.elapsed + (longest if world.size > 1 else 0.0) >= limit
-            save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= train.checkpoint_seconds
+            interval = train.checkpoint_seconds
+            if world.size == 1:  # several write together, and measure different times
+                interval = max(interval, self._saving_seconds / CHECKPOINT_SHARE)
+            save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= interval
             # Only between batches, where the state is complete: then a resumed run equals the uninterrupted one.
             if not self._collector.in_flight:
                 if save:
@@ -371,7 +381,9 @@ class Training:
 
     def _write_checkpoint(self, path: Path | None) -> None:
         if path is not None:
+            began = time.perf_counter()
             self._state.write(path, self._config, steps=self.steps, elapsed_seconds=self.elapsed)
+            self._saving_seconds = time.perf_counter() - began
 
 
 def _make_envs(

@@ -5,49 +5,82 @@ second. The trainer must not import this module, and this module must not import
 """
 
 import ctypes
+import dataclasses
 import importlib
 import os
 import signal
 import sys
-from multiprocessing.connection import Connection
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
-PR_SET_PDEATHSIG = 1
-SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that keeps Python from searching the working directory first
+from protein.sweep import devices
+from protein.types import Resources
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def run(entry: str, arguments: list[str], output: Connection, log: Path, safe_path: str | None) -> None:
-    """Runs the trial in this process, in a session of its own, with stdout to the sweep and stderr to the log.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Start:
+    """What the server of trials is told of a trial that it is to start."""
 
-    The server ends when the sweep ends, for any reason, and the kernel then kills this process. Only Linux does that.
-    Elsewhere a trial whose sweep has ended fails at its next line of output (broken pipe).
+    work: Any  # what the trial's code is called with: for the trainer a `Command`, for a function its job
+    environment: Mapping[str, str]  # all variables
+    working_directory: str
+    path: list[str]  # where modules are looked for
+    resources: Resources
+    log: str | None  # a file for what the trial writes to stderr, which is then bounded; None: stderr is the sweep's
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command line that a trial runs inside of its process."""
+
+    entry: str  # `module:function`; called with `arguments`, its return value is the exit code
+    arguments: list[str]
+
+
+Run = Callable[
+    [Any, int], int
+]  # called with `Start.work` and the descriptor of the sweep's pipe; returns the exit code
+
+
+def run_command(work: Any, output: int) -> int:
+    """Runs a `Command` with stdout to the sweep."""
+    assert isinstance(work, Command)
+    os.dup2(output, 1)
+    os.close(output)
+    module, _, function = work.entry.partition(":")
+    code: int = getattr(importlib.import_module(module), function)(work.arguments)
+    return code
+
+
+def become_trial(start: Start, server: int) -> None:
+    """Makes this process a trial's: in a session of its own, on its own cores, with its own environment.
+
+    When the server of trials dies, for any reason, the kernel kills this process. And it makes this process the parent
+    of all that its descendants leave behind, in whatever session, so that the server finds them when the trial ends.
+    Only Linux does these two. Elsewhere the trial fails at its next line of output (broken pipe) when the sweep has
+    ended, and a child that has begun a session of its own outlives the trial.
 
     Args:
-        entry: `module:function`; called with `arguments`, its return value is the exit code.
-        arguments: the command line.
-        output: the writing end of the sweep's pipe.
-        log: appended to.
-        safe_path: the value of `SAFE_PATH` for the trial, as the user has set it: the server has one of its own.
+        start: of the trial.
+        server: the process id of the server.
     """
-    restore(SAFE_PATH, safe_path)
-    server = os.getppid()
+    become_subreaper()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != server:  # the server died before the line above took effect
-            sys.exit(1)
+        if os.getppid() != server:  # it died before the line above took effect
+            os._exit(1)
     os.setsid()  # so that Ctrl-C reaches the sweep alone, which then ends its trials in order
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 2)
-    os.dup2(output.fileno(), 1)
-    os.close(descriptor)
-    output.close()
-    module, _, function = entry.partition(":")
-    sys.exit(getattr(importlib.import_module(module), function)(arguments))
+    os.environ.clear()
+    os.environ.update(start.environment)
+    os.environ.update(devices.environment(start.resources, start.environment))
+    devices.pin(start.resources)
+    sys.path[:] = start.path
+    os.chdir(start.working_directory)
 
 
-def restore(name: str, value: str | None) -> None:
-    """Gives an environment variable the value that it had; None: it was not set."""
-    if value is None:
-        os.environ.pop(name, None)
-    else:
-        os.environ[name] = value
+def become_subreaper() -> None:
+    """Makes this process the parent of its orphaned descendants. Only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

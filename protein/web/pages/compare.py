@@ -142,7 +142,7 @@ def result_of(frame: Frame) -> SweepResult:
     def is_state(wanted: TrialState) -> Any:
         return state.values == (state.words.index(wanted.value) if wanted.value in state.words else -1)
 
-    finished = np.flatnonzero(~is_state(TrialState.RUNNING))
+    finished = np.flatnonzero(~is_state(TrialState.RUNNING) & ~is_state(TrialState.WAITING))
     excluded = frame.columns["excluded"].values.astype(bool)
     return SweepResult.of_columns(
         frame.sweep.spec.name,

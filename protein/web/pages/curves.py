@@ -149,7 +149,7 @@ def _read(
     by_sweep: dict[str, dict[int, CurveColumns]] = {}
     for name in dict.fromkeys(str(name) for name in sweeps):
         own = {int(str(n)): state[i] for i, (n, of) in enumerate(zip(numbers, sweeps, strict=True)) if of == name}
-        finished = [number for number, one in own.items() if one != TrialState.RUNNING]
+        finished = [number for number, one in own.items() if one not in (TrialState.RUNNING, TrialState.WAITING)]
         by_sweep[name] = kept.curves(viewer.store, viewer.sweep(name).id, list(own), finished, points, metric)
     found = []
     for i, (of, number) in enumerate(zip(sweeps, numbers, strict=True)):

@@ -78,9 +78,10 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
     states, now = _states(frame), time.time()
     running = states == TrialState.RUNNING
     started, ended = frame.columns["started_at"].floats(), frame.columns["finished_at"].floats()
+    own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
+    ended = np.where(states == TrialState.WAITING, started + np.nan_to_num(own), ended)  # it ran for about that long
     ended = np.where(np.isnan(ended), now, ended)
     ended = np.maximum(ended, started)
-    own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
     excluded = frame.columns["excluded"].values == 1
     spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run), excluded)
     spec = sweep.spec
@@ -93,6 +94,7 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "parameters": len(spec.space.get("parameters", ())),
         "now": now,
         "running": frame.numbers[running].tolist()[:MAX_NUMBERS],
+        "ended": sweep.ended,
         "excluded": int(frame.columns["excluded"].values.sum()),
         "engine_seconds": float(np.nansum(frame.columns["suggest_seconds"].floats())),
         "wall_seconds": float(ended.max() - started.min()) if len(frame) else 0.0,
@@ -140,7 +142,7 @@ def time_line(frame: Frame, states: Any, started: Array, ended: Array, owners: M
 
 def progress(frame: Frame, states: Any, ended: Array, own: Array) -> dict[str, Any]:
     """Returns cost spent, trials finished and best measured score so far, as the trials ended."""
-    done = np.flatnonzero(states != TrialState.RUNNING)
+    done = np.flatnonzero((states != TrialState.RUNNING) & (states != TrialState.WAITING))
     order = done[np.argsort(ended[done], kind="stable")]
     scores = np.where(states == TrialState.COMPLETE, frame.stored_score(), np.nan)
     scores = np.where(frame.columns["excluded"].values == 1, np.nan, scores)[order]

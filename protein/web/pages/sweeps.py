@@ -44,7 +44,7 @@ def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any
     }
     if counted is None:
         return found
-    counts = _states(counted.ends)
+    counts = _states(counted.ends, len(counted.waiting))
     return {
         **found,
         "spent_seconds": counted.spent_seconds,
@@ -60,16 +60,19 @@ def summary(frame: Frame) -> dict[str, Any]:
     found = SweepSummary(
         ends=ends,
         excluded=int(np.count_nonzero(frame.columns["excluded"].values)),
-        spent_seconds=float(np.sum(frame.columns["cost_seconds"].values)),
+        spent_seconds=float(np.sum(frame.columns["cost_seconds"].values + frame.columns["lost_seconds"].values)),
         best=None,
         cut_short=None,
         running={},
+        waiting=tuple(frame.numbers[np.array(frame.columns["state"].listed()) == TrialState.WAITING.value].tolist()),
     )
     return described(frame.sweep, found)
 
 
-def _states(ends: Mapping[TrialEnd | None, int]) -> dict[str, int]:
+def _states(ends: Mapping[TrialEnd | None, int], waiting: int) -> dict[str, int]:
     counts = {state.value: 0 for state in TrialState}
     for end, count in ends.items():
         counts[(TrialState.RUNNING if end is None else end.state).value] += count
+    counts[TrialState.RUNNING.value] -= waiting
+    counts[TrialState.WAITING.value] += waiting
     return counts

@@ -135,7 +135,7 @@ const TITLES = {
   number: "trial", cost_seconds: "cost", predicted_score: "predicted score", predicted_score_low: "predicted score, low",
   predicted_score_high: "predicted score, high", predicted_cost_seconds: "predicted cost",
   predicted_cost_seconds_low: "predicted cost, low", predicted_cost_seconds_high: "predicted cost, high",
-  continued_seconds: "continued after", run_seconds: "run cost", suggest_seconds: "suggested in",
+  continued_seconds: "continued after", run_seconds: "run cost", suggest_seconds: "suggested in", lost_seconds: "lost, spent again",
   started_at: "started", finished_at: "finished", kind: "suggested by", origin: "why", excluded: "excluded",
 };
 

@@ -4,7 +4,7 @@
 import { fill, h } from "./dom.js";
 import { param } from "./format.js";
 
-export const STATES = { complete: "complete", pruned: "cut short", failed: "failed", running: "running", several: "several trials" };
+export const STATES = { complete: "complete", pruned: "cut short", failed: "failed", running: "running", waiting: "waiting", several: "several trials" };
 
 export const ENDS = {
   complete: "trained to its end", capped: "reached the cap on one trial's cost", out_of_budget: "reached the end of the sweep's budget",
@@ -22,9 +22,16 @@ export const KINDS = {
   random: "a random config: the method is random search", fallback: "a random config, because the engine had none",
 };
 
+export const WAITS = "waiting: taken up again when the sweep runs";
+
 /** The colour of a state, of a theme's `colors()`. */
 export function stateColor(state, colors) {
-  return { complete: colors.good, pruned: colors.warn, failed: colors.bad, running: colors.accent }[state] || colors.faint;
+  return { complete: colors.good, pruned: colors.warn, failed: colors.bad, running: colors.accent, waiting: colors.accent }[state] || colors.faint;
+}
+
+/** Whether a trial may still change. */
+export function unfinished(trial) {
+  return trial.state === "running" || trial.state === "waiting";
 }
 
 /** A dot and a word for a state. */

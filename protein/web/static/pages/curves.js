@@ -6,6 +6,7 @@ import { cell, clock, count, numbers, param, percent, score, seconds, tick, titl
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { coloring, rampCss } from "../lib/coloring.js";
 import { colors, onTheme } from "../lib/theme.js";
+import { unfinished } from "../lib/trials.js";
 
 const FEW = 12; // curves that are shown until more are asked for
 const STEPS = [12, 50, 200, 500];
@@ -171,7 +172,7 @@ export async function render(root, context) {
       h("button", { type: "button", class: "chip", dataset: { key: one.key }, title: "Open this trial", onclick: () => open(one),
         onmouseenter: () => light(one), onmouseleave: () => light(null), onfocus: () => light(one), onblur: () => light(null) },
       swatch(one.color), h("span", { text: name(one) }),
-      h("span", { class: "muted", text: one.grouped !== undefined ? shownValue(one.grouped) : one.state === "running" ? "running" : one.score === null ? one.state : score(one.score) })))));
+      h("span", { class: "muted", text: one.grouped !== undefined ? shownValue(one.grouped) : unfinished(one) ? one.state : one.score === null ? one.state : score(one.score) })))));
     fill(legend, scale, chips);
   }
 
@@ -196,7 +197,7 @@ export async function render(root, context) {
   function describe(one, index) {
     const { trial } = one;
     const place = [[AXES[axis()].label, AXES[axis()].format(one.x[index])], [state.get("metric") || "score", score(one.y[index])]];
-    const more = [["final score", trial.state === "running" ? "running" : score(trial.score)], ["cost", seconds(trial.cost_seconds)]];
+    const more = [["final score", unfinished(trial) ? trial.state : score(trial.score)], ["cost", seconds(trial.cost_seconds)]];
     if (trial.grouped !== undefined) more.unshift([groupTitle(), shownValue(trial.grouped)]);
     return [one.label, [...place, ...more]];
   }

@@ -11,7 +11,7 @@ import { commandLine, ENDS, KINDS, stateMark, trialLink } from "../lib/trials.js
 const PARTS = [
   ["front", "on the measured front", "series-1"], ["dominated_cheap", "dominated, cheap: the price of searching", "series-6"],
   ["dominated_expensive", "dominated, expensive: a cheaper trial scored no worse", "series-2"],
-  ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "running now", "series-3"],
+  ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "not finished yet", "series-3"],
 ];
 
 const RECENT_SECONDS = 120;
@@ -96,6 +96,7 @@ export async function render(root, context) {
     fill(rooms.head, h("header", { class: "trial-head" },
       h("h1", {}, name), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.direction === "minimize" ? ", lower is better" : ""}` }),
       found.states.running ? stateMark("running", lead) : h("span", { class: "muted", text: lead }),
+      found.ended && !found.states.running ? h("span", { class: "muted", text: `ended: ${found.ended}` }) : null,
       asked === "run" ? null : h("span", { class: "badge warn", text: asked === "pause" ? "asked to pause: no new trial is started" : "asked to stop" }),
       h("span", { class: "space" }),
       api.live && (asked !== "run" || found.states.running || recent) ? h("div", { class: "controls" },
@@ -122,10 +123,10 @@ export async function render(root, context) {
 
   function drawFigures() {
     const budget = found.max_cost_seconds;
-    const done = found.trials - found.states.running;
+    const done = found.trials - found.states.running - found.states.waiting;
     const best = found.progress.best[found.progress.best.length - 1];
     const cells = [
-      ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
+      ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.states.waiting ? `${found.states.waiting} waiting` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
       ["spent", seconds(found.spent_seconds), budget === null ? "no budget set" : `of ${short(budget)}, ${percent(found.spent_seconds / budget)}`, budget === null ? null : found.spent_seconds / budget],
       ["best measured", score(best ?? null), found.trials ? h("a", { href: state.link("front"), text: "what is recommended" }) : ""],
       ["on dominated, expensive trials", percent(found.spending.share), found.spending.num_dominated_expensive ? `${found.spending.num_dominated_expensive} trials over ${seconds(found.spending.expensive_above)}` : "none"],

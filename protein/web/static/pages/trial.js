@@ -5,7 +5,7 @@ import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
-import { commandLine, ENDS, KINDS, nameOf, stateMark, trialLink } from "../lib/trials.js";
+import { commandLine, ENDS, KINDS, nameOf, stateMark, trialLink, unfinished, WAITS } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
 
@@ -36,7 +36,7 @@ export async function render(root, context) {
   return {
     async update({ numbers }) {
       const changed = numbers[name];
-      if (changed === undefined || (changed && !changed.includes(number) && found.trial.state !== "running")) return;
+      if (changed === undefined || (changed && !changed.includes(number) && !unfinished(found.trial))) return;
       if (body.contains(document.activeElement) && /^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) return; // somebody writes
       const ran = found.trial.state === "running";
       await load({ drawn: false });
@@ -102,7 +102,7 @@ export async function render(root, context) {
     return h("section", { class: "card figures-card", "aria-label": "Result" },
       h("div", { class: "figures" }, cells.map(([label, value, ...more]) => h("div", { class: "figure" }, h("span", { class: "muted", text: label }), h("strong", { text: value }),
         more.filter(Boolean).map((line) => h("span", { class: "faint", text: line }))))),
-      failure ? h("div", { class: `failure ${trial.state}` }, h("p", {}, h("strong", { text: sentence(ENDS[trial.end] || trial.end || "") })), trial.reason ? h("pre", { class: "reason", text: trial.reason }) : null) : null);
+      failure ? h("div", { class: `failure ${trial.state}` }, h("p", {}, h("strong", { text: sentence(trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "") })), trial.reason ? h("pre", { class: "reason", text: trial.reason }) : null) : null);
   }
 
   function curveHead() {
@@ -137,7 +137,7 @@ export async function render(root, context) {
     if (!points.length) {
       curve = null;
       room.parentNode.querySelector(".curve-menu")?.remove();
-      fill(room, h("p", { class: "empty-line muted", text: metric ? `The curve has no ${metric}.` : found.trial.state === "running" ? "No episode has ended yet." : "It left no learning curve." }));
+      fill(room, h("p", { class: "empty-line muted", text: metric ? `The curve has no ${metric}.` : unfinished(found.trial) ? "No episode has ended yet." : "It left no learning curve." }));
       return;
     }
     const theme = colors();

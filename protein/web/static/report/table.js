@@ -5,7 +5,7 @@ import { ApiError } from "../lib/api.js";
 
 // Fields that identify a trial or only say when it ran, as in protein/web/pages/compare.py.
 const NOT_COMPARED = new Set(["sweep", "number", "predicted_score_low", "predicted_score_high", "predicted_cost_seconds_low", "predicted_cost_seconds_high",
-  "started_at", "finished_at", "note", "tags", "suggest_seconds", "continued_seconds"]);
+  "started_at", "finished_at", "note", "tags", "suggest_seconds", "lost_seconds", "continued_seconds"]);
 const PROVENANCE = [["version", "version of protein"], ["git_commit", "git commit"], ["machine", "machine"]];
 
 /** One table of the trials of several: the columns of all, and null where a sweep has no such column. */

@@ -1,0 +1,184 @@
+"""Starts trials on a backend: new ones, and those that wait, each with its limits and its share of the machine."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from protein.engine.pareto import MIN_COST_SECONDS
+from protein.errors import UsageError
+from protein.ports import Backend, Finished, Job
+from protein.sweep import continuing, provenance, resuming
+from protein.sweep.devices import Slots
+from protein.sweep.job import max_seconds, total_steps, trial_config
+from protein.sweep.trials import SweepTrials
+from protein.types import Budget, Outcome, Resources, Suggestion, TrialEnd, TrialRecord
+
+OVERHEAD_SECONDS = 300.0  # start-up, compiling and evaluation, on top of a trial's cap, before it counts as hung
+OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's own seconds
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Limits:
+    """What ends one running trial."""
+
+    max_seconds: float | None  # of its cost; the trial ends itself there
+    total_steps: int | None  # the trial ends itself there, too
+    began: float = dataclasses.field(default_factory=time.monotonic)
+    told_to_end: bool = False
+
+    def ends_itself(self, trial: TrialRecord) -> bool:
+        """Whether the trial has spent all that it may: it is being evaluated, and costs nothing more."""
+        at_cap = self.max_seconds is not None and trial.cost_seconds >= self.max_seconds
+        return at_cap or (self.total_steps is not None and trial.steps >= self.total_steps)
+
+
+class Launcher:
+    """Starts trials and keeps what belongs to those that run.
+
+    Attributes:
+        limits: of the running trials, by number.
+    """
+
+    def __init__(
+        self,
+        trials: SweepTrials,
+        backend: Backend,
+        slots: Slots,
+        *,
+        directory: Path,
+        max_memory_bytes: int | None,
+    ) -> None:
+        self._trials, self._backend, self._slots = trials, backend, slots
+        self._directory, self._max_memory_bytes = directory, max_memory_bytes
+        self._resources: dict[int, Resources] = {}
+        self.limits: dict[int, Limits] = {}
+
+    @property
+    def num_free(self) -> int:
+        """How many trials have a place to run in now."""
+        return self._slots.num_free
+
+    def start(self, suggestion: Suggestion, budget: Budget, *, seed: int, suggest_seconds: float) -> TrialRecord:
+        """Stores and starts a new trial. Raises `UsageError` where none can be started here."""
+        parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
+        if parent is not None:  # a longer run of the same seed
+            seed = parent.seed
+        budget = _within_cap(budget, suggestion.continued_seconds)
+        resources = self._slots.take()
+        config = self._config(suggestion, budget, seed, resources)
+        trial = self._trials.start(
+            suggestion, seed=seed, suggest_seconds=suggest_seconds, provenance=provenance.collect(config)
+        )
+        self._launch(trial, budget, resources, None)
+        return trial
+
+    def take_up(self, trial: TrialRecord, budget: Budget, log: Callable[[str], None]) -> TrialRecord | None:
+        """Takes up a trial that waits.
+
+        Args:
+            trial: the trial.
+            budget: what it may cost in all.
+            log: takes a line for people.
+
+        Returns:
+            The trial, which runs; or which has ended, where it never got further. None where it does not fit the
+            budget, or another process was faster.
+        """
+        directory = self._folder(trial.number)
+        place = resuming.place(directory, trial)
+        budget = _within_cap(budget, trial.continued_seconds)
+        if budget.next_trial_seconds <= (place.seconds or 0.0):
+            return None
+        gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
+        record = self._trials.take_up(trial.number, place)
+        if record is None:
+            return None
+        attempts = resuming.attempt(directory, place.steps)
+        if gone:
+            return self._give_up(record, f"trial {trial.continues}, which it continues, has lost its files")
+        if attempts > resuming.MAX_ATTEMPTS:
+            why = f"{resuming.MAX_ATTEMPTS} attempts to get beyond step {place.steps} were cut short"
+            return self._give_up(record, f"{why}, the last one with: {trial.reason}")
+        where = f"step {place.steps:,}" if place.path is not None else "its beginning: it left nothing to go on from"
+        log(f"trial {trial.number} goes on from {where}")
+        self._launch(record, budget, self._slots.take(), place)
+        return record
+
+    def forget(self, number: int) -> None:
+        """Frees what belonged to a trial that runs no more."""
+        self._slots.give_back(self._resources.pop(number))
+        del self.limits[number]
+
+    def _give_up(self, trial: TrialRecord, reason: str) -> TrialRecord:
+        """Ends a trial that was just taken up, as interrupted."""
+        outcome = Outcome(
+            end=TrialEnd.INTERRUPTED,
+            reason=f"{TrialEnd.INTERRUPTED.text}: {reason}",
+            cost_seconds=trial.cost_seconds,
+            steps=trial.steps,
+        )
+        return self._trials.finish(Finished(trial=self._trials.running[trial.number], outcome=outcome))
+
+    def _launch(self, trial: TrialRecord, budget: Budget, resources: Resources, place: resuming.Place | None) -> None:
+        """Starts a trial's process; `place` is where one that waited goes on."""
+        self._resources[trial.number] = resources
+        config = self._config(trial, budget, trial.seed, resources)
+        limit, own_limit = _limit(budget), max_seconds(config)  # the user's own config may hold a lower one
+        self.limits[trial.number] = Limits(max_seconds=own_limit, total_steps=total_steps(config))
+        by_budget = limit != budget.max_trial_seconds and own_limit == limit
+        spent = 0.0 if place is None else trial.cost_seconds
+        directory = self._folder(trial.number)
+        job = Job(
+            trial=self._trials.running[trial.number],
+            config=config,
+            directory=directory,
+            max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * (limit - spent),
+            max_memory_bytes=self._max_memory_bytes,
+            continues=self._parents_state(trial),
+            at_limit=TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED,
+            resumes=None if place is None else place.path,
+            spent_seconds=spent,
+            resources=resources,
+        )
+        try:
+            if place is None:
+                resuming.clear(directory)
+            self._backend.start(job)
+        except OSError as error:  # no trial will start here: the next start of the sweep takes this one up
+            raise UsageError(
+                f"trial {trial.number} cannot be started in {job.directory}: {error.strerror or error};"
+                " fix that, then run the same command again to resume"
+            ) from error
+
+    def _config(self, trial: Suggestion, budget: Budget, seed: int, resources: Resources) -> dict[str, object]:
+        return trial_config(
+            self._trials.sweep.spec.config,
+            trial.params,
+            seed=seed,
+            threads=self._slots.threads(resources),
+            max_seconds=_limit(budget),
+        )
+
+    def _parents_state(self, trial: TrialRecord) -> Path | None:
+        """Returns what a trial goes on from that continues another one, if that is still there."""
+        if trial.continues is None:
+            return None
+        path = continuing.state(self._trials.records[trial.continues])
+        return path if path.exists() else None
+
+    def _folder(self, number: int) -> Path:
+        return self._directory / f"{number:04d}"
+
+
+def _within_cap(budget: Budget, continued_seconds: float) -> Budget:
+    """Returns a budget in which the beginning of a run that a trial continues counts towards the cap."""
+    if not continued_seconds or budget.max_trial_seconds is None:
+        return budget
+    rest = max(budget.max_trial_seconds - continued_seconds, MIN_COST_SECONDS)
+    return dataclasses.replace(budget, max_trial_seconds=rest)
+
+
+def _limit(budget: Budget) -> float | None:
+    return None if budget.next_trial_seconds == math.inf else budget.next_trial_seconds

@@ -1,0 +1,135 @@
+"""What an interrupted trial left to go on from, and how often it was tried without getting further.
+
+A trial of our trainer leaves a checkpoint in its folder: at its end, when it is told to end, and from time to time
+before that. A program that a sweep runs as a command may leave files in the folder `checkpoint/`. Everything here is
+read from the disk, without any process.
+
+A trial that left nothing begins again, as the same trial with the same seed; what it had spent is lost. So a sweep that
+was killed makes the suggestions that an undisturbed one would have made. A training function of the user's (see
+`protein.api.function_sweep`) cannot go on, so its interrupted trials end.
+"""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protein.sweep.job import runs_trainer
+from protein.types import TrialRecord
+
+TRAINERS_FILE = "checkpoint.safetensors"  # as in `protein.trainer.machine.checkpoint`, which loads torch
+STABLE_FILE = "stable.safetensors"
+COMMANDS_FOLDER = "checkpoint"
+ATTEMPTS_FILE = "attempts.json"
+MAX_ATTEMPTS = 5  # to get beyond one place; then something ends the trial that would end it again
+_MAX_HEADER_BYTES = 16 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a trial goes on.
+
+    Attributes:
+        path: what it goes on from; None: it begins again.
+        steps: that lie behind it.
+        seconds: the trial's own cost there; None: that of the last point of its curve up to these steps.
+    """
+
+    path: Path | None
+    steps: int
+    seconds: float | None
+
+
+def can_wait(config: Mapping[str, Any]) -> bool:
+    """Whether interrupted trials of a sweep with this config are taken up again."""
+    return runs_trainer(config) or "command" in config
+
+
+def state(directory: Path) -> Path | None:
+    """Returns what an interrupted trial left in its folder to go on from; None: nothing that can be read."""
+    file, folder = directory / TRAINERS_FILE, directory / COMMANDS_FOLDER
+    if checkpoint_header(file) is not None:
+        return file
+    if not folder.is_symlink() and folder.is_dir() and any(folder.iterdir()):
+        return folder
+    return None
+
+
+def place(directory: Path, trial: TrialRecord) -> Place:
+    """Returns where a trial goes on.
+
+    How far a command's files reach is not known. It goes on by itself from where they were written, and reports again
+    what it does again: the steps and the cost so far stay.
+    """
+    path = state(directory)
+    if path is None:
+        return Place(path=None, steps=0, seconds=0.0)
+    if path.name != TRAINERS_FILE:
+        return Place(path=path, steps=trial.steps, seconds=trial.cost_seconds)
+    run = checkpoint_header(path)
+    try:
+        assert run is not None
+        if run["config"]["train"]["seed"] == trial.seed:  # else it is of another sweep that had this folder
+            return Place(path=path, steps=int(run["steps"]), seconds=float(run["elapsed_seconds"]))
+    except (AssertionError, KeyError, TypeError, ValueError):
+        pass
+    return Place(path=None, steps=0, seconds=0.0)
+
+
+def checkpoint_header(file: Path) -> dict[str, Any] | None:
+    """Returns what a trainer's checkpoint says about its run; None where there is none that is whole.
+
+    The format is that of safetensors: the length of a header in JSON, the header, and the tensors. Torch takes seconds
+    to load, so the header is read here.
+    """
+    try:
+        with file.open("rb") as content:
+            length = int.from_bytes(content.read(8), "little")
+            if not 0 < length <= _MAX_HEADER_BYTES:
+                return None
+            header = json.loads(content.read(length))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if file.stat().st_size != 8 + length + max(ends, default=0):
+            return None
+        run: dict[str, Any] = json.loads(header["__metadata__"]["run"])
+        return run if isinstance(run, dict) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None
+
+
+def clear(directory: Path) -> None:
+    """Removes what an earlier sweep left in the folder of a trial that begins: it would be taken for the trial's own.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    for name in (TRAINERS_FILE, STABLE_FILE, ATTEMPTS_FILE):
+        (directory / name).unlink(missing_ok=True)
+    folder = directory / COMMANDS_FOLDER
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
+
+
+def attempt(directory: Path, steps: int) -> int:
+    """Counts another attempt to get beyond a place, and returns how many there were since the trial got further.
+
+    The count lies beside the checkpoint, so that it outlives this process. Where it cannot be kept, it begins again.
+    """
+    file = directory / ATTEMPTS_FILE
+    count = 1
+    try:
+        before = json.loads(file.read_text())
+        if int(before["steps"]) >= steps:
+            count, steps = int(before["count"]) + 1, int(before["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"steps": steps, "count": count}))
+    except OSError:
+        pass
+    return count

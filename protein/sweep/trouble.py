@@ -1,0 +1,83 @@
+"""Failures in a row: when they pause a sweep, and what they have in common.
+
+After `MAX_FAILURES_IN_A_ROW` trials that failed one after the other, something is broken that other params will not
+mend, or the sweep searches where nothing works. So no other trial is started, and the sweep says what the failed trials
+share and the successful ones don't.
+"""
+
+import collections
+from collections.abc import Collection, Sequence
+
+from protein.types import ParamValue, TrialRecord, TrialState
+
+MAX_FAILURES_IN_A_ROW = 10
+_MAX_SHARED = 3  # parameters that are named
+_MAX_REASON = 200  # characters
+
+
+class Failures:
+    """Counts the failures in a row. Those that tell nothing about a trial's params do not count, nor end a row."""
+
+    def __init__(self) -> None:
+        self._row: list[TrialRecord] = []
+
+    def add(self, trial: TrialRecord) -> None:
+        """Counts a trial that has finished."""
+        if trial.state is not TrialState.FAILED:
+            self._row = []
+        elif trial.end is not None and trial.end.teaches:
+            self._row.append(trial)
+
+    @property
+    def too_many(self) -> bool:
+        return len(self._row) >= MAX_FAILURES_IN_A_ROW
+
+    def explanation(self, trials: Collection[TrialRecord]) -> str:
+        """Returns in one line what the failed trials share; `trials` are all of the sweep."""
+        row = self._row
+        good = [trial for trial in trials if trial.state is TrialState.COMPLETE and not trial.excluded]
+        last = " ".join(row[-1].reason.split())[:_MAX_REASON]
+        parts = [f"{len(row)} trials in a row failed, the last one with: {last}"]
+        reason, count = collections.Counter(trial.reason for trial in row).most_common(1)[0]
+        if count == len(row):
+            parts.append("all have the same reason")
+        elif count > 1:
+            parts.append(f"{count} of them with: {' '.join(reason.split())[:_MAX_REASON]}")
+        parts += shared_params(row, good)[:_MAX_SHARED]
+        machines = {trial.provenance.machine for trial in row}
+        if len(machines) == 1 and good and machines.isdisjoint(trial.provenance.machine for trial in good):
+            parts.append(f"all ran on {machines.pop()}, where no trial has succeeded")
+        if not good:
+            parts.append("no trial of this sweep has succeeded yet")
+        log = row[-1].artifact("log")
+        return "; ".join(parts) + (f"; see {log}" if log else "")
+
+
+def shared_params(failed: Sequence[TrialRecord], good: Sequence[TrialRecord]) -> list[str]:
+    """Returns in words which values of parameters all failed trials share and no successful one has.
+
+    Nothing is said where no trial has succeeded: then every parameter would tell them apart.
+    """
+    found = []
+    for name in failed[0].params if good else ():
+        bad = [trial.params.get(name) for trial in failed]
+        fine = [trial.params.get(name) for trial in good]
+        if all(map(_is_number, [*bad, *fine])):
+            line = _beyond(name, [float(value) for value in bad], [float(value) for value in fine])  # type: ignore[arg-type]
+            if line is not None:
+                found.append(line)
+        elif not set(bad) & set(fine):
+            found.append(f"all have {name} = {' or '.join(sorted({str(value) for value in bad}))}, no success has")
+    return found
+
+
+def _is_number(value: ParamValue | None) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _beyond(name: str, bad: list[float], fine: list[float]) -> str | None:
+    if min(bad) > max(fine):
+        return f"all have {name} >= {min(bad):.4g}, successes at most {max(fine):.4g}"
+    if max(bad) < min(fine):
+        return f"all have {name} <= {max(bad):.4g}, successes at least {min(fine):.4g}"
+    return None

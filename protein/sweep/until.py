@@ -1,0 +1,57 @@
+"""Until when a sweep may run: the moment in words, and whether a trial would end before it."""
+
+import statistics
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from protein.errors import UsageError
+from protein.types import TrialRecord
+
+
+def parse(text: str, flag: str, now: datetime) -> datetime:
+    """Returns a moment: the next time that a clock here shows `text` ("08:00"), or a date with a time.
+
+    Args:
+        text: "08:00" or "08:00:30", or ISO 8601 as "2026-11-23T08:00", local time without an offset.
+        flag: for the message.
+        now: the present, with a time zone: that of this machine.
+
+    Raises:
+        UsageError: it is no such text, or lies in the past.
+    """
+    forms = "use a time as in 08:00, or a date and a time as in 2026-11-23T08:00"
+    words = text.strip()
+    try:
+        if ":" in words and "-" not in words and "T" not in words.upper():
+            clock = datetime.strptime(words, "%H:%M:%S" if words.count(":") == 2 else "%H:%M")
+            moment = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
+            if moment <= now:
+                moment = (moment + timedelta(days=1)).replace(fold=0)
+            return moment.replace(tzinfo=None).astimezone()  # tomorrow's offset may be another one
+        moment = datetime.fromisoformat(words)
+        if ":" not in words:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise UsageError(f"{flag} {text!r:.80} is no time; {forms}") from None
+    moment = moment.astimezone()
+    if moment <= now:
+        raise UsageError(f"{flag} {text} has passed: now it is {now:%Y-%m-%dT%H:%M}; {forms}")
+    return moment
+
+
+def expected_seconds(
+    trial: TrialRecord | None, predicted_seconds: float | None, trials: Sequence[TrialRecord]
+) -> float:
+    """Returns how long a trial is expected to run from now on, of the wall clock.
+
+    Args:
+        trial: one that goes on; None: a new one.
+        predicted_seconds: the cost that was predicted for it; None: that of the median trial so far.
+        trials: all of the sweep. They tell how much longer than its cost a trial takes, too.
+    """
+    done = [one for one in trials if one.state.finished and one.finished_at is not None and one.cost_seconds > 0]
+    if predicted_seconds is None:
+        predicted_seconds = statistics.median([one.cost_seconds for one in done]) if done else 0.0
+    beside = [sum(one.timings.get(name, 0.0) for name in ("startup", "compile", "evaluation")) for one in done]
+    overhead = statistics.median(beside) if beside else 0.0
+    return max(predicted_seconds - (0.0 if trial is None else trial.cost_seconds), 0.0) + overhead
