@@ -123,7 +123,7 @@ def _belongings(session: Session, sweep_id: int, ids: Sequence[int]) -> Iterator
         try:
             rows.check_curve(steps, seconds, score, [_parsed(one) for one in metrics], "its values")
         except (ValueError, TypeError) as error:
-            yield key, _one_line(error)
+            yield key, _one_line(error).removeprefix("its values: ")
     for kind, keys in ((ArtifactRow, {"id", "trial_id"}), (AnnotationRow, {"trial_id"})):
         known, raw = rows.columns(kind, keys), _expressions(session, kind, keys)
         owner = kind.__table__.c.trial_id

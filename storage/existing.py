@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from protein.errors import StoreError
 
-from .engine import SMALLEST_DATABASE_BYTES, create_engine, explain, parse_url
+from .engine import SMALLEST_DATABASE_BYTES, create_engine, explain, parse_url, shown_url
 from .upgrade import VERSION_TABLE
 
 _NONE_YET = "run protein sweep first, or name another with --store"
@@ -26,7 +26,7 @@ def require_store(url: str) -> None:
     if parsed.get_backend_name() == "sqlite":
         _require_file(Path(str(parsed.database)))
         return
-    shown = parsed.render_as_string(hide_password=True)
+    shown = shown_url(parsed)
     engine = create_engine(parsed)
     try:
         with engine.connect() as connection:

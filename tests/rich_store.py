@@ -83,7 +83,7 @@ def fill(store: Store, name: str = "s", *, num_trials: int = 30) -> SweepRecord:
             ],
         )
     store.annotate(sweep.id, [1, 2], tags=["a", "ü b"], note="x\ny", excluded=True)
-    store.annotate(sweep.id, 5, note=ODD.replace("\u2028", ""))
+    store.annotate(sweep.id, min(5, num_trials - 1), note=ODD.replace("\u2028", ""))
     store.request(sweep.id, Request.PAUSE)
     store.set_ended(sweep.id, f"the budget is spent {ODD}")
     found = store.find_sweep(name)
