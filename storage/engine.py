@@ -37,7 +37,12 @@ def parse_url(url: str) -> sqlalchemy.URL:
     if not url.strip():
         raise StoreError(f"the store's URL is empty; {_FORMS}")
     if "://" not in url:
-        if url.startswith(("sqlite:", "postgres:", "postgresql:")) or url == ":memory:" or "\0" in url:
+        if (
+            hidden(url) != url
+            or url.startswith(("sqlite:", "postgres:", "postgresql:"))
+            or url == ":memory:"
+            or "\0" in url
+        ):
             raise StoreError(f"store {hidden(url)!r} is neither a path nor a URL; {_FORMS}")
         return sqlalchemy.URL.create("sqlite", database=str(Path(url).expanduser()))
     try:

@@ -55,8 +55,11 @@ def _require_file(path: Path) -> None:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as connection:
             found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-            raise StoreError(f"store {path} is not a SQLite database; give another path with --store") from error
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+            raise StoreError(
+                f"store {path} is not a SQLite database, or its first bytes are damaged; restore it from a copy, or"
+                " give another path with --store"
+            ) from error
         return  # damaged, or being written just now: opening it for good says so
     except UnicodeEncodeError:
         raise StoreError(f"store {str(path)!r} is not a path that can be used; give another") from None

@@ -7,7 +7,6 @@ No command may end in a traceback, print more than one line of an error, or chan
 
 import argparse
 import contextlib
-import dataclasses
 import io
 import os
 import random
@@ -16,18 +15,23 @@ import sqlite3
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import rich_store
 
+import protein
 from protein import storage
 from protein.cli import main
+from protein.errors import ProteinError
 from protein.space import Float, Integer, Space
-from protein.types import Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd
 
+NUM_TRIALS = 30
+RESUME = "(resume)"
 LINES = (
+    RESUME,
     "status",
     "status s",
     "show s",
@@ -46,41 +50,31 @@ LINES = (
 TABLES = ("sweeps", "trials", "measurements", "artifacts", "annotations")
 
 
-def whole(folder: Path, num_trials: int = 30) -> bytes:
-    """Returns the bytes of a store with a sweep of a function, of which models can be made, and one with odd values."""
-    path = folder / "whole.db"
-    store = storage.open_store(str(path))
-    odd = rich_store.fill(store, "t", num_trials=12)
+def train(params: Mapping[str, Any], report: Any) -> float:
+    """A function of which models can be made, and that fails now and then."""
+    score = float(np.log10(params["lr"]) + params["steps"] / 100)
+    for i in range(1, 11):
+        report(steps=i, score=score * i / 10, cost_seconds=params["steps"] * i / 1000)
+    if 3e-3 < params["lr"] < 2e-2:
+        raise ValueError("it diverged")
+    return score
+
+
+def sweep(path: Path, num_trials: int) -> None:
+    """Runs or resumes the sweep of the campaign."""
     space = Space(
         [Float("lr", 1e-5, 1.0, scale="log"), Integer("steps", 10, 1000, scale="log")], cost_parameter="steps"
     )
+    protein.Sweep(space, max_trials=num_trials, name="s", store=path, method="random", quiet=True).run(train)
 
-    spec = dataclasses.replace(
-        odd.spec, name="s", space=space.to_dict(), config={"own": {"start": None}}, warm_start={}, seed=0
-    )
-    sweep, rng = store.create_sweep(spec, 1000.0), np.random.default_rng(0)
-    for i, x in enumerate(space.sample(num_trials, rng)):
-        params = space.from_unit(x)
-        trial = store.start_trial(
-            sweep.id,
-            Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="improving the front near 3 s"),
-            seed=i,
-            owner="host:1:1.00",
-            lease_seconds=100.0,
-            suggest_seconds=0.1,
-            provenance=spec.provenance,
-        )
-        score, cost = float(x @ [1.0, 2.0]), float(params["steps"]) / 100
-        points = [Measurement(steps=j, elapsed_seconds=cost * j / 10, score=score * j / 10) for j in range(1, 11)]
-        store.add_measurements(trial, points, 100.0)
-        end = TrialEnd.COMPLETE if i % 5 else TrialEnd.DIVERGED
-        good = end is TrialEnd.COMPLETE
-        store.finish_trial(
-            trial,
-            Outcome(end=end, score=score if good else None, cost_seconds=cost, steps=10, reason="" if good else "nan"),
-        )
-    for one in (odd, sweep):
-        store.interrupt_orphans(one.id, [f"host-ü:{i}:1.00" for i in range(30)])
+
+def whole(folder: Path) -> bytes:
+    """Returns the bytes of a store with the campaign's sweep, and one with odd values."""
+    path = folder / "whole.db"
+    sweep(path, NUM_TRIALS)
+    store = storage.open_store(str(path))
+    odd = rich_store.fill(store, "t", num_trials=12)
+    store.interrupt_orphans(odd.id, [f"host-ü:{i}:1.00" for i in range(30)])
     store.close()
     return path.read_bytes()
 
@@ -152,6 +146,8 @@ def campaign(flips: int, seed: int, lines: tuple[str, ...] = LINES) -> Iterator[
 
 def run(line: str, path: Path) -> str:
     """Runs a command on a store and returns what is wrong with how it ended; "" if nothing is."""
+    if line == RESUME:
+        return _resumed(path)
     words = shlex.split(line)
     words += [str(path)] if words[0] == "store" else ["--store", str(path)]
     out, err = io.StringIO(), io.StringIO()
@@ -167,6 +163,18 @@ def run(line: str, path: Path) -> str:
         return err.getvalue()
     if code == 2 and not (err.getvalue().startswith("error: ") and err.getvalue().count("\n") == 1):
         return f"printed {err.getvalue()!r:.300}"
+    return ""
+
+
+def _resumed(path: Path) -> str:
+    """Resumes the campaign's sweep for one more trial."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            sweep(path, NUM_TRIALS + 1)
+    except ProteinError as error:
+        return f"said {error}" if "\n" in str(error) else ""
+    except Exception:
+        return traceback.format_exc()
     return ""
 
 

@@ -39,6 +39,7 @@ LINES = {
     "sweep": "sweep --env pong --name s --max-trials 1",
     "import": "import optuna x.db",
 }
+SLOW = ("report", "plot", "compare", "laws", "best")
 POSITIONAL = ("store check", "store upgrade", "store backup", "store move", "view")
 BROKEN = (
     "postgresql://me:{s}@127.0.0.1:1/db",
@@ -56,7 +57,7 @@ BROKEN = (
     "postgresql://me:{s}@[::1/db",
     "sqlite://me:{s}@host/x.db",
     "host=127.0.0.1 password={s} dbname=x",
-    "postgresql://me:{s}@127.0.0.1:1/db?unknown_option={s}x&sslmode=nonsense&password={s}",
+    "postgresql://me:{s}@127.0.0.1:1/db?unknown_option=x&sslmode=nonsense&password={s}",
 )
 
 
@@ -96,7 +97,7 @@ def test_no_command_prints_the_password_of_a_url_that_works(
     urls = [made.replace("postgres@", f"postgres:{SECRET}@"), f"{made}?password={SECRET}"]
     for url in urls:
         for name, line in LINES.items():
-            if name in ("train", "sync", "sweep"):
+            if name in ("train", "sync", "sweep") or (url != urls[0] and name in SLOW):
                 continue
             main([*shlex.split(line), "--store", url])
             printed = capfd.readouterr()
