@@ -16,7 +16,15 @@ from protein.ports import Store
 if TYPE_CHECKING:
     from .whole import WholeStore
 
-__all__ = ["copy_file", "database_file", "open_store", "open_whole_store", "require_store", "schema_versions"]
+__all__ = [
+    "copy_file",
+    "database_file",
+    "database_name",
+    "open_store",
+    "open_whole_store",
+    "require_store",
+    "schema_versions",
+]
 
 
 def open_store(url: str, *, create: bool = True) -> Store:
@@ -66,6 +74,13 @@ def database_file(url: str) -> Path | None:
 
     parsed = parse_url(url)
     return Path(str(parsed.database)) if parsed.get_backend_name() == "sqlite" else None
+
+
+def database_name(url: str) -> str:
+    """Returns the name of a server's database, or a file's path. Raises `StoreError` as `database_file` does."""
+    from .engine import parse_url
+
+    return str(parse_url(url).database)
 
 
 def schema_versions(url: str) -> tuple[str, str]:

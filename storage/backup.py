@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from protein.errors import StoreError, remedy
 
-from .engine import BUSY_SECONDS, create_engine, explain, parse_url
+from .engine import BUSY_SECONDS, create_engine, explain, parse_url, shown_url
 from .existing import require_store
 from .upgrade import HEAD, version_of
 
@@ -26,7 +26,7 @@ def versions(url: str) -> tuple[str, str]:
     require_store(url)
     parsed = parse_url(url)
     sqlite = parsed.get_backend_name() == "sqlite"
-    shown = str(parsed.database) if sqlite else parsed.render_as_string(hide_password=True)
+    shown = str(parsed.database) if sqlite else shown_url(parsed)
     engine = create_engine(parsed)
     try:
         with engine.connect() as connection:

@@ -14,6 +14,7 @@ from sqlalchemy import JSON, Boolean, Column, Double, Text, cast, func, select, 
 from sqlalchemy.orm import Session
 
 from . import rows
+from .records import objects
 from .tables import AnnotationRow, ArtifactRow, Base, MeasurementRow, SweepRow, TrialRow, Utc
 from .transfer import Progress
 
@@ -121,9 +122,9 @@ def _belongings(session: Session, sweep_id: int, ids: Sequence[int]) -> Iterator
         if list(positions) != list(range(len(positions))):
             yield key, f"its curve has {len(positions)} points whose positions do not count from 0 without gaps"
         try:
-            rows.check_curve(steps, seconds, score, [_parsed(one) for one in metrics], "its values")
+            rows.check_curve(steps, seconds, score, _all_parsed(metrics), "its values")
         except (ValueError, TypeError) as error:
-            yield key, _one_line(error)
+            yield key, _one_line(error).removeprefix("its values: ")
     for kind, keys in ((ArtifactRow, {"id", "trial_id"}), (AnnotationRow, {"trial_id"})):
         known, raw = rows.columns(kind, keys), _expressions(session, kind, keys)
         owner = kind.__table__.c.trial_id
@@ -174,6 +175,14 @@ def _converted(column: Column[Any], value: Any) -> Any:
     if isinstance(column.type, Boolean) and type(value) is int and value in (0, 1):
         return bool(value)
     return value
+
+
+def _all_parsed(texts: Sequence[Any]) -> list[Any]:
+    """Returns the values of JSON texts: all at once, and one after the other where one of them is damaged."""
+    try:
+        return [*objects(texts)]
+    except (ValueError, TypeError, RecursionError):
+        return [_parsed(one) for one in texts]
 
 
 def _parsed(value: Any) -> Any:

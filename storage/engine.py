@@ -19,6 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from protein.errors import StoreError, StoreUnavailable
 from protein.spelling import nearest
+from protein.urls import hidden
 
 BUSY_SECONDS = 30  # how long a write waits for another process's lock
 CONNECT_SECONDS = 10  # how long to wait for a server
@@ -39,15 +40,22 @@ def parse_url(url: str) -> sqlalchemy.URL:
     if not url.strip():
         raise StoreError(f"the store's URL is empty; {_FORMS}")
     if "://" not in url:
-        if url.startswith(("sqlite:", "postgres:", "postgresql:")) or url == ":memory:" or "\0" in url:
-            raise StoreError(f"store {url!r} is neither a path nor a URL; {_FORMS}")
+        if (
+            hidden(url) != url
+            or url.startswith(("sqlite:", "postgres:", "postgresql:"))
+            or url == ":memory:"
+            or "\0" in url
+        ):
+            raise StoreError(f"store {hidden(url)!r} is neither a path nor a URL; {_FORMS}")
         return sqlalchemy.URL.create("sqlite", database=str(Path(url).expanduser()))
     try:
         parsed = sqlalchemy.make_url(url)
     except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
-        raise StoreError(f"store URL {url.split('@')[-1]!r} cannot be read; {_FORMS}") from error
+        raise StoreError(f"store URL {hidden(url)!r} cannot be read; {_FORMS}") from error
     kind, _, driver = parsed.drivername.partition("+")
-    shown = parsed.render_as_string(hide_password=True)
+    shown = hidden(url)
+    if "@" in (parsed.host or ""):
+        raise StoreError(f"store {shown!r}: the user or the password holds an @; write it as %40")
     if kind == "sqlite" and driver in ("", "pysqlite"):
         if parsed.host:
             raise StoreError(f"store {shown!r} names a host; a relative path takes three slashes, an absolute one four")
@@ -104,7 +112,7 @@ def create_engine(url: sqlalchemy.URL) -> Engine:
         engine = sqlalchemy.create_engine(url, connect_args=arguments, pool_size=2)
     except ImportError as error:
         raise StoreError(
-            f"store {url.render_as_string(hide_password=True)} needs psycopg, which cannot be imported "
+            f"store {shown_url(url)} needs psycopg, which cannot be imported "
             f"({_one_line(error)}); pip install 'protein-sweep[postgresql]'"
         ) from error
     event.listen(engine, "checkout", functools.partial(_ping_after_a_pause, engine))
@@ -134,7 +142,7 @@ def set_write_ahead_log(engine: Engine) -> None:
 def explain(error: DBAPIError | PoolTimeout, url: sqlalchemy.URL) -> StoreError:
     """Returns what a database's error means to the user, in one line with a remedy."""
     sqlite = url.get_backend_name() == "sqlite"
-    shown = url.database if sqlite else url.render_as_string(hide_password=True)
+    shown = url.database if sqlite else shown_url(url)
     cause = (error.orig if isinstance(error, DBAPIError) else None) or error
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     for codes, kind, meaning in _MEANINGS:
@@ -206,6 +214,11 @@ def _ping_after_a_pause(engine: Engine, connection: Any, record: Any, _proxy: ob
 
 def _remember_use(_connection: object, record: Any) -> None:
     record.info[_USED] = time.monotonic()
+
+
+def shown_url(url: sqlalchemy.URL) -> str:
+    """Returns a URL without any password, for messages."""
+    return hidden(url.render_as_string(hide_password=True).replace(":***@", "@"))
 
 
 def _one_line(error: BaseException) -> str:

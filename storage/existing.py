@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from protein.errors import StoreError
 
-from .engine import SMALLEST_DATABASE_BYTES, create_engine, explain, parse_url
+from .engine import SMALLEST_DATABASE_BYTES, create_engine, explain, parse_url, shown_url
 from .upgrade import VERSION_TABLE
 
 _NONE_YET = "run protein sweep first, or name another with --store"
@@ -26,7 +26,7 @@ def require_store(url: str) -> None:
     if parsed.get_backend_name() == "sqlite":
         _require_file(Path(str(parsed.database)))
         return
-    shown = parsed.render_as_string(hide_password=True)
+    shown = shown_url(parsed)
     engine = create_engine(parsed)
     try:
         with engine.connect() as connection:
@@ -54,7 +54,12 @@ def _require_file(path: Path) -> None:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as connection:
             found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    except sqlite3.DatabaseError:
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+            raise StoreError(
+                f"store {path} is not a SQLite database, or its first bytes are damaged; restore it from a copy, or"
+                " give another path with --store"
+            ) from error
         return  # damaged, or being written just now: opening it for good says so
     except UnicodeEncodeError:
         raise StoreError(f"store {str(path)!r} is not a path that can be used; give another") from None

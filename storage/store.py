@@ -57,7 +57,7 @@ from protein.types import (
 )
 
 from . import annotations, curves, lifecycle, reading, records, summaries, values
-from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log
+from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log, shown_url
 from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow, Utc
 from .upgrade import bring_up_to_date
 
@@ -70,7 +70,7 @@ class SqlStore:
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
-        self._shown = str(self._url.database) if self._sqlite else self._url.render_as_string(hide_password=True)
+        self._shown = str(self._url.database) if self._sqlite else shown_url(self._url)
         if self._sqlite:
             check_file(Path(str(self._url.database)))
         self._engine = create_engine(self._url)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import damaging
 import pytest
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
@@ -94,3 +95,29 @@ def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp
         READERS[reader](store)
     assert "\n" not in str(caught.value)
     store.close()
+
+
+def test_no_command_ends_in_a_traceback_on_a_damaged_store() -> None:
+    """A short run of the campaign; all of it: python tests/damaging.py."""
+    lines = (
+        "status",
+        "status s",
+        "show s --json",
+        "show s --trial 3",
+        "pareto s",
+        "store check",
+        "export s -o out.jsonl",
+    )
+    assert list(damaging.campaign(8, 0, lines)) == []
+
+
+def test_a_cost_beyond_reason_in_a_store_breaks_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.db"
+    path.write_bytes(damaging.whole(tmp_path))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE trials SET cost_seconds = 1e300 WHERE number IN (3, 4)")
+        connection.execute("UPDATE measurements SET elapsed_seconds = 1e300 WHERE position = 9 AND trial_id = 4")
+    for line in damaging.LINES:
+        if not line.startswith("report"):  # it takes longest, and shows what the others do
+            assert damaging.run(line, path) == "", line

@@ -1,6 +1,7 @@
 """A stored sweep as data frames, for notebooks and scripts: `protein.load`."""
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,7 @@ class LoadedSweep:
         return self.trials.loc[found.best.trial.number]
 
 
-def load(name: str | None = None, store: str | None = None) -> LoadedSweep:
+def load(name: str | None = None, store: str | os.PathLike[str] | None = None) -> LoadedSweep:
     """Reads a stored sweep into pandas data frames.
 
     Args:
@@ -116,7 +117,7 @@ def load(name: str | None = None, store: str | None = None) -> LoadedSweep:
         UsageError: there is no such sweep, or several to choose from; or pandas is not installed.
         StoreError: there is no such store, or it cannot be read.
     """
-    return LoadedSweep(stores.url(store), name)
+    return LoadedSweep(stores.url(None if store is None else os.fspath(store)), name)
 
 
 def _frame(pandas: Any, columns: TrialColumns, direction: Direction) -> Any:

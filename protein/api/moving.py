@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from protein import storage
 from protein.api import stores, sweep_files
 from protein.api.definition import check_name
-from protein.errors import ProteinError, StoreError, UsageError
-from protein.space import Space
+from protein.errors import StoreError, UsageError
 from protein.storage.transfer import Item, StoredSweep
 from protein.sweep.lease import dead_owners
 from protein.types import SweepRecord
@@ -98,10 +97,6 @@ def _checked(items: Iterable[Item], path: Path, name: str | None) -> Iterator[It
             check_name(item.name, f"{path}: the sweep's name")
             if item.name in seen:
                 raise UsageError(f"{path} is damaged: it holds sweep '{item.name}' twice; export again")
-            try:
-                Space.from_dict(item.values["space"])
-            except (ProteinError, ValueError, TypeError, KeyError) as error:
-                raise UsageError(f"{path}: the space of sweep '{item.name}' cannot be read ({error})") from error
             seen.append(item.name)
         yield item
 

@@ -33,7 +33,7 @@ def absolute_url(given: str | None) -> str:
 
 def shown(given: str | None) -> str:
     """Returns the store's URL as `absolute_url` does, without a password."""
-    return urls.without_password(absolute_url(given))
+    return urls.hidden(absolute_url(given))
 
 
 def file(store_url: str) -> Path | None:
@@ -45,7 +45,7 @@ def artifact_directory(store_url: str, sweep: str) -> Path:
     """Returns the folder of a sweep's artifacts: beside the store's file, apart from those of other stores there."""
     path = file(store_url)
     if path is None:
-        return Path("runs").absolute() / store_url.partition("?")[0].rpartition("/")[2] / sweep
+        return Path("runs").absolute() / storage.database_name(store_url) / sweep
     return (path.parent if path.name == "protein.db" else path.with_suffix("")).absolute() / sweep
 
 
@@ -107,7 +107,7 @@ def find(store: Store, name: str | None) -> SweepRecord:
 
 def store_words(given: str | None) -> list[str]:
     """Returns the words that name the same store in a command to run next; none for the usual store."""
-    return [] if given is None else ["--store", given]
+    return [] if given is None else ["--store", urls.hidden(given)]
 
 
 def best_hint(sweep: str, given: str | None) -> str:

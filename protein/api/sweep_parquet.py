@@ -4,11 +4,14 @@ The sweeps themselves are JSON in the file's metadata under the key `protein`, c
 of a trial (params, metrics, timings) are texts, since their values may have any type.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from protein.errors import UsageError
 from protein.storage.transfer import TRIAL_KINDS, Item, StoredSweep, StoredTrial
@@ -30,6 +33,7 @@ def write(path: Path, items: Iterable[Item], version: int) -> None:
     batch: list[tuple[str, StoredTrial]] = []
     writer: Any = None
     num_trials, num_points, waiting = 0, 0, 0
+    digest = _Digest()
 
     def flush() -> None:
         nonlocal writer, batch, waiting
@@ -48,6 +52,7 @@ def write(path: Path, items: Iterable[Item], version: int) -> None:
                 sweeps.append({"sweep": _with_time_texts(item.values), "trials": item.num_trials})
                 continue
             batch.append((str(sweeps[-1]["sweep"]["name"]), item))
+            digest.add(item)
             num_trials, num_points, waiting = num_trials + 1, num_points + len(item.steps), waiting + len(item.steps)
             if len(batch) >= _ROWS or waiting >= _POINTS:
                 flush()
@@ -55,9 +60,9 @@ def write(path: Path, items: Iterable[Item], version: int) -> None:
         if writer is None:  # a sweep without a trial
             table = _table([])
             writer = parquet.ParquetWriter(path, table.schema, compression="zstd", write_page_checksum=True)
-        head = {"version": version, "sweeps": sweeps}
-        end = {"trials": num_trials, "points": num_points}
-        writer.add_key_value_metadata({_KEY: json.dumps(head, allow_nan=False), _END: json.dumps(end)})
+        head = json.dumps({"version": version, "sweeps": sweeps}, allow_nan=False)
+        end = {"trials": num_trials, "points": num_points, "sha256": digest.hexdigest(head)}
+        writer.add_key_value_metadata({_KEY: head, _END: json.dumps(end)})
     finally:
         if writer is not None:
             writer.close()
@@ -81,6 +86,7 @@ def read(path: Path, version: int) -> Iterator[Item]:
             )
         trials = _trials(file)
         num_trials, num_points = 0, 0
+        digest = _Digest()
         for part in head["sweeps"]:
             sweep = StoredSweep(values=_with_times(part["sweep"]), num_trials=int(part["trials"]))
             yield sweep
@@ -89,9 +95,11 @@ def read(path: Path, version: int) -> Iterator[Item]:
                 if name != sweep.name:
                     raise UsageError(f"{path} is damaged: a trial of '{name:.60}' stands in '{sweep.name}'")
                 num_trials, num_points = num_trials + 1, num_points + len(trial.steps)
+                digest.add(trial)
                 yield trial
-        if next(trials, None) is not None or end != {"trials": num_trials, "points": num_points}:
-            raise UsageError(f"{path} is damaged: it does not hold as many trials as it should; export again")
+        found = {"trials": num_trials, "points": num_points, "sha256": digest.hexdigest(held[_KEY.encode()].decode())}
+        if next(trials, None) is not None or end != found:
+            raise UsageError(f"{path} is damaged: it does not hold what it held when it was written; export again")
     except StopIteration:
         raise UsageError(f"{path} is damaged: it does not hold as many trials as it should; export again") from None
     except (pyarrow.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -172,6 +180,23 @@ def _schema() -> "pyarrow.Schema":
             ("annotation", pa.struct(annotation)),
         ]
     )
+
+
+class _Digest:
+    """A checksum of all values: Parquet's own cover the pages of data, and neither their headers nor the footer."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, trial: StoredTrial) -> None:
+        rest = [_with_time_texts(trial.values), list(map(list, trial.artifacts)), trial.annotation, trial.metrics]
+        self._hash.update(json.dumps(rest, sort_keys=True).encode())
+        for column, kind in ((trial.steps, "int64"), (trial.elapsed_seconds, "float64"), (trial.score, "float64")):
+            self._hash.update(np.array(column, dtype=kind).tobytes())
+
+    def hexdigest(self, head: str) -> str:
+        self._hash.update(head.encode())
+        return self._hash.hexdigest()
 
 
 def _with_time_texts(values: Mapping[str, Any]) -> dict[str, Any]:

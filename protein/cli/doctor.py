@@ -30,6 +30,7 @@ from protein.sweep import calibration, machine_state, speed
 from protein.trackers.registry import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
+from protein.urls import hidden
 from protein.view import tables
 
 PACKAGE = "protein-sweep"
@@ -238,7 +239,7 @@ def _store(store_url: str) -> Check:
     path = stores.file(store_url)
     if path is None or path.exists():
         with stores.opened(store_url) as store:
-            return Check(name="store", state="ok", detail=f"{_shown(store_url)}: {len(store.list_sweeps())} sweeps")
+            return Check(name="store", state="ok", detail=f"{hidden(store_url)}: {len(store.list_sweeps())} sweeps")
     # Whether locks and shared memory work there can only be tried, so a store is made in a temporary folder beside it.
     with tempfile.TemporaryDirectory(dir=_existing(path.parent), prefix=".protein-doctor-") as folder:
         storage.open_store(f"sqlite:///{Path(folder).absolute()}/probe.db").close()
@@ -264,9 +265,3 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 def _existing(folder: Path) -> Path:
     """Returns the nearest folder that exists, going up."""
     return next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), Path("/"))
-
-
-def _shown(store_url: str) -> str:
-    """Returns a URL without its password."""
-    head, at, tail = store_url.rpartition("@")
-    return f"{head.partition('://')[0]}://...@{tail}" if at else store_url

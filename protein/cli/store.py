@@ -11,7 +11,7 @@ from protein.cli.parse import Command
 from protein.errors import StoreError, StoreUnavailable, UsageError
 from protein.spelling import nearest
 from protein.units import format_size
-from protein.urls import without_password
+from protein.urls import hidden
 from protein.view import commands, tables
 from protein.view.printing import MAX_CELL, cleaned
 
@@ -160,4 +160,4 @@ def _move(arguments: StoreCommandArguments, url: str) -> int:
 
 def _shown(url: str) -> str:
     file = stores.file(url)
-    return without_password(url) if file is None else str(file)
+    return hidden(url) if file is None else str(file)

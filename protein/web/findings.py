@@ -22,6 +22,7 @@ from protein.ports import Store
 from protein.sweep.job import runs_trainer
 from protein.types import Estimate, SweepRecord, TrialState
 from protein.units import format_duration
+from protein.urls import hidden
 from protein.view import commands, data
 from protein.web.background import Progress
 from protein.web.frame import Frame
@@ -232,8 +233,4 @@ def store_words(viewer: Viewer) -> list[str]:
     """Returns the words that name the viewed store in a command; without a password, which no page may show."""
     if viewer.url == stores.url(None):
         return []
-    scheme, separator, rest = viewer.url.partition("://")
-    if separator and "@" in rest.partition("/")[0]:
-        user, _, host = rest.rpartition("@")
-        rest = f"{user.partition(':')[0]}@{host}"
-    return ["--store", scheme + separator + rest]
+    return ["--store", hidden(viewer.url)]
