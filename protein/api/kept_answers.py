@@ -123,7 +123,7 @@ def keep(
     }
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(sweep)
-        with contextlib.suppress(OSError, ValueError, KeyError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads(path.read_text(encoding="utf-8"))
             if before["cursor"] == entry["cursor"] and before["trials"] == json.loads(json.dumps(entry["trials"])):
                 for name in ("range_ends", "outlook"):
