@@ -11,7 +11,7 @@ import sweeping
 from protein import storage
 from protein.engine.designer import RandomDesigner
 from protein.ports import Store, SweepStatus
-from protein.types import Budget, Observation, Params, Request, Suggestion, TrialEnd, TrialRecord
+from protein.types import Budget, Observation, Params, Request, Suggestion, TrialEnd, TrialRecord, TrialState
 
 
 class Outside(sweeping.Lines):
