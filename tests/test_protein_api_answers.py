@@ -117,7 +117,11 @@ def test_they_hold_no_longer_when_a_trial_has_finished(large: tuple[Store, Sweep
     running = running_in(store, sweep)
     store.annotate(sweep.id, running.number, note="still runs")
     assert Answers(store, sweep).were_kept, "what runs teaches nothing"
-    store.finish_trial(running, complete())
+    store.release_trial(running, "preempted: the node was taken away")
+    assert Answers(store, sweep).were_kept, "neither does what waits"
+    again = store.take_up_trial(sweep.id, running.number, owner="other", lease_seconds=600.0, from_steps=0)
+    assert Answers(store, sweep).were_kept
+    store.finish_trial(again, complete())
     assert not Answers(store, sweep).were_kept
 
 
