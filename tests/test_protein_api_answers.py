@@ -100,14 +100,13 @@ def test_kept_answers_equal_computed_ones(large: tuple[Store, SweepRecord, Path]
 
 def test_answers_that_are_asked_for_later_are_kept_beside_the_others(large: tuple[Store, SweepRecord, Path]) -> None:
     store, sweep, _ = large
-    Answers(store, sweep).recommendation()
-    later = Answers(store, sweep)
-    assert later.were_kept
-    outlook = later.outlook()
+    outlook = Answers(store, sweep).outlook()
     ends = Answers(store, sweep).range_ends()
+    best = Answers(store, sweep).recommendation().best.trial.number
     path = next(kept_answers.folder().iterdir())
     found = kept_answers.find(store, sweep)
-    assert found is not None and found.has_outlook and found.outlook == outlook
+    assert found is not None and found.has_outlook and found.outlook == outlook is not None
+    assert found.contenders is not None and Answers(store, sweep).recommendation().best.trial.number == best
     assert found.range_ends is not None and list(found.range_ends) == list(ends)
     assert [path] == list(kept_answers.folder().iterdir())
 
@@ -118,7 +117,11 @@ def test_they_hold_no_longer_when_a_trial_has_finished(large: tuple[Store, Sweep
     running = running_in(store, sweep)
     store.annotate(sweep.id, running.number, note="still runs")
     assert Answers(store, sweep).were_kept, "what runs teaches nothing"
-    store.finish_trial(running, complete())
+    store.release_trial(running, "preempted: the node was taken away")
+    assert Answers(store, sweep).were_kept, "neither does what waits"
+    again = store.take_up_trial(sweep.id, running.number, owner="other", lease_seconds=600.0, from_steps=0)
+    assert Answers(store, sweep).were_kept
+    store.finish_trial(again, complete())
     assert not Answers(store, sweep).were_kept
 
 

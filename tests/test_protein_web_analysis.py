@@ -197,25 +197,35 @@ def test_trials_that_are_not_there_are_named_beside_the_others(served: Served) -
 
 
 def test_an_answer_that_needs_long_says_so_at_once(own_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread of the server is held while a model is fitted. A report, which asks once, waits."""
+    """No thread of the server is held while a model is fitted."""
     monkeypatch.setattr(models, "PATIENCE_SECONDS", 0.05)
-    store = open_store(own_store)
-    for watched in (True, False):
-        stopping, go_on = threading.Event(), threading.Event()
-        viewer = Viewer(store, own_store, stopping, watched=watched)
-        frame = viewer.frame("pong")
-        if watched:
-            with pytest.raises(StillComputing):
-                models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
-            go_on.set()
-            while True:
-                with contextlib.suppress(StillComputing):
-                    assert models.fitted(viewer, frame, "slow", lambda: False) is True
-                    break
-        else:
-            threading.Timer(0.5, go_on.set).start()
-            assert models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0)) is True
-        stopping.set()
+    store, go_on = open_store(own_store), threading.Event()
+    viewer = Viewer(store, own_store, threading.Event())
+    frame = viewer.frame("pong")
+
+    def ask() -> bool:
+        return models.fitted(viewer, frame, "slow", lambda: go_on.wait(60.0))
+
+    with pytest.raises(StillComputing):
+        ask()
+    go_on.set()
+    found = None
+    while found is None:
+        with contextlib.suppress(StillComputing):
+            found = ask()
+    assert found is True
+    viewer.stopping.set()
+    store.close()
+
+
+def test_a_report_waits_for_its_answers(own_store: str) -> None:
+    store, go_on = open_store(own_store), threading.Event()
+    viewer = Viewer(store, own_store, threading.Event(), watched=False)
+    timer = threading.Timer(3.0, go_on.set)  # longer than a page would wait
+    timer.start()
+    assert models.fitted(viewer, viewer.frame("pong"), "slow", lambda: go_on.wait(60.0)) is True
+    timer.join()
+    viewer.stopping.set()
     store.close()
 
 

@@ -17,6 +17,7 @@ from protein.web import report
 
 ViewOf = Callable[..., View]
 PAGES = ("table", "front", "curves", "compare", "compare?view=sweeps", "parameters", "sweep", "trial/{name}/3")
+FIT_MS = 90_000  # for the models, and the packages that they load
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Float("momentum", 0.0, 1.0), Categorical("opt", ("adam", "sgd"))])
 COMMAND = {"program": "sh train.sh", "template": ["sh", "train.sh", "--lr", "{lr}"]}
 # What is unusual about a sweep: its env is a text, no env of ours; its config is no run config.
@@ -78,7 +79,7 @@ def test_every_page_shows_the_sweep(stored: str, view_of: ViewOf, kind: str) -> 
         place = page.format(name=kind)
         view.open(f"{place}{'&' if '?' in place else '?'}sweep={kind}&sel={kind}:2.5.14")
         expect(view.page.locator("main .state.error")).to_have_count(0)
-        expect(view.page.locator("main .state.loading")).to_have_count(0)
+        expect(view.page.locator("main .state.loading")).to_have_count(0, timeout=FIT_MS)
         if page == "parameters":
             expect(view.page.locator(".part-body[data-state='ready']")).to_have_count(5)
         if page == "front":

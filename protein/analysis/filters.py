@@ -22,7 +22,6 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -31,39 +30,19 @@ import numpy as np
 import numpy.typing as npt
 
 from protein.analysis.columns import Column, Kind, Mask
-from protein.errors import UsageError
+from protein.analysis.filter_tokens import CONSTANTS, KEYWORDS, TOKEN, Token, tokens
+from protein.analysis.filter_tokens import FilterError as FilterError
 from protein.spelling import nearest
-from protein.units import SECONDS
 
 MAX_LENGTH = 2_000  # characters of a filter
 MAX_DEPTH = 40  # parentheses and nots within each other
 GROUPS = ("params", "metrics", "timings")  # where a name without a group is looked for, in this order
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?P<unit>[dhms])?(?![\w.]))
-    | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')
-    | `(?P<quoted>[^`]+)`
-    | (?P<sign><=|>=|==|!=|<>|<|>|=|\(|\)|,|-(?=inf\b)|\+(?=inf\b))
-    | (?P<word>[^\W\d][\w.\-/:@]*)
-    )""",
-    re.VERBOSE,
-)
-_KEYWORDS = ("and", "or", "not", "in", "contains")
-_CONSTANTS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "nan": math.nan, "inf": math.inf}
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
 }  # fmt: skip
 _SAME_SIGN = {"=": "==", "<>": "!="}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-
-
-class FilterError(UsageError):
-    """A filter that cannot be understood; `position` counts its characters from 0."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(f"filter, character {position + 1}: {message}")
-        self.position = position
 
 
 def matching(text: str, columns: Mapping[str, Column], num_rows: int) -> Mask:
@@ -85,17 +64,6 @@ def matching(text: str, columns: Mapping[str, Column], num_rows: int) -> Mask:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str  # "number", "text", "name" (in backticks), "word", "sign", "end"
-    value: Any
-    position: int
-
-    @property
-    def shown(self) -> str:
-        return "the end" if self.kind == "end" else f"'{self.value}'"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Operand:
     """One side of a comparison: a column, or a constant. A word may be either, until the other side is known."""
 
@@ -112,7 +80,7 @@ class _Reader:
     def __init__(self, text: str, columns: Mapping[str, Column], num_rows: int) -> None:
         self._columns = columns
         self._num_rows = num_rows
-        self._tokens = _tokens(text)
+        self._tokens = tokens(text)
         self._at = 0
         self._depth = 0
 
@@ -123,13 +91,13 @@ class _Reader:
         return found
 
     @property
-    def _now(self) -> _Token:
+    def _now(self) -> Token:
         return self._tokens[self._at]
 
     def _is(self, *values: str) -> bool:
         return self._now.kind in ("word", "sign") and self._now.value in values
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         token = self._now
         self._at += token.kind != "end"
         return token
@@ -208,14 +176,14 @@ class _Reader:
         if token.kind == "sign" and token.value in ("-", "+") and self._is("inf"):
             self._next()
             return _Operand(token.position, None, "", -math.inf if token.value == "-" else math.inf)
-        if token.kind == "name" or (token.kind == "word" and token.value not in _KEYWORDS):
+        if token.kind == "name" or (token.kind == "word" and token.value not in KEYWORDS):
             key = self._key(token.value)
             if key is not None:
                 return _Operand(token.position, self._columns[key], key, word=token.value)
             if token.kind == "name":
                 raise FilterError(self._unknown(token.value), token.position)
-            if token.value.lower() in _CONSTANTS:
-                return _Operand(token.position, None, "", _CONSTANTS[token.value.lower()], word=token.value)
+            if token.value.lower() in CONSTANTS:
+                return _Operand(token.position, None, "", CONSTANTS[token.value.lower()], word=token.value)
             return _Operand(token.position, None, "", token.value, word=token.value)
         raise FilterError(f"a column or a value is expected here, got {token.shown}", token.position)
 
@@ -308,42 +276,6 @@ class _Reader:
         return _looked_up(column, table) & ~column.missing
 
 
-def _tokens(text: str) -> list[_Token]:
-    found = []
-    position = 0
-    while text[position:].strip():
-        match = _TOKEN.match(text, position)
-        if match is None:
-            start = position + len(text[position:]) - len(text[position:].lstrip())
-            sign = text[start]
-            if sign in "\"'`":
-                raise FilterError(f"the text that begins here has no closing {sign}", start)
-            raise FilterError(f"'{sign}' cannot be read", start)
-        start = match.end() - len(match[0].lstrip())
-        if match["number"] is not None:
-            unit = match["unit"]
-            digits = match["number"][: -1 if unit else None]
-            found.append(_Token("number", _number(digits) * SECONDS.get(unit or "s", 1), start))
-        elif match["text"] is not None:
-            found.append(_Token("text", re.sub(r"\\(.)", r"\1", match["text"][1:-1]), start))
-        elif match["quoted"] is not None:
-            found.append(_Token("name", match["quoted"], start))
-        else:
-            word = match["word"]
-            lowered = word.lower() if word and word.lower() in _KEYWORDS else word
-            found.append(_Token("sign" if word is None else "word", lowered or match["sign"], start))
-        position = match.end()
-    return [*found, _Token("end", "", len(text.rstrip()))]
-
-
-def _number(digits: str) -> int | float:
-    try:
-        value = int(digits)
-    except ValueError:
-        return float(digits)
-    return value if -(2**63) <= value < 2**63 else float(value)  # arrays hold no larger integers
-
-
 def _time(text: str, position: int) -> float:
     try:
         moment = datetime.fromisoformat(text)
@@ -404,8 +336,8 @@ def names(columns: Mapping[str, Column]) -> list[str]:
     for key in columns:
         group, _, rest = key.partition(".")
         short = rest if group in GROUPS and rest and _first_key(rest, columns) == key else key
-        match = _TOKEN.fullmatch(short)
-        plain = match is not None and match["word"] is not None and short.lower() not in (*_KEYWORDS, *_CONSTANTS)
+        match = TOKEN.fullmatch(short)
+        plain = match is not None and match["word"] is not None and short.lower() not in (*KEYWORDS, *CONSTANTS)
         found.append(short if plain else f"`{short}`")
     return found
 

@@ -6,7 +6,7 @@ about one are kept in a file (`protein.api.kept_answers`), and computed again wh
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from protein.analysis.range_end import RangeEnd
 from protein.api import kept_answers
@@ -47,9 +47,14 @@ class Answers:
             return self._known.columns
         return self._store.columns(self._sweep.id, fields=FIELDS)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the sweep has so many trials that answers about it are kept."""
+        return self._kept is not None or self._known.sample is not None
+
     def recommendation(self, under: str | None = None) -> Recommendation:
         """Returns what `protein.api.recommended.recommendation` does, and raises what it raises."""
-        if self._kept is not None:
+        if self._kept is not None and self._kept.contenders is not None:
             return recommendation(self._sweep, self._kept.trials, under, contenders=self._kept.contenders)
         known = self._known
         return recommendation(self._sweep, known.trials, under, known.sample, contenders=self._contenders)
@@ -93,7 +98,7 @@ class Answers:
 
         if self._learnt is None:
             return recommend.contenders(self._space, self._finished, self._known.sample)
-        self._keep()
+        self._keep(contenders=self._learnt.contenders)
         return self._learnt.contenders
 
     @functools.cached_property
@@ -101,9 +106,9 @@ class Answers:
         from protein.analysis.range_ends import range_ends
 
         try:
-            found = () if self._learnt is None else range_ends(self._space, [], model=self._learnt)
+            found = [] if self._learnt is None else range_ends(self._space, [], model=self._learnt)
         except UsageError:  # the space cannot be read, and nothing can be said
-            return ()
+            return []
         self._keep(range_ends=found)
         return found
 
@@ -115,13 +120,7 @@ class Answers:
         self._keep(outlook=[found])
         return found
 
-    def _keep(
-        self, *, range_ends: Sequence[RangeEnd] | None = None, outlook: Sequence[Outlook | None] | None = None
-    ) -> None:
-        """Keeps answers of a very large sweep, beside those that are kept already."""
-        try:
-            if self._known.sample is None or self._learnt is None:
-                return
-        except UsageError:
-            return
-        kept_answers.keep(self._store, self._sweep, self._known, self._learnt.contenders, range_ends, outlook)
+    def _keep(self, **found: Any) -> None:
+        """Keeps answers about a very large sweep, beside those that are kept already; see `kept_answers.keep`."""
+        if self._known.sample is not None:
+            kept_answers.keep(self._store, self._sweep, self._known, **found)

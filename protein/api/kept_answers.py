@@ -42,14 +42,14 @@ class Kept:
 
     Attributes:
         trials: those that the answers speak of, by number.
-        contenders: all that some question needs; positions in `trials`.
-        range_ends: None where nobody has asked for them yet.
+        contenders: all that some question needs; positions in `trials`. None where nobody has asked for them yet.
+        range_ends: the same.
         has_outlook: whether `outlook` was asked for.
         outlook: None where too little is known.
     """
 
     trials: Sequence[TrialRecord]
-    contenders: Sequence[Contender]
+    contenders: Sequence[Contender] | None
     range_ends: Sequence[RangeEnd] | None
     has_outlook: bool
     outlook: Outlook | None
@@ -73,10 +73,10 @@ def find(store: Store, sweep: SweepRecord) -> Kept | None:
         if {trial.number: _facts(trial) for trial in trials} != facts:
             return None
         places = {trial.number: place for place, trial in enumerate(trials)}
-        ends, outlook = entry["range_ends"], entry["outlook"]
+        contenders, ends, outlook = entry["contenders"], entry["range_ends"], entry["outlook"]
         return Kept(
             trials=trials,
-            contenders=[_contender(one, places) for one in entry["contenders"]],
+            contenders=None if contenders is None else [_contender(one, places) for one in contenders],
             range_ends=None if ends is None else [RangeEnd(**one) for one in ends],
             has_outlook=outlook is not None,
             outlook=Outlook(**outlook[0]) if outlook and outlook[0] is not None else None,
@@ -89,24 +89,25 @@ def keep(
     store: Store,
     sweep: SweepRecord,
     known: Readable,
-    contenders: Sequence[Contender],
-    range_ends: Sequence[RangeEnd] | None,
-    outlook: Sequence[Outlook | None] | None,
+    *,
+    contenders: Sequence[Contender] | None = None,
+    range_ends: Sequence[RangeEnd] | None = None,
+    outlook: Sequence[Outlook | None] | None = None,
 ) -> None:
-    """Keeps answers about a sweep, and those that are kept already of the same trials.
+    """Keeps answers about a sweep, and those that are kept already of the same trials. None: not known.
 
     Args:
         store: of the sweep.
         sweep: as it is stored.
-        known: what was read of it.
+        known: what was read of it; at least one trial has finished.
         contenders: of the finished trials that were read; not empty.
-        range_ends: None: these are not known.
-        outlook: one item, which may be None; None: this is not known.
+        range_ends: all of them.
+        outlook: one item, which is None where too little is known.
     """
     finished = [trial for trial in known.trials if trial.state.finished]
-    needed = _needed(contenders, initial_params(sweep.spec))
+    needed = None if contenders is None else _needed(contenders, initial_params(sweep.spec))
+    spoken = {finished[i].number: finished[i] for one in needed or () for i in one.trials}
     cut_short = best_cut_short(known.trials)
-    spoken = {finished[i].number: finished[i] for one in needed for i in one.trials}
     if cut_short is not None:
         spoken[cut_short.number] = cut_short
     states, numbers = known.columns.state, known.columns.number.tolist()
@@ -114,19 +115,20 @@ def keep(
     spoken.update((trial.number, trial) for trial in store.trials(sweep.id, curves=False, numbers=[last]))
     entry: dict[str, Any] = {
         "cursor": known.columns.cursor,
-        "trials": {str(number): _facts(spoken[number]) for number in sorted(spoken)},
-        "contenders": [
-            {**dataclasses.asdict(one), "trials": [finished[i].number for i in one.trials]} for one in needed
-        ],
+        "trials": {str(number): _facts(trial) for number, trial in spoken.items()},
+        "contenders": None
+        if needed is None
+        else [{**dataclasses.asdict(one), "trials": [finished[i].number for i in one.trials]} for one in needed],
         "range_ends": None if range_ends is None else [dataclasses.asdict(one) for one in range_ends],
         "outlook": None if outlook is None else [None if one is None else dataclasses.asdict(one) for one in outlook],
     }
     with contextlib.suppress(OSError, RuntimeError):
         path = _path(sweep)
-        with contextlib.suppress(OSError, ValueError, KeyError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             before = json.loads(path.read_text(encoding="utf-8"))
-            if before["cursor"] == entry["cursor"] and before["trials"] == json.loads(json.dumps(entry["trials"])):
-                for name in ("range_ends", "outlook"):
+            if before["cursor"] == entry["cursor"]:
+                entry["trials"] = {**before["trials"], **entry["trials"]}
+                for name in ("contenders", "range_ends", "outlook"):
                     entry[name] = before[name] if entry[name] is None else entry[name]
         _write(path, json.dumps(entry))
 

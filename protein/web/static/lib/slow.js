@@ -3,6 +3,7 @@
 
 const FIRST = 700; // milliseconds between two questions; each wait is longer, up to the last
 const LAST = 5000;
+const AGAIN = 300; // milliseconds, where each question waits at the server
 
 /** Asks until the answer is ready or has failed; `show(answer)` is called with each one. Stops with the signal. */
 export async function whenReady(api, path, params, signal, show) {
@@ -17,10 +18,10 @@ export async function whenReady(api, path, params, signal, show) {
 
 /** Returns the first answer that does not say that it is still being computed. Throws what `api.get` throws. */
 export async function patient(api, path, params, signal) {
-  for (let wait = FIRST; ; wait = Math.min(LAST, wait * 1.5)) {
-    const answer = await api.get(path, params, { signal });
+  for (;;) {
+    const answer = await api.get(path, params, { signal }); // the server waits for it, too, for some seconds
     if (answer.state !== "computing") return answer;
-    await pause(wait, signal);
+    await pause(AGAIN, signal);
     if (signal?.aborted) throw new DOMException("the page was left", "AbortError");
   }
 }

@@ -141,7 +141,7 @@ export async function render(root, context) {
           ["zoom", "Zoom", "Drag a box to enlarge it; z shows everything again"]].map(([name, title, help]) =>
           h("button", { type: "button", title: help, "aria-pressed": pressed(mode === name), text: title, onclick: () => setMode(name) }))),
       selection.size ? h("button", { type: "button", class: "button quiet", text: `${selection.size} selected ×`, title: "Clear the selection", onclick: () => selection.clear() }) : null,
-      nearBest(found.sweeps, found.expected) ? h("button", { type: "button", class: "button quiet", text: "Near the best", title: "Enlarge the best quarter of the scores (b)", onclick: zoomToBest }) : null,
+      !state.get("zoom") && nearBest(found.sweeps, found.expected) ? h("button", { type: "button", class: "button quiet", text: "Near the best", title: "Enlarge the best quarter of the scores (b)", onclick: zoomToBest }) : null,
       state.get("zoom") ? h("button", { type: "button", class: "button quiet", text: "Show everything", onclick: () => state.set({ zoom: "" }) }) : null);
   }
 

@@ -184,7 +184,7 @@ export async function render(root, context) {
         parts.map(([key, title, color]) => h("span", { class: `share ${color}`, title: `${title}: ${percent(spent[key] / spent.total)}`, style: { flexGrow: String(1000 * spent[key] / spent.total) } }))) : h("p", { class: "muted", text: "Nothing was spent yet." }),
       h("table", { class: "facts" }, h("tbody", {}, parts.map(([key, title, color]) => h("tr", {}, h("th", { scope: "row" }, h("span", { class: `swatch ${color}`, "aria-hidden": "true" }), title),
         h("td", { class: "number", text: seconds(spent[key]) }), h("td", { class: "number muted", text: percent(spent[key] / spent.total) }))))),
-      spent.expensive_above === null ? null : h("p", { class: "hint-line muted", text: `Expensive: over ${seconds(spent.expensive_above)}, the median of the trials that were trained to their end. Dominated: one of these cost no more and scored no worse.` })));
+      spent.expensive_above === null ? null : h("p", { class: "hint-line muted", text: `Expensive: over ${seconds(spent.expensive_above)}, the median of the trials that were trained to their end. Beaten: one of these cost no more and scored no worse.` })));
   }
 
   function drawEnds() {

@@ -6,9 +6,10 @@ import { columnChooser } from "../lib/columns.js";
 import { debounced, fill, h, stateOf } from "../lib/dom.js";
 import { save } from "../lib/export.js";
 import { filterField } from "../lib/filter.js";
-import { MISSING, cell, counted, param, title, toTheRight, whole } from "../lib/format.js";
+import { counted, toTheRight, whole } from "../lib/format.js";
 import { Grid } from "../lib/grid.js";
 import { annotations } from "../lib/annotations.js";
+import { headText, tableCells, widthsOf } from "../lib/table-cells.js";
 
 const DEFAULT_SORT = "-number";
 const MAX_SELECTED = 5000;
@@ -31,6 +32,7 @@ export async function render(root, context) {
   let measured = false; // whether there were rows when the widths were measured
   let places = new Map(); // of shown columns: {column, left, last}
 
+  const cells = tableCells({ state, asked: () => askedKeys });
   const countLine = h("span", { class: "counted muted", role: "status" });
   const filter = filterField({
     value: state.get("filter"), columns: () => known.columns,
@@ -185,21 +187,9 @@ export async function render(root, context) {
 
   /** Widths from the texts of the first rows. */
   function measure() {
-    const canvas = document.createElement("canvas").getContext("2d");
-    canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
     const rows = Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean);
     measured = rows.length > 0;
-    widths = new Map();
-    shownKeys.forEach((key, i) => {
-      const column = columnOf(key);
-      const texts = rows.map((row) => shownText(column, row.values[i], row));
-      const longest = Math.max(0, ...texts.map((text) => canvas.measureText(text).width));
-      canvas.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
-      const head = canvas.measureText(headText(column).name).width + 24;
-      canvas.font = `14px ${getComputedStyle(document.body).fontFamily}`;
-      const most = ["origin", "reason", "note"].includes(key) ? 320 : 230;
-      widths.set(key, Math.round(Math.min(most, Math.max(longest + (key === "state" ? 18 : 0), head) + 22)));
-    });
+    widths = widthsOf(shownKeys.map(columnOf), rows, cells.text);
   }
 
   function columnWidths() {
@@ -267,44 +257,14 @@ export async function render(root, context) {
 
   function drawRow(row, index) {
     const chosen = selection.has(row.sweep, row.number);
-    const excluded = value(row, "excluded") === true;
+    const excluded = cells.value(row, "excluded") === true;
     const box = h("input", { type: "checkbox", tabindex: "-1", "aria-label": `Select trial ${row.number} of ${row.sweep}`, checked: chosen });
     const line = h("tr", { class: `${chosen ? "chosen" : ""}${index === focus ? " focus" : ""}${excluded ? " excluded" : ""}`, "aria-rowindex": index + 2,
       dataset: { index, number: row.number, sweep: row.sweep } },
     h("td", { class: "box stuck", style: { left: "0px" } }, box),
-    shownKeys.map((key, i) => place(drawCell(places.get(key).column, row.values[i], row), key)));
+    shownKeys.map((key, i) => place(cells.draw(places.get(key).column, row.values[i], row), key)));
     line.addEventListener("click", (event) => clicked(event, index, row));
     return line;
-  }
-
-  function drawCell(column, given, row) {
-    const text = shownText(column, given, row);
-    const kind = toTheRight(column) ? "number" : "";
-    if (column.key === "number") {
-      return h("td", { class: "number" }, h("a", { href: state.link("trial", {}, [row.sweep, row.number]), text: given }));
-    }
-    if (column.key === "state") {
-      return h("td", { title: value(row, "reason") || null }, h("span", { class: `dot-state ${given}`, "aria-hidden": "true" }), text);
-    }
-    if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
-    if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text });
-    const short = column.group === "params" && typeof given === "number" && param(given) !== text;
-    const unusual = typeof given === "string" && ["nan", "inf", "-inf"].includes(given) && kind;
-    return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: text.length > 24 ? text : short ? param(given) : null, text });
-  }
-
-  function shownText(column, given, row) {
-    if (column.key === "state") return ends(value(row, "end") || given);
-    if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
-    // Four digits of a parameter are enough here; the whole number is in the row's title, the trial's page and the CSV.
-    if (column.group === "params" && column.kind === "number" && typeof given === "number") return param(given, 4);
-    return cell(column, given);
-  }
-
-  /** A value of a row, if its column was asked for. */
-  function value(row, key) {
-    const at = askedKeys.indexOf(key);
-    return at < 0 ? undefined : row.values[at];
   }
 
   // Selection
@@ -423,15 +383,4 @@ export async function render(root, context) {
       }
     },
   };
-}
-
-/** A title in two lines: `train.learning_rate` is "learning_rate" below "train". */
-function headText(column) {
-  const name = title(column);
-  const at = column.group === "trial" ? -1 : name.lastIndexOf(".");
-  return at > 0 ? { section: name.slice(0, at), name: name.slice(at + 1) } : { section: column.group === "params" ? "" : column.group === "trial" ? "" : column.group, name };
-}
-
-function ends(end) {
-  return (end || "").replaceAll("_", " ");
 }
