@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from protein.engine.budget import AffordableCost
+from protein.engine.cost_model import CostModel
+from protein.engine.gp import Array
 from protein.engine.history import History
 from protein.engine.recommend import best, contenders
 from protein.engine.settings import EngineSettings
@@ -71,15 +73,16 @@ def test_a_busy_machine_takes_more_of_the_budget() -> None:
 
 def test_an_evenly_busy_machine_changes_no_suggestion() -> None:
     designer = make_designer("protein", SPACE, None, seed=0, settings=EngineSettings())
-    told = {}
+    params, expected = [], []
     for slowdown in (1.0, 2.0):
         history = trials(slowdowns=[slowdown] * 14, known=True)
         suggestion = designer.suggest(history, [], Budget(remaining_seconds=100.0 * slowdown), 3)
         assert suggestion is not None
         assert suggestion.predicted_cost_seconds is not None
-        told[slowdown] = suggestion
-    assert told[2.0].params == told[1.0].params
-    assert told[2.0].predicted_cost_seconds.value == pytest.approx(2.0 * told[1.0].predicted_cost_seconds.value)
+        params.append(suggestion.params)
+        expected.append(suggestion.predicted_cost_seconds.value)
+    assert params[0] == params[1]
+    assert expected[1] == pytest.approx(2.0 * expected[0])
 
 
 def test_the_expected_cost_of_a_config_is_that_of_a_calm_machine() -> None:
@@ -94,3 +97,26 @@ def test_a_share_must_be_possible(share: float) -> None:
     (trial,) = trials(slowdowns=[1.0], known=False)
     with pytest.raises(ValueError, match=f"busy_share must be within 0 and {MAX_BUSY_SHARE}"):
         dataclasses.replace(trial, busy_share=share)
+
+
+def costs_of(*, noise: float, num_points: int, seed: int) -> tuple[Space, Array, Array]:
+    """Costs in proportion to the steps, with log noise."""
+    rng = np.random.default_rng(seed)
+    x = SPACE.sample(num_points, rng)
+    steps = np.array([float(SPACE.from_unit(row)["steps"]) for row in x])
+    return SPACE, x, steps / 10_000 * np.exp(noise * rng.standard_normal(num_points))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("noise", "busy"), [(0.0, False), (0.05, False), (0.45, True)])
+def test_the_cost_model_sees_from_the_costs_whether_the_machine_is_busy(noise: float, busy: bool, seed: int) -> None:
+    model = CostModel.fit(*costs_of(noise=noise, num_points=40, seed=seed))
+    assert model.busy is busy
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_a_busy_machine_a_single_cheap_trial_does_not_make_its_config_cheap(seed: int) -> None:
+    space, x, costs = costs_of(noise=0.45, num_points=40, seed=seed)
+    calm = np.array([float(space.from_unit(row)["steps"]) for row in x]) / 10_000
+    error = CostModel.fit(space, x, costs).predict(x)[0] - np.log(calm)
+    assert np.std(error) < 0.5 * np.std(np.log(costs / calm))

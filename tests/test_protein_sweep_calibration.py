@@ -12,6 +12,7 @@ from protein.errors import TrialFailed
 from protein.ports import Store
 from protein.storage import open_store
 from protein.sweep import calibration
+from protein.sweep.speed import IDENTITY
 from protein.types import Machine
 
 HERE = calibration.facts(threads=1, device="cpu")
@@ -79,7 +80,7 @@ def test_trials_with_other_threads_are_calibrated_anew(store: Store, measured: l
 
 
 def test_facts_are_plain_and_complete() -> None:
-    assert set(calibration.speed.IDENTITY) == set(HERE)
+    assert set(IDENTITY) == set(HERE)
     assert HERE["gpus"] == []
     assert HERE["torch"]
 

@@ -98,6 +98,8 @@ class Search:
         self._least_p_ok = min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
         x_front = np.concatenate([data.x_scored, data.x_running])
         log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
+        if self._cost.busy:  # a trial that was lucky with the machine is no cheaper than its config
+            log_cost = self._cost.predict(data.x_scored)[0]
         if len(data.x_running):
             # Running trials count as if they had the outcome that the model expects, so that the next trial looks
             # elsewhere.
