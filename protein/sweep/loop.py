@@ -33,7 +33,7 @@ from protein.engine.budget import RunningCost, limit_reached, remaining_seconds,
 from protein.errors import ProteinError, UsageError
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
-from protein.sweep import hooks, until
+from protein.sweep import costs, hooks, until
 from protein.sweep.devices import Slots
 from protein.sweep.job import CAP_FRACTION, trial_seed
 from protein.sweep.launching import Launcher
@@ -407,6 +407,9 @@ class _Loop:
         )
 
     def _on_progress(self, event: TrialProgress) -> None:
+        if (wrong := costs.problem(event)) is not None:
+            event = costs.without_garbage(event)
+            self._end(event.trial.number, TrialEnd.CRASHED, wrong)
         trial = self._trials.add(event)
         if event.measurements and not self._stop.is_set():
             self._end_all_if_budget_is_spent()
@@ -449,7 +452,10 @@ class _Loop:
         return True
 
     def _on_finished(self, event: Finished) -> None:
-        number, outcome = event.trial.number, event.outcome
+        number = event.trial.number
+        if (wrong := costs.problem(event)) is not None:
+            event = costs.failed(event, wrong, self._trials.records[number].cost_seconds)
+        outcome = event.outcome
         self._launcher.forget(number)
         if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
             trial = self._trials.release(event)
