@@ -88,9 +88,7 @@ def run(command: Command) -> int:
             console.print(Text(text), soft_wrap=True)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
-        loop_settings = dataclasses.replace(
-            loop_settings, speed=_speed(console, store, arguments, spec, settings.workers)
-        )
+        loop_settings = dataclasses.replace(loop_settings, speed=_speed(console, store, arguments, spec, slots.workers))
         with (
             make_watcher(console, score_range(spec.env)) as watcher,
             trackers.beside(watcher, tracked_by, store=arguments.store, sweep=spec.name) as listener,
@@ -149,7 +147,6 @@ def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
         raise UsageError(f"--{error}") from error
 
 
-<<<<<<< HEAD
 def _speed(console: Console, store: Store, arguments: SweepArguments, spec: SweepSpec, workers: int) -> float:
     """Returns what one second of this machine is worth in reference seconds; it calibrates the machine if needed."""
     if arguments.calibrate is False:
@@ -168,7 +165,8 @@ def _speed(console: Console, store: Store, arguments: SweepArguments, spec: Swee
         line = f"this machine is {found.factor:.2f} times as fast as the reference machine, in whose seconds costs are"
         console.print(Text(line), soft_wrap=True)
     return found.factor
-=======
+
+
 def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
     """Returns the places where trials run on this machine. Raises `UsageError` for what this machine does not have."""
     named = arguments.workers is not None or settings.workers != SweepConfig().workers
@@ -180,7 +178,6 @@ def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
         max_gpu_memory_bytes=settings.max_trial_gpu_memory_bytes,
         pin_cores=settings.pin_cores,
     )
->>>>>>> wt-loop
 
 
 def _expects_continuing(arguments: SweepArguments, spec: SweepSpec) -> bool:
