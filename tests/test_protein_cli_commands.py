@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
 from protein.engine import recommend
 from protein.engine.recommend import MODEL, Contender
+from protein.sweep import calibration
 from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
-from protein.types import Direction, Estimate
+from protein.types import Direction, Estimate, Machine
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:
@@ -439,11 +441,40 @@ def test_doctor_finds_this_machine_in_order(folder: Path, run: Run) -> None:
         "threads",
         "memory",
         "compiler",
+        "trackers",
+        "machine",
         "store",
         "disk",
     } == set(checks)
     assert "broken" not in checks.values()
     assert list(folder.iterdir()) == []  # what it tried, it took away
+
+
+def test_doctor_calibrates_this_machine_and_lists_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)  # two rounds
+    lines = [line for line in run("doctor --calibrate --workers 2 --device cpu").splitlines() if "speed " in line]
+    assert len(lines) == 1
+    assert "1 threads a trial, cpu: the reference machine (" in lines[0]
+    assert lines[0].endswith(", this machine")
+    checks = [check for check in run.json("doctor --json --device cpu --workers 999") if check["name"] == "speed"]
+    assert len(checks) == 1, "999 workers have one thread each, as two have on this machine, or it is another one"
+    assert run.error("doctor --workers 0") == "--workers 0 is below the limit of 1; use 1 or more"
+
+
+def test_a_sweep_beside_a_known_machine_is_in_its_seconds(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibration, "MAX_SECONDS", 0.01)
+    facts = calibration.facts(threads=1, device="cpu") | {"host": "a machine a thousand times as fast"}
+    with stores.opened(None, create=True) as store:
+        store.add_machine(Machine(name="fast", facts=facts, calibration_seconds=1e-3, measured_at=datetime.now(UTC)))
+    words = "sweep --env pong --max-trials 1 --train.total-timesteps 20000 --train.device cpu --train.threads 1"
+    text = run(words + " --max-cost 10m")
+    assert "measuring how fast this machine trains, once, about 0 s, so that costs of several machines can be" in text
+    (factor,) = re.findall(r"this machine is (\d\.\d\d) times as fast as the reference machine", text)
+    assert 0.0 <= float(factor) < 0.1
+    (trial,) = run.json("show pong --json")["trials"]
+    assert trial["cost_seconds"] < 0.1 * trial["timings"]["startup"] + 1.0
 
 
 def test_doctor_and_the_package_ask_for_the_same_versions() -> None:

@@ -388,3 +388,21 @@ def test_every_shape_of_a_compiled_run_is_tried_before_its_clock_starts(monkeypa
     needed = {shape for shape, after in seen if after}
     assert events[0]["compiled"] is True and len(needed) > 2
     assert needed <= tried
+
+
+def test_the_clock_goes_as_fast_as_it_is_told(tmp_path: Path) -> None:
+    limit = {"total_timesteps": 50_000_000, "max_seconds": 5000.0}
+    result, events = go(small(train=limit), tmp_path, speed=1e6)  # five thousandths of a second of this machine
+    assert events[-1]["stopped"] == "max_seconds"
+    assert result.elapsed_seconds >= 5000.0
+    assert result.steps < 50_000_000
+    assert checkpoints.read(tmp_path / checkpoints.FILE_NAME).elapsed_seconds == result.elapsed_seconds
+    measured = [event for event in events if event["event"] == "measurement"][-1]
+    own_seconds = measured["elapsed_seconds"] / 1e6
+    assert measured["metrics"]["steps_per_second"] == pytest.approx(measured["steps"] / own_seconds)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_clock_that_cannot_go_is_refused(speed: float) -> None:
+    with pytest.raises(ConfigError, match="the speed of the clock must be above 0 and finite"):
+        go(small(), speed=speed)

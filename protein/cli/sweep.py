@@ -96,7 +96,7 @@ def run(command: Command) -> int:
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
         if elsewhere is None:
-            factor = _speed(console, store, arguments, spec, settings.workers)
+            factor = _speed(console, store, arguments, spec, slots.workers)
         else:  # each machine there has its own
             factor = None
             place.fetch(spec, directory, _unfinished(store, sweep.id), elsewhere.note)

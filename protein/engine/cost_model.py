@@ -4,6 +4,10 @@ Log cost in seconds is ln(cost parameter) + bias + linear weights + a Gaussian p
 priori, cost is proportional to the cost parameter: one more epoch costs one more epoch. The weights and the process
 learn how the truth departs from that. Without a cost parameter, the weights are free to find what makes a trial
 expensive.
+
+Costs hardly differ between two runs of one config, unless other programs use the machine. Then they may differ by half,
+and a model that expects little noise takes it for structure. So there are two priors of the noise, of a calm machine
+and of a busy one. The model has the one under which the data are likelier, by a margin in favour of the calm one.
 """
 
 import dataclasses
@@ -22,14 +26,22 @@ _MAX_POINTS = 300  # costs are smoother than scores: more points make the model 
 
 _MAX_STOPPED = 50  # stopped runs that are looked at
 
+# Priors (mean, sd) of the log noise variance of log cost: 5 % between two runs of a config, and 40 %.
+_CALM_NOISE, _BUSY_NOISE = (math.log(3e-3), 1.5), (math.log(0.15), 0.5)
+BUSY_MARGIN = 1.5  # by which the log posterior density must be higher with the prior of a busy machine
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostModel:
-    """The model of log cost. `center` is the median of the log costs, less the cost parameter's share."""
+    """The model of log cost. `center` is the median of the log costs, less the cost parameter's share.
+
+    `busy`: the costs differ so much between like trials that single ones say little.
+    """
 
     space: Space
     center: float
     process: GaussianProcess
+    busy: bool = False
 
     @classmethod
     def fit(
@@ -45,19 +57,24 @@ class CostModel:
         prior = Prior(
             log_lengthscale=(math.log(1.0) + 0.5 * math.log(space.num_dims / 8.0), LENGTHSCALE_SD),
             log_outputscale=(math.log(0.05), 1.0),
-            log_noise=(math.log(3e-3), 1.5),
+            log_noise=_CALM_NOISE,
             bias_variance=1.0,
             linear_variance=0.5 if known else 4.0,
         )
         features, groups = space.features(x_unit), space.feature_groups()
         process = fit(features, log_cost - center, groups, prior, max_points=_MAX_POINTS)
+        busy_prior = dataclasses.replace(prior, log_noise=_BUSY_NOISE)
+        if_busy = fit(features, log_cost - center, groups, busy_prior, max_points=_MAX_POINTS)
+        busy = if_busy.log_posterior(groups, busy_prior) > process.log_posterior(groups, prior) + BUSY_MARGIN
+        if busy:
+            process, prior = if_busy, busy_prior
         points = []
         for source in (source.some(len(x_unit)) for source in sources):
             factor = np.median(log_cost + _log_cost_parameter(space, x_unit) - source.expects(x_unit))
             log_source = source.target - _log_cost_parameter(space, source.x_unit)
             points.append((source.x_unit, log_source + factor - center))
         process, _ = fit_jointly(process, space, features, groups, prior, points)
-        return cls(space, center, process)
+        return cls(space, center, process, busy)
 
     def at_least(self, x_unit: Array, least_seconds: Array) -> "CostModel":
         """Returns the model given what runs that were stopped at `m x d` points had cost by then, `m`.

@@ -48,7 +48,7 @@ MAX_FIT_POINTS = 160  # hyperparameters are fitted to at most this many points (
 MAX_POINTS = 800  # the posterior conditions on at most this many
 _MAX_BLOCK = 2048  # inputs of one prediction: the matrices of more leave the cache, and each is fetched anew
 _MAX_ITERATIONS = 40
-_NUM_REMEMBERED = 4  # fits: those of the three models, and one more
+_NUM_REMEMBERED = 5  # fits: two of costs, those of the other two models, and one more
 _LOG_2PI = math.log(2.0 * math.pi)
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)  # times the mean diagonal, until the Cholesky factor exists
 
@@ -94,6 +94,17 @@ class GaussianProcess:
         whitened = solve_triangular(self.chol, self.y, lower=True, check_finite=False)[given:]
         log_diagonal = np.log(np.diag(self.chol)[given:])
         return -0.5 * float(whitened @ whitened) - float(log_diagonal.sum()) - 0.5 * len(whitened) * _LOG_2PI
+
+    def log_posterior(self, groups: Sequence[int], prior: Prior) -> float:
+        """Returns ln p of the observations and of the hyperparameters, up to a constant that all priors share.
+
+        Args:
+            groups, prior: those that it was fitted with, without a run variance and without a slope.
+        """
+        first = [groups.index(group) for group in range(max(groups) + 1)]
+        values = [(math.log(self.kernel.lengthscale[column]), prior.log_lengthscale) for column in first]
+        values += [(math.log(self.kernel.outputscale), prior.log_outputscale), (math.log(self.noise), prior.log_noise)]
+        return self.log_density() - sum(0.5 * ((v - mean) / sd) ** 2 + math.log(sd) for v, (mean, sd) in values)
 
     def condition(self, x: Array, y: Array) -> "GaussianProcess":
         """Returns the process conditioned on `m` further observations of other runs, hyperparameters unchanged."""

@@ -11,8 +11,8 @@ Notation
                  config that was run k times counts with k measurements
     interval     the central 80 %, on the scale of scores (see `protein.engine.score_model.ScoreModel.estimates`)
 
-The best expected config and the knee are both read off mu and the mean measured cost of each contender. What other programs cost it is subtracted, where it is known. These are the
-ones that every command and view should name (`best`, `knee`).
+The best expected config and the knee are both read off mu and the mean measured cost of each contender, less what other
+programs have cost it, where that is known. These are the ones that every command and view should name (`best`, `knee`).
 
 mu is capped at the highest measured score, because noise makes that at least as high as the best true score. Many tasks
 also have a highest possible score, which the model does not know. Configs that are equal then are ranked by cost.

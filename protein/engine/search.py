@@ -73,7 +73,9 @@ class Search:
         self._start, self._listed, self._continuable = start, listed, continuable
         # A trial also takes one of the trials that are still allowed. Where many seconds are left for few of them,
         # expensive trials are no worse than cheap ones.
-        price = settings.price_floor * affordable.total_seconds + settings.slot_price * affordable.slot_seconds
+        self._slowdown = affordable.slowdown  # models, levels and prices are in seconds of a calm machine
+        total = affordable.total_seconds / self._slowdown
+        price = settings.price_floor * total + settings.slot_price * affordable.slot_seconds / self._slowdown
         self._log_price_floor = math.log(price) if price > 0 else -math.inf
         self._cost = affordable.model
         self._score = fit_score_model(space, data, settings, [source.scores for source in sources])
@@ -82,8 +84,8 @@ class Search:
         # A misleading source sweep must be recognised cheaply. So no trial may be expensive before this sweep has
         # trials of its own.
         self._log_cautious_seconds = math.inf
-        if source is not None and data.num_trials < settings.cautious_trials and affordable.total_seconds > 0:
-            self._log_cautious_seconds = math.log(settings.cautious_share * affordable.total_seconds)
+        if source is not None and data.num_trials < settings.cautious_trials and total > 0:
+            self._log_cautious_seconds = math.log(settings.cautious_share * total)
         self._failure = FailureModel(space, 1.0, None)
         if settings.failure_model:
             source_ends = None if source is None else source.ends
@@ -96,6 +98,8 @@ class Search:
         self._least_p_ok = min(2.0 * share, _MAX_LEAST_P_OK) if many else 0.0
         x_front = np.concatenate([data.x_scored, data.x_running])
         log_cost = np.log(np.maximum(data.costs, MIN_COST_SECONDS))
+        if self._cost.busy:  # a trial that was lucky with the machine is no cheaper than its config
+            log_cost = self._cost.predict(data.x_scored)[0]
         if len(data.x_running):
             # Running trials count as if they had the outcome that the model expects, so that the next trial looks
             # elsewhere.
@@ -143,9 +147,10 @@ class Search:
         fresh = np.array([key not in self._data.taken for key in keys(x)], dtype=bool)
         x, which = x[fresh], which[fresh]
         if len(x):
-            whole = np.exp(self._cost.predict(x)[0])
+            whole = self._slowdown * np.exp(self._cost.predict(x)[0])
             rest = rest_seconds(whole, able.behind[which])
-            fits = self._affordable.fits(x, able.behind[which]) & (np.log(rest) <= self._log_cautious_seconds)
+            fits = self._affordable.fits(x, able.behind[which])
+            fits &= np.log(rest / self._slowdown) <= self._log_cautious_seconds
             fits &= whole >= LEAST_GROWTH * able.paid[which]
             x, which = x[fits], which[fits]
         if not len(x):
@@ -227,13 +232,15 @@ class Search:
             cost_exponent=self._settings.cost_exponent,
             log_price_floor=self._log_price_floor,
             best_share=self._settings.best_share,
-            log_price=None if behind is None else np.log(rest_seconds(np.exp(cost_mean), behind)),
+            log_price=None
+            if behind is None
+            else np.log(rest_seconds(self._slowdown * np.exp(cost_mean), behind)) - math.log(self._slowdown),
         )
         return value - _UNSAFE_PENALTY * np.maximum(self._least_p_ok - p_ok, 0.0)
 
     def _reason(self, x: Array) -> str:
         log_cost = float(self._cost.predict(x[None, :])[0][0])
-        seconds = format_seconds(self._affordable.slowdown * math.exp(log_cost))
+        seconds = format_seconds(self._slowdown * math.exp(log_cost))
         index = front_indices(self._front_mean, np.exp(self._front_log_cost))
         cheapest, most_expensive = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
         if log_cost < cheapest - 0.1:

@@ -115,6 +115,7 @@ def main(command_line: list[str]) -> int:
     parser.add_argument("--continue-from", type=Path)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--nproc", type=int)
+    parser.add_argument("--speed", type=float, default=1.0)
     arguments = parser.parse_args(command_line)
     train = json.loads(arguments.config.read_text())["train"]
     behaviour = train.get("behaviour", "good")

@@ -54,14 +54,15 @@ class Meter:
         now = time.monotonic()
         if self._last is not None and now - self._last[0] < MIN_SECONDS_BETWEEN:
             return
-        cpu, waited = 0.0, {}
+        cpu, waited, seen = 0.0, {}, False
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(self._pid)
             for member in (process, *process.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
                     cpu += sum(member.cpu_times()[:4])  # user, system, and those of children that were waited for
                     waited.update(thread_waits(member.pid))
-        if not cpu:
+                    seen = True
+        if not seen:
             return  # it has ended
         mark = now, cpu, throttled_seconds(), busy_seconds()
         if self._first is None:
