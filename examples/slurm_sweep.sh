@@ -10,4 +10,4 @@
 
 # The job is told two minutes before its end (SIGTERM), and the sweep then stops in order.
 exec protein sweep --env cartpole --max-cost 4h --max-trial-cost 10m \
-  --backend slurm --workers "${WORKERS:-8}" --slurm-options "--time=2:00:00" --artifacts runs "$@"
+  --backend slurm --workers "${WORKERS:-8}" --slurm-options=--time=2:00:00 --artifacts runs "$@"
