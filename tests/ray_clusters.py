@@ -38,19 +38,9 @@ class RayCluster:
     """
 
     def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
-
-        self._cluster: Any = Cluster()
-        # No test waits for a dead node: Ray looks at nodes every half second here, and gives up after three looks.
-        checks = {
-            "health_check_period_ms": 500,
-            "health_check_failure_threshold": 3,
-            "health_check_initial_delay_ms": 0,
-        }
-        self.head = self._cluster.add_node(
-            num_cpus=0, object_store_memory=OBJECT_STORE_BYTES, include_dashboard=False, _system_config=checks
-        )
-        self.address: str = self._cluster.address
+        self._cluster: Any = None
+        self.head = self._started(num_cpus=0, include_dashboard=False)
+        self.address: str = self.head.address
 
     def add(self, cores: int, **resources: float) -> Any:
         """Adds a node and returns it."""

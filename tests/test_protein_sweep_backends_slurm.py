@@ -227,3 +227,17 @@ def test_a_reader_takes_only_whole_messages(tmp_path: Path) -> None:
     assert inbox.receive() == []
     file.write_bytes(whole)
     assert inbox.receive() == ["x" * 1000]
+
+
+@pytest.mark.slow
+def test_the_example_runs_a_sweep_whose_controller_is_a_job(slurm: None, tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent / "examples" / "slurm_sweep.sh"
+    page = Path(__file__).parent.parent / "docs" / "many-machines.md"
+    assert example.read_text() in page.read_text(), "the page shows what is run here"
+    words = ["--max-trials", "2", "--train.total-timesteps", "20000", "--calibrate", "False", "--method", "random"]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "WORKERS": "1"}
+    command = ["sbatch", "--wait", str(example), *words]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=4 * PATIENCE_SECONDS)
+    log = (tmp_path / "cartpole-sweep.log").read_text()
+    assert "trial 0: score" in log and "trial 1: score" in log
+    assert not list((tmp_path / "runs" / "cartpole").glob(".slurm-*"))

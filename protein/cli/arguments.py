@@ -100,7 +100,7 @@ class SweepArguments(StoreArguments):
     resources: Annotated[str | None, _arg("JSON", "(default: none)")] = None
     """With --backend ray: custom resources of Ray that one trial needs, as in '{"A100": 1}'."""
     slurm_options: Annotated[str | None, _arg("TEXT", "(default: none)")] = None
-    """With --backend slurm: options for sbatch, as in '--partition=gpu --time=4:00:00'."""
+    """With --backend slurm: options for sbatch, as in --slurm-options='--partition=gpu --time=4:00:00'."""
 
     command: Annotated[str | None, _arg("TEXT", "(default: our trainer)")] = None
     """Sweep any program: its command line, with {placeholders} for parameters, {seed} and {directory}."""

@@ -1,0 +1,62 @@
+"""What the flags for other machines mean, and which of them do not go together."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protein.api.backends import MAX_WORKERS, Place, _resources
+from protein.errors import UsageError
+from protein.types import Resources
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"backend": "rey"}, "--backend 'rey' is unknown: use local, ray, ray:HOST:PORT or slurm"),
+        ({"backend": "local:1"}, "--backend 'local:1' is unknown"),
+        ({"backend": "slurm:a"}, "--backend 'slurm:a' is unknown"),
+        ({"trial_cores": 2}, "--trial-cores is for other machines: use it with --backend ray or --backend slurm"),
+        ({"backend": "ray", "trial_cores": 0}, "--trial-cores 0 is below the limit of 1; use 1 or more"),
+        ({"resources": "{}"}, "--resources is for other machines"),
+        ({"backend": "slurm", "resources": "{}"}, "--resources is for Ray"),
+        ({"backend": "ray", "slurm_options": "-p x"}, "--slurm-options is for Slurm"),
+        ({"artifacts": "s3://me:secret@b/x"}, "--artifacts s3://b/x: a URL is for --backend ray"),
+        ({"backend": "slurm", "artifacts": "s3://b/x"}, "a URL is for --backend ray"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_one_clear_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        Place(**given)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("A100", "is not JSON"),
+        ("[1]", "must give a number above 0 for each name"),
+        ('{"A100": 0}', "must give a number above 0 for each name"),
+        ('{"A100": true}', "must give a number above 0 for each name"),
+        ('{"GPU": 1}', "--resources cannot give GPU; use --gpus-per-trial"),
+    ],
+)
+def test_resources_that_cannot_be_read_are_one_clear_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        _resources(text)
+    assert _resources('{"A100": 1, "b": 0.5}') == {"A100": 1.0, "b": 0.5}
+
+
+def test_an_address_and_the_places_of_files(tmp_path: Path) -> None:
+    beside = tmp_path / "store" / "pong"
+    assert (Place(backend="ray:10.0.0.1:6379").address, Place(backend="ray").address) == ("10.0.0.1:6379", None)
+    assert Place(backend="ray", artifacts="/shared").directory(beside) == Path("/shared/pong")
+    assert Place(backend="ray", artifacts="s3://b/x/").directory(beside) == beside
+    assert Place().directory(beside) == beside
+
+
+def test_workers_elsewhere_are_as_many_as_there_is_room_for_and_have_their_own_threads() -> None:
+    ray = Place(backend="ray", trial_cores=3).slots(None)
+    assert (ray.workers, ray.threads(Resources())) == (MAX_WORKERS, 3)
+    assert Place(backend="ray").slots(2).workers == 2
+    assert Place(backend="slurm").slots(None).workers == 1

@@ -1,0 +1,233 @@
+"""Nodes of a Ray cluster that die, join, or cannot be used. What every backend must do is in tests/contracts."""
+
+import functools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray_clusters
+from ray_clusters import PATIENCE_SECONDS, RayCluster
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
+from protein.sweep.commands.settings import CommandSettings
+from protein.types import Direction, Trial, TrialEnd
+
+ASSETS = Path(__file__).parent / "assets"
+sys.path.append(str(ASSETS))  # the trial's module, for its processes too
+
+Start = Callable[..., RayBackend]
+
+
+@pytest.fixture
+def start(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[Start]:
+    """Makes backends that are closed after the test."""
+    made: list[RayBackend] = []
+
+    def make(*, notes: list[str] | None = None, slot: dict[str, Any] | None = None, **needs: Any) -> RayBackend:
+        settings = ray_clusters.settings(tmp_path, **(slot or {}))
+        note = (lambda line: None) if notes is None else notes.append
+        made.append(RayBackend(ray_cluster.address, Needs(**needs), settings, note=note))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        backend.close()
+
+
+def job(folder: Path, number: int = 0, **train: object) -> Job:
+    params: Any = train
+    trial = Trial(id=100 + number, sweep_id=1, number=number, params=params, seed=0, owner="test")
+    config = {"train": train, "seed": 0, "max_seconds": None}
+    return Job(trial=trial, config=config, directory=folder / f"{number:04d}", max_seconds=None, max_memory_bytes=None)
+
+
+def wait(backend: RayBackend, until: Callable[[TrialProgress | Finished], bool]) -> Any:
+    """Returns the first event of this kind."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for event in backend.poll(0.2):
+            if until(event):
+                return event
+    raise AssertionError("no such event has come")
+
+
+def is_end(event: object) -> bool:
+    return isinstance(event, Finished)
+
+
+def is_point(event: object) -> bool:
+    return isinstance(event, TrialProgress) and bool(event.measurements)
+
+
+def wait_for_slots(backend: RayBackend, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while backend.num_slots() != count:
+        assert time.monotonic() < deadline, f"{backend.num_slots()} slots, not {count}"
+        backend.poll(0.2)
+
+
+def test_a_dead_nodes_trial_is_preempted_and_goes_on_on_a_node_that_joins(
+    ray_cluster: RayCluster, start: Start, tmp_path: Path
+) -> None:
+    node = ray_cluster.add(1, doomed=1)
+    notes: list[str] = []
+    backend = start(notes=notes, resources={"doomed": 1})
+    wait_for_slots(backend, 1)
+    one = job(tmp_path, behaviour="hang")
+    backend.start(one)
+    wait(backend, is_point)
+    ray_cluster.kill(node)
+    outcome = wait(backend, is_end).outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: node ") and outcome.reason.endswith(" died")
+    assert (outcome.cost_seconds, outcome.steps) == (0.1, 1)
+    wait_for_slots(backend, 0)
+    ray_cluster.add(1, doomed=1)
+    wait_for_slots(backend, 1)
+    backend.start(job(tmp_path, 1))
+    assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
+
+
+def test_trials_of_a_killed_sweep_end_themselves(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """The sweep is killed as a power cut would do it: nobody tells the nodes."""
+    program = f"""
+import sys
+sys.path[:0] = {[str(Path(__file__).parent)]!r}
+import test_protein_sweep_backends_ray as tests
+tests.sweep_that_is_killed({ray_cluster.address!r}, {str(tmp_path)!r})
+"""
+    sweep = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert sweep.stdout is not None
+    assert sweep.stdout.readline() == "it runs\n"
+    assert len(trials_in(tmp_path)) == 1
+    sweep.send_signal(signal.SIGKILL)
+    sweep.wait()
+    sweep.stdout.close()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while trials_in(tmp_path):
+        assert time.monotonic() < deadline, "the trial of a dead sweep lives on"
+        time.sleep(0.2)
+
+
+def sweep_that_is_killed(address: str, folder: str) -> None:
+    make = functools.partial(CommandBackend, Direction.MAXIMIZE)
+    backend = RayBackend(address, Needs(), ray_clusters.settings(Path(folder), make_backend=make))
+    words = [sys.executable, "-S", "-c", "print(1, flush=True); import time; time.sleep(600)", f"{folder}/{{lr}}"]
+    command = CommandSettings(text=shlex.join(words), params="placeholders", fixed={})
+    trial = Trial(id=1, sweep_id=1, number=0, params={"lr": 0.5}, seed=0, owner="test")
+    config = {"seed": 0, "max_seconds": None, "command": command.to_dict()}
+    backend.start(
+        Job(trial=trial, config=config, directory=Path(folder) / "0000", max_seconds=None, max_memory_bytes=None)
+    )
+    while not trials_in(Path(folder)):
+        backend.poll(0.2)
+    print("it runs", flush=True)
+    time.sleep(600)
+
+
+def trials_in(folder: Path) -> list[int]:
+    """Returns the processes of trials that have the folder on their command line."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if f"{folder}/0.5" in words and "-S" in words and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process.pid)
+    return found
+
+
+def test_a_lost_connection_preempts_trials_and_the_next_one_connects_again(start: Start, tmp_path: Path) -> None:
+    notes: list[str] = []
+    backend = start(notes=notes)
+    backend.start(job(tmp_path, behaviour="hang"))
+    wait(backend, is_point)
+    os.kill(backend._driver._process.pid, signal.SIGKILL)
+    outcome = wait(backend, is_end).outcome
+    assert (outcome.end, outcome.steps) == (TrialEnd.INTERRUPTED, 1)
+    assert outcome.reason == "preempted: the connection to the Ray cluster was lost"
+    assert backend.num_slots() >= 1
+    backend.start(job(tmp_path, 1))
+    assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
+    assert "the connection to the Ray cluster was lost; connecting again" in notes
+
+
+def test_a_late_report_of_a_trial_that_was_given_back_is_ignored_and_noted(start: Start, tmp_path: Path) -> None:
+    notes: list[str] = []
+    backend = start(notes=notes)
+    late = TrialProgress(trial=job(tmp_path, 7).trial, measurements=())
+    assert backend._taken(late) == []
+    assert notes == ["a late report of trial 7 was ignored: it runs elsewhere or has ended"]
+
+
+def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Path) -> None:
+    backend = start(resources={"A100": 1})
+    wait_for_slots(backend, 1)
+    backend.start(job(tmp_path))
+    assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        ({"resources": {"TPU": 1}}, "a trial needs 1 of TPU, and no node of the Ray cluster has more than 0"),
+        ({"gpus": 1}, "a trial needs 1 of GPUs, and no node"),
+        ({"cores": 64}, r"a trial needs 64 of cores, and no node .* has more than \d+"),
+    ],
+)
+def test_a_resource_that_no_node_has_is_said_at_once(start: Start, needs: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        start(**needs)
+
+
+def test_a_folder_that_is_not_shared_is_said_at_once(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """Nodes on this machine see every folder, so the file by which they would see it is named wrongly."""
+    settings = ray_clusters.settings(tmp_path)
+    (tmp_path / settings.probe).unlink()
+    with pytest.raises(
+        UsageError, match=r"does not see the folder of artifacts, .*; give --artifacts a folder that all"
+    ):
+        RayBackend(ray_cluster.address, Needs(), settings)
+
+
+def test_another_version_of_python_is_one_clear_line(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    from ray._common.usage import usage_constants
+    from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # it is compiled
+
+    client = GcsClient(address=ray_cluster.address)
+    key, space = usage_constants.CLUSTER_METADATA_KEY, KV_NAMESPACE_CLUSTER
+    kept = client.internal_kv_get(key, space)
+    client.internal_kv_put(key, kept.replace(b'"python_version": "3.', b'"python_version": "2.'), True, space)
+    try:
+        with pytest.raises(
+            UsageError, match=r"cannot use the Ray cluster at '.*': Version mismatch: .*Python: 2\."
+        ) as raised:
+            ray_clusters.backend(ray_cluster.address, tmp_path)
+    finally:
+        client.internal_kv_put(key, kept, True, space)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "there is no Ray cluster at 127.0.0.1:1 .*; start one with ray start --head"),
+        ("ray://head:10001", "'ray://head:10001' is no address of a Ray cluster: give HOST:PORT"),
+        ("head", "'head' is no address of a Ray cluster: give HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_clear_line(tmp_path: Path, address: str, message: str) -> None:
+    ray_clusters.require_ray()
+    with pytest.raises(UsageError, match=message):
+        ray_clusters.backend(address, tmp_path)
