@@ -1,6 +1,7 @@
 """A small but real sweep for tests: real store, real trial processes, a space that says what a trial scores and costs.
 
-Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR [dies]]`.
+Run as a script it is a sweep process that tests can kill: `python sweeping.py FOLDER [BEHAVIOUR [dies|engine]]`. With
+`engine` it makes eight trials that the engine suggests.
 """
 
 import os
@@ -8,6 +9,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -97,6 +99,7 @@ def sweep(
     backend: LocalBackend | None = None,
     max_trials: int | None = None,
     can_continue: bool = False,
+    **settings: Any,
 ) -> SweepStatus:
     """Runs a sweep in `folder` to its end, or until `stop`."""
     store = storage.open_store(f"sqlite:///{folder}/protein.db")
@@ -114,6 +117,7 @@ def sweep(
                 max_trials=max_trials,
                 can_continue=can_continue,
                 stop_when=stop_when,
+                **settings,
             ),
             listener=listener or Lines(),
             stop=stop or threading.Event(),
@@ -122,7 +126,22 @@ def sweep(
         store.close()
 
 
-if __name__ == "__main__":
+def engine_sweep(folder: Path, *, listener: Lines | None = None, stop: threading.Event | None = None) -> SweepStatus:
+    """Runs eight trials that the engine suggests, whose scores and costs follow from their params alone."""
+    return sweep(
+        folder,
+        spec=sweep_spec(behaviour="saves"),
+        designer=make_designer("protein", space(), None),
+        listener=listener,
+        stop=stop,
+        budget_seconds=None,
+        max_trials=8,
+    )
+
+
+if __name__ == "__main__" and "engine" in sys.argv:
+    engine_sweep(Path(sys.argv[1]))
+elif __name__ == "__main__":
     dies = "dies" in sys.argv
     sweep(
         Path(sys.argv[1]),

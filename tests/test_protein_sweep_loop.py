@@ -20,7 +20,7 @@ import sweeping
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
-from protein.errors import TrialFailed, TrialLost, UsageError
+from protein.errors import TrialLost, UsageError
 from protein.ports import Job, SweepStatus
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.job import max_seconds, trial_config, trial_seed
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_trials_whether_interrupted_or_not(tmp_path
     assert [trial.seed for trial in resumed.trials] == [trial.seed for trial in whole.trials]
 
 
-def test_stop_marks_the_running_trial_interrupted_and_counts_its_cost(tmp_path: Path) -> None:
+def test_on_a_stop_the_running_trial_waits_and_its_cost_counts(tmp_path: Path) -> None:
     stop = threading.Event()
 
     class StopAtFirstPoint(sweeping.Lines):
@@ -100,8 +100,9 @@ def test_stop_marks_the_running_trial_interrupted_and_counts_its_cost(tmp_path: 
     status = sweeping.sweep(tmp_path, spec=spec, listener=StopAtFirstPoint(), stop=stop)
     assert status.stopping
     [trial] = stored(tmp_path)
-    assert (trial.end, trial.reason, trial.score) == (TrialEnd.INTERRUPTED, "interrupted", None)
+    assert (trial.state, trial.reason, trial.score) == (TrialState.WAITING, "interrupted", None)
     assert trial.cost_seconds >= 0.1
+    assert (status.ended, status.trouble) == ("interrupted", False)
 
 
 def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Path) -> None:
@@ -121,10 +122,10 @@ def test_kill_nine_loses_no_finished_trial_and_counts_no_cost_twice(tmp_path: Pa
     listener = sweeping.Lines()
     after = sweeping.sweep(tmp_path, listener=listener, spec=sweeping.sweep_spec(sleep=0.2)).trials
     assert list(after[: len(finished)]) == finished, "a finished trial changed"
-    for orphan in before[len(finished) :]:
+    for orphan in before[len(finished) :]:  # it left nothing, and began again
         now = after[orphan.number]
-        assert (now.end, now.reason) == (TrialEnd.INTERRUPTED, "interrupted")
-        assert now.cost_seconds == (orphan.curve[-1].elapsed_seconds if orphan.curve else 0.0)
+        assert (now.state, now.params, now.seed) == (TrialState.COMPLETE, orphan.params, orphan.seed)
+        assert now.lost_seconds == (orphan.curve[-1].elapsed_seconds if orphan.curve else 0.0)
     assert len({trial.number for trial in after}) == len(after)
     assert any(trial.state is TrialState.COMPLETE for trial in after[len(before) :]), "the sweep went on"
 
@@ -158,8 +159,8 @@ def test_a_sweep_killed_while_a_trial_was_being_stopped_goes_on(tmp_path: Path) 
     cut = stored(tmp_path)[-1]
     assert cut.state is TrialState.RUNNING
     after = sweeping.sweep(tmp_path, designer=sweeping.StopAtTheFirstPoint(sweeping.space(), None)).trials
-    assert (after[cut.number].end, after[cut.number].reason) == (TrialEnd.INTERRUPTED, "interrupted")
-    assert after[cut.number].cost_seconds == cut.curve[-1].elapsed_seconds
+    assert (after[cut.number].end, after[cut.number].params) == (TrialEnd.STOPPED_EARLY, cut.params)
+    assert after[cut.number].lost_seconds == cut.curve[-1].elapsed_seconds
     assert any(trial.state is TrialState.PRUNED for trial in after[cut.number + 1 :])
 
 
@@ -169,14 +170,17 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
         def update(self, status: SweepStatus) -> None:
             trial = status.trials[-1]
             if trial.number == 0 and trial.curve and not trial.state.finished:
-                servers = [child for child in psutil.Process().children() if "forkserver" in " ".join(child.cmdline())]
+                servers = [
+                    child for child in psutil.Process().children() if "serving.main" in " ".join(child.cmdline())
+                ]
                 for process in servers if victim == "server of trials" else servers[0].children():
                     process.kill()
 
     sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
     first, *others = stored(tmp_path)
     assert first.state is TrialState.FAILED
-    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "exited with code 255")
+    assert first.reason.startswith("killed by SIGKILL" if victim == "trial" else "preempted: the server of trials died")
+    assert first.end is (TrialEnd.CRASHED if victim == "trial" else TrialEnd.INTERRUPTED)
     assert first.cost_seconds > 0
     assert others
     assert all(trial.state is TrialState.COMPLETE for trial in others)
@@ -205,11 +209,16 @@ def test_a_sweep_that_a_live_process_runs_is_refused(tmp_path: Path) -> None:
     assert found is not None and found.max_cost_seconds == sweeping.BUDGET_SECONDS  # what the live process goes by
 
 
-def test_failures_in_a_row_end_the_sweep_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(TrialFailed, match="10 trials in a row failed, the last one with: diverged as the loss is NaN"):
-        sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="diverge"), budget_seconds=None)
+def test_failures_in_a_row_pause_the_sweep_with_the_reason_and_it_goes_on(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="diverge")
+    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None)
+    assert status.trouble
+    said = "paused: 10 trials in a row failed, the last one with: diverged as the loss is NaN"
+    assert status.ended.startswith(said) and "all have the same reason" in status.ended
     trials = stored(tmp_path)
     assert len(trials) == 10
+    assert sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, max_trials=13).trouble is False
+    assert len(stored(tmp_path)) == 13
     assert all(trial.score is None and trial.cost_seconds == 0.7 for trial in trials)
 
 

@@ -103,7 +103,7 @@ def test_a_pause_outlives_the_process_and_a_stop_ends_the_pause(tmp_path: Path) 
 
     listener = StopFromOutside(tmp_path)
     again = sweeping.sweep(tmp_path, listener=listener)
-    assert (again.ended, again.stopping, listener.begun) == ("interrupted", True, [])
+    assert (again.ended, again.stopping, listener.begun) == ("stopped from outside", True, [])
     assert found(tmp_path)[0] is Request.RUN
 
 
@@ -113,9 +113,12 @@ def test_a_stop_from_outside_interrupts_what_runs_and_does_not_stop_the_next_sta
     status = sweeping.sweep(tmp_path, spec=spec, listener=listener)
     assert status.stopping
     requested, [trial] = found(tmp_path)
-    assert (trial.end, trial.score) == (TrialEnd.INTERRUPTED, None)
+    assert (trial.state, trial.reason, trial.score) == (TrialState.WAITING, "interrupted", None)
     assert requested is Request.RUN
-    assert listener.lines == ["the sweep was asked to stop from outside: running trials are interrupted"]
+    assert listener.lines == [
+        "the sweep was asked to stop from outside: running trials are interrupted",
+        "trial 0 waits to be taken up again: interrupted",
+    ]
 
 
 def test_a_stop_that_came_too_late_is_forgotten(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ class SweepArguments(StoreArguments):
     """Cap on the memory of one trial, as in 4GiB."""
     workers: Annotated[int | None, value_spec(int, "--workers"), _arg("INT", _OF_CONFIG)] = None
     """Trials that run at the same time."""
+    pin_cores: Annotated[bool | None, value_spec(bool, "--pin-cores"), _arg("True|False", _OF_CONFIG)] = None
+    """Give each of several workers cores of its own, so that trials do not slow each other down."""
+    gpus: Annotated[str | None, _arg("ID[,ID...]|all", "(default: the config's, or the trial's choice)")] = None
+    """GPUs that trials may use, as nvidia-smi counts them, or MIG ids. Without --workers, all of them are used."""
+    gpus_per_trial: Annotated[int | None, value_spec(int, "--gpus-per-trial"), _arg("INT", _OF_CONFIG)] = None
+    """GPUs that one trial gets. It trains with a process on each."""
+    trials_per_gpu: Annotated[int | None, value_spec(int, "--trials-per-gpu"), _arg("INT", _OF_CONFIG)] = None
+    """Trials that may share a GPU."""
+    max_trial_gpu_memory: Annotated[str | None, _arg("SIZE", _OF_CONFIG)] = None
+    """Cap on the GPU memory of one trial, as in 8GiB."""
     method: Annotated[str | None, _arg("TEXT", _OF_CONFIG)] = None
     """protein (cost-aware Bayesian search), random, or one of Optuna's samplers, as optuna:tpe."""
     warm_start: Annotated[str | None, _arg("SWEEP[,SWEEP...]", "(default: none)")] = None

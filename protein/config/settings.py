@@ -22,6 +22,12 @@ class SweepConfig:
     )
     max_trial_cost_seconds: float | None = None
     max_trial_memory_bytes: int | None = None
+    # How the machine is shared out among trials that run at the same time: see `protein.sweep.devices`.
+    pin_cores: bool = True
+    gpus: str | None = None
+    gpus_per_trial: int = 1
+    trials_per_gpu: int = 1
+    max_trial_gpu_memory_bytes: int | None = None
     cost_parameter: str | None = None  # the parameter that makes a trial cheap or expensive
     constraints: tuple[str, ...] = ()  # what every trial's values must satisfy
 
@@ -41,6 +47,11 @@ _KEYS: Mapping[str, tuple[str, str, type[Any]]] = {
     "continue_trials": ("continue_trials", "true or false", bool),
     "max_trial_cost": ("max_trial_cost_seconds", 'a text such as "2m"', str),
     "max_trial_memory": ("max_trial_memory_bytes", 'a text such as "4GiB"', str),
+    "pin_cores": ("pin_cores", "true or false", bool),
+    "gpus": ("gpus", 'a text such as "0,1" or "all"', str),
+    "gpus_per_trial": ("gpus_per_trial", "a whole number", int),
+    "trials_per_gpu": ("trials_per_gpu", "a whole number", int),
+    "max_trial_gpu_memory": ("max_trial_gpu_memory_bytes", 'a text such as "8GiB"', str),
     "cost_parameter": ("cost_parameter", "a text", str),
     "constraints": ("constraints", "a list of texts", list),
 }
@@ -70,5 +81,6 @@ def update_sweep(sweep: SweepConfig, table: Mapping[str, Any], source: str) -> S
 _READ: Mapping[str, Callable[[Any, str], Any]] = {
     "max_trial_cost": parse_duration,
     "max_trial_memory": parse_size,
+    "max_trial_gpu_memory": parse_size,
     "constraints": lambda texts, _: tuple(texts),
 }

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
+from protein.sweep import gpus as gpu_ids
 from protein.types import Resources
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
@@ -95,6 +96,42 @@ class Slots:
             several = "" if self.gpus_per_trial == 1 else f", {self.gpus_per_trial} for a trial"
             words.append(f"GPU {','.join(self.gpus)}{several}{shared}")
         return "; ".join(words)
+
+
+def slots_of_machine(
+    workers: int | None,
+    *,
+    gpus: str | None = None,
+    gpus_per_trial: int = 1,
+    trials_per_gpu: int = 1,
+    max_gpu_memory_bytes: int | None = None,
+    pin_cores: bool = True,
+) -> Slots:
+    """Returns the slots of this machine, as the user wants them.
+
+    Args:
+        workers: how many trials run at once; None: as many as the GPUs have room for, or one where none is named.
+        gpus: ids as in "0,1", or "all"; None: trials choose themselves.
+        gpus_per_trial: how many one trial gets.
+        trials_per_gpu: how many trials may share one.
+        max_gpu_memory_bytes: of one trial, on all its GPUs.
+        pin_cores: whether each of several workers has cores of its own.
+
+    Raises:
+        UsageError: a GPU that is not there, shares that cannot be, or a limit that cannot be measured here.
+    """
+    ids = () if gpus is None else gpu_ids.find(gpus, os.environ, gpu_ids.installed())
+    if max_gpu_memory_bytes is not None:
+        gpu_ids.require_memory_limit()
+    workers = workers or num_places(ids, gpus_per_trial, trials_per_gpu) or 1
+    return Slots(
+        workers=workers,
+        cores=worker_cores(workers) if pin_cores else [()] * workers,
+        gpus=ids,
+        gpus_per_trial=gpus_per_trial,
+        trials_per_gpu=trials_per_gpu,
+        max_gpu_memory_bytes=max_gpu_memory_bytes,
+    )
 
 
 def num_places(gpus: Sequence[str], gpus_per_trial: int, trials_per_gpu: int) -> int | None:

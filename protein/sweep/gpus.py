@@ -13,7 +13,7 @@ from typing import Any
 from protein.errors import UsageError
 
 DRIVER, OTHER_DRIVER = Path("/proc/driver/nvidia/version"), Path("/dev/kfd")  # of NVIDIA's GPUs, and of AMD's
-_ID = re.compile(r"\d+|(GPU|MIG)-[0-9a-fA-F-]+(/\d+/\d+)?")
+_ID = re.compile(r"\d+|(MIG-)?(GPU|MIG)-[0-9a-fA-F-]+(/\d+/\d+)?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,13 @@ def _exists(one: str, listed: Sequence[Gpu]) -> bool:
     return any(name.startswith(one) for name in names)  # CUDA takes the beginning of a UUID
 
 
-def installed() -> list[Gpu] | None:
-    """Returns the NVIDIA GPUs of this machine; None where that cannot be told: without NVML, or with other GPUs."""
-    nvml = _nvml()
+def installed(nvml: Any = None) -> list[Gpu] | None:
+    """Returns the NVIDIA GPUs of this machine; None where that cannot be told: without NVML, or with other GPUs.
+
+    Args:
+        nvml: the module to ask; None: NVIDIA's.
+    """
+    nvml = _nvml() if nvml is None else nvml
     if nvml is None:
         return None if DRIVER.exists() or OTHER_DRIVER.exists() else []
     return [

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 FAILURES = {  # reason and message, as the trainer gives them
     "full disk": ("disk", "no space is left; free some"),
@@ -44,6 +45,38 @@ def spend(max_seconds: float) -> int:
     return 0
 
 
+def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
+    """Makes four steps. Each is measured and then saved, in the trainer's format; a resumed trial goes on from there.
+
+    A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
+    """
+    first, checkpoint = 0, arguments.directory / "checkpoint.safetensors"
+    if arguments.resume is not None:
+        content = arguments.resume.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        first = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["run"])["steps"]
+    hangs = arguments.directory.parent / f"hang-{arguments.directory.name}"
+    where = hangs.read_text().split() if hangs.exists() else ["0", ""]
+    for step in range(first + 1, 5):
+        seconds = step * train["cost"] / 4
+        say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
+        if where == [str(step), "unsaved"]:
+            hangs.unlink()
+            time.sleep(600)
+        run = {"config": {"train": {"seed": train["seed"]}}, "steps": step, "elapsed_seconds": seconds}
+        header = json.dumps({"__metadata__": {"run": json.dumps(run)}}).encode()
+        fresh = checkpoint.with_suffix(".new")
+        fresh.write_bytes(len(header).to_bytes(8, "little") + header)
+        fresh.replace(checkpoint)
+        if where == [str(step), "saved"]:
+            hangs.unlink()
+            time.sleep(600)
+        if train.get("hangs_at") == step:  # in each of its lives
+            time.sleep(600)
+    say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))
+    return 0
+
+
 def daemonize() -> None:
     """Leaves behind a process that no group or session leads to, as a daemon does."""
     if os.fork() == 0:
@@ -69,7 +102,7 @@ def tell(path: Path) -> None:
 
         facts["cuda"] = {
             "initialized": torch.cuda.is_initialized(),
-            "counted": torch.cuda._cached_device_count is not None,  # type: ignore[attr-defined]
+            "counted": torch.cuda._cached_device_count is not None,
             "threads": len(list(Path("/proc/self/task").iterdir())),
         }
     path.write_text(json.dumps(facts))
@@ -96,6 +129,8 @@ def main(command_line: list[str]) -> int:
 
         signal.signal(signal.SIGTERM, end)
     say("start", pid=os.getpid())
+    if behaviour == "saves":
+        return save(train, arguments)
     measure(1)
     if behaviour == "polite":
         measure(2, None)

@@ -1,0 +1,285 @@
+"""Interrupted trials: what they left, kills and stops, and that a resumed sweep makes what an undisturbed one makes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import sweeping
+
+from protein import storage
+from protein.ports import Finished, Job, SweepStatus, TrialProgress
+from protein.sweep import resuming
+from protein.sweep.backends.local import LocalBackend
+from protein.types import Trial, TrialEnd, TrialRecord, TrialState
+
+PATIENCE_SECONDS = 60.0
+
+
+def stored(folder: Path) -> list[TrialRecord]:
+    store = storage.open_store(f"sqlite:///{folder}/protein.db")
+    try:
+        record = store.find_sweep("s")
+        return [] if record is None else store.trials(record.id)
+    finally:
+        store.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for never came"
+        time.sleep(0.05)
+
+
+def write_checkpoint(file: Path, *, steps: int = 7, seconds: float = 1.5, seed: int = 0, cut: int = 0) -> None:
+    """Writes a file in the trainer's format, without tensors; `cut` bytes are missing at its end."""
+    run = {"config": {"train": {"seed": seed}}, "steps": steps, "elapsed_seconds": seconds}
+    header = json.dumps({"__metadata__": {"run": json.dumps(run)}}).encode()
+    content = len(header).to_bytes(8, "little") + header
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content[: len(content) - cut])
+
+
+# What a trial left
+
+
+def test_a_whole_checkpoint_is_found_and_a_damaged_one_is_none(tmp_path: Path) -> None:
+    assert resuming.state(tmp_path / "missing") is None
+    file = tmp_path / resuming.TRAINERS_FILE
+    write_checkpoint(file)
+    assert resuming.state(tmp_path) == file
+    for content in (b"", b"\0" * 8, b"\xff" * 64, b"\x02\0\0\0\0\0\0\0[]", b"\x02\0\0\0\0\0\0\0{}"):
+        file.write_bytes(content)
+        assert resuming.state(tmp_path) is None, content
+    write_checkpoint(file, cut=1)
+    assert resuming.state(tmp_path) is None
+
+
+def test_the_folder_of_a_command_counts_when_something_is_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / resuming.COMMANDS_FOLDER
+    folder.mkdir()
+    assert resuming.state(tmp_path) is None
+    (folder / "weights").touch()
+    assert resuming.state(tmp_path) == folder
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / resuming.COMMANDS_FOLDER).symlink_to(folder)
+    assert resuming.state(tmp_path / "link") is None
+
+
+def test_what_an_earlier_sweep_left_is_cleared_and_links_are_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").touch()
+    folder = tmp_path / "trial"
+    write_checkpoint(folder / resuming.TRAINERS_FILE)
+    (folder / resuming.COMMANDS_FOLDER).symlink_to(outside)
+    resuming.attempt(folder, 3)
+    resuming.clear(folder)
+    assert list(folder.iterdir()) == []
+    assert (outside / "mine").exists()
+    resuming.clear(tmp_path / "missing")
+
+
+def test_attempts_are_counted_until_a_trial_gets_further(tmp_path: Path) -> None:
+    assert [resuming.attempt(tmp_path, steps) for steps in (0, 0, 0, 5, 5, 4, 6)] == [1, 2, 3, 1, 2, 3, 1]
+    (tmp_path / resuming.ATTEMPTS_FILE).write_text("{")
+    assert resuming.attempt(tmp_path, 6) == 1
+
+
+# Kills
+
+
+def facts(trial: TrialRecord) -> tuple[Any, ...]:
+    """Returns what must not depend on whether a sweep was interrupted."""
+    return (
+        trial.number,
+        trial.params,
+        trial.seed,
+        trial.origin,
+        trial.end,
+        trial.score,
+        trial.cost_seconds,
+        trial.curve,
+    )
+
+
+def kill_while_hanging(folder: Path, number: int, step: int, how: str) -> None:
+    """Runs a sweep of the engine in a process, and kills it while trial `number` hangs at `step`."""
+    trials = folder / "trials"
+    trials.mkdir(parents=True, exist_ok=True)
+    hangs = trials / f"hang-{number:04d}"
+    hangs.write_text(f"{step} {how}")
+    command = [sys.executable, sweeping.__file__, str(folder), "saves", "engine"]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_until(lambda: not hangs.exists() and len(stored(folder)[number].curve) == step)
+        children = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in children))
+    assert stored(folder)[number].state is TrialState.RUNNING
+
+
+def test_after_kills_a_sweep_makes_the_trials_that_an_undisturbed_one_makes(tmp_path: Path) -> None:
+    undisturbed = sweeping.engine_sweep(tmp_path / "undisturbed").trials
+    folder = tmp_path / "killed"
+    kills = [(1, 2, "saved"), (4, 1, "unsaved"), (6, 3, "saved")]
+    for number, step, how in kills:
+        kill_while_hanging(folder, number, step, how)
+    listener = sweeping.Lines()
+    status = sweeping.engine_sweep(folder, listener=listener)
+    assert status.ended == "all 8 trials were started" or status.trials[7].state is TrialState.COMPLETE
+    killed = stored(folder)
+    assert [facts(trial) for trial in killed] == [facts(trial) for trial in undisturbed]
+    lost = {trial.number: trial.lost_seconds for trial in killed if trial.lost_seconds}
+    assert lost == {4: pytest.approx(killed[4].cost_seconds / 4)}, "only what was not saved is lost"
+    assert "trial 6 was interrupted when the sweep last ended: it goes on" in listener.lines
+    assert "trial 6 goes on from step 3" in listener.lines
+
+
+def test_a_stopped_trial_goes_on_from_its_checkpoint_before_anything_new(tmp_path: Path) -> None:
+    stop = threading.Event()
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "hang-0001").write_text("2 saved")
+
+    class StopAtTheSecondPoint(sweeping.Lines):
+        def update(self, status: SweepStatus) -> None:
+            if len(status.trials) == 2 and len(status.trials[1].curve) == 2:
+                stop.set()
+
+    cut = sweeping.engine_sweep(tmp_path, listener=StopAtTheSecondPoint(), stop=stop)
+    assert [trial.state for trial in cut.trials] == [TrialState.COMPLETE, TrialState.WAITING]
+    listener = sweeping.Lines()
+    sweeping.engine_sweep(tmp_path, listener=listener)
+    assert [trial.number for trial in listener.begun] == list(range(1, 8))
+    trial = stored(tmp_path)[1]
+    assert [point.steps for point in trial.curve] == [1, 2, 3, 4]
+    assert trial.cost_seconds == trial.params["train.cost"]
+    assert trial.end is TrialEnd.COMPLETE
+    # What it cost between its checkpoint and its end is spent, and not in its cost.
+    assert trial.lost_seconds == pytest.approx(cut.trials[1].cost_seconds - trial.cost_seconds / 2)
+
+
+def test_lost_seconds_count_against_the_budget(tmp_path: Path) -> None:
+    kill_while_hanging(tmp_path, 0, 4, "unsaved")
+    lost = stored(tmp_path)[0].cost_seconds
+    first = sweeping.sweep(
+        tmp_path, spec=sweeping.sweep_spec(behaviour="saves"), budget_seconds=100.0, max_trials=1
+    ).trials[0]
+    assert (first.state, first.lost_seconds) == (TrialState.COMPLETE, 0.25 * lost)  # of four steps, one was not saved
+    status = sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="saves"), budget_seconds=first.cost_seconds)
+    assert len(status.trials) == 1, "nothing is left of the budget"
+    assert status.spent_seconds == first.cost_seconds + first.lost_seconds
+
+
+# Preempted trials
+
+
+class Preempts(LocalBackend):
+    """Reports trials as preempted once they have a point of their curve, as often as it is told."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(entry=sweeping.TRIAL, preload=())
+        self.left = times
+        self.jobs: list[Job] = []
+
+    def start(self, job: Job) -> None:
+        self.jobs.append(job)
+        super().start(job)
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        events = super().poll(timeout_seconds)
+        for event in events:
+            if isinstance(event, TrialProgress) and event.measurements and self.left:
+                self.left -= 1
+                self.stop(event.trial, TrialEnd.INTERRUPTED, "preempted: the node is gone")
+        return events
+
+
+def test_a_preempted_trial_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
+    backend, listener = Preempts(1), sweeping.Lines()
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "hang-0000").write_text("2 saved")
+    spec = sweeping.sweep_spec(behaviour="saves")
+    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, listener=listener, budget_seconds=None, max_trials=2)
+    assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 2
+    assert [job.trial.number for job in backend.jobs] == [0, 0, 1]
+    assert [job.resumes for job in backend.jobs] == [None, tmp_path / "trials/0000" / resuming.TRAINERS_FILE, None]
+    assert backend.jobs[1].spent_seconds == pytest.approx(status.trials[0].cost_seconds / 2)
+    assert [point.steps for point in status.trials[0].curve] == [1, 2, 3, 4]
+    assert "trial 0 waits to be taken up again: preempted: the node is gone" in listener.lines
+
+
+def test_a_trial_that_never_gets_further_ends_after_five_attempts(tmp_path: Path) -> None:
+    backend = Preempts(100)
+    spec = sweeping.sweep_spec(behaviour="hang")
+    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=1)
+    [trial] = status.trials
+    assert (trial.state, trial.end) == (TrialState.FAILED, TrialEnd.INTERRUPTED)
+    assert "5 attempts to get beyond step 0 were cut short, the last one with: preempted: the node" in trial.reason
+    assert len(backend.jobs) == 6
+    assert trial.lost_seconds >= 0.5, "what all of them have cost is spent"
+
+
+class Doubled(LocalBackend):
+    """A double that has `slots` places, as a cluster may have."""
+
+    slots = 0
+    together = 0
+
+    def num_slots(self) -> int | None:
+        return self.slots
+
+    def start(self, job: Job) -> None:
+        super().start(job)
+        self.together = max(self.together, len(self._running))
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        super().stop(trial, end, reason)
+
+
+def test_a_sweep_starts_no_more_than_the_backend_has_room_for_and_waits_for_room(tmp_path: Path) -> None:
+    backend = Doubled(entry=sweeping.TRIAL, preload=())
+
+    class Open(sweeping.Lines):
+        def update(self, status: SweepStatus) -> None:
+            super().update(status)
+            if self.updates == 3:
+                assert not status.trials
+                backend.slots = 2
+
+    status = sweeping.sweep(tmp_path, backend=backend, listener=Open(), workers=4, budget_seconds=None, max_trials=5)
+    assert [trial.end for trial in status.trials] == [TrialEnd.COMPLETE] * 5
+    assert backend.together == 2
+
+
+def test_a_trial_that_was_interrupted_counts_as_running_for_the_engine(tmp_path: Path) -> None:
+    """Where it cannot be taken up, as its budget is spent, it stays and nothing else is started."""
+    (tmp_path / "trials").mkdir()
+    (tmp_path / "trials" / "hang-0000").write_text("2 saved")
+    stop = threading.Event()
+
+    class StopAtTheSecondPoint(sweeping.Lines):
+        def update(self, status: SweepStatus) -> None:
+            if status.trials and len(status.trials[0].curve) == 2:
+                stop.set()
+
+    spec = sweeping.sweep_spec(behaviour="saves")
+    cut = sweeping.sweep(tmp_path, spec=spec, listener=StopAtTheSecondPoint(), stop=stop, budget_seconds=None)
+    half = cut.trials[0].params["train.cost"]
+    assert isinstance(half, float)
+    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=half / 4)
+    assert [trial.state for trial in status.trials] == [TrialState.WAITING]
+    assert status.ended == "the budget is spent"
+    status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=100.0, max_trials=1)
+    assert [trial.state for trial in status.trials] == [TrialState.COMPLETE]
