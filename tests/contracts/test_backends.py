@@ -3,6 +3,7 @@
 A function of the user's cannot be killed: what only a process promises is asked of processes alone, below.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -23,7 +24,9 @@ from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.backends.function import FunctionBackend, Report
+from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
@@ -111,7 +114,31 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
-@pytest.fixture(params=["local", "function", "command", "remote"])
+@contextlib.contextmanager
+def processes(start_method: Literal["fork", "spawn"]) -> Iterator[FunctionProcesses]:
+    stop = threading.Event()
+    backend = FunctionProcesses(behave, Direction.MAXIMIZE, stop, start_method=start_method)
+    server = threading.Thread(target=backend.serve, args=(stop,))
+    server.start()
+    yield backend
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert not server.is_alive(), "close ends whatever still runs"
+
+
+@pytest.fixture
+def forked() -> Iterator[FunctionProcesses]:
+    with processes("fork") as backend:
+        yield backend
+
+
+@pytest.fixture
+def spawned() -> Iterator[FunctionProcesses]:
+    with processes("spawn") as backend:
+        yield backend
+
+
+@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
@@ -402,7 +429,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
     backend.start(one)
     if isinstance(backend, CommandBackend):
         next(iter(backend._running.values())).wait()
-    elif isinstance(backend, LocalBackend):
+    elif isinstance(backend, ProcessBackend):
         psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
     elif isinstance(backend, RayBackend):
         while backend.num_slots() and not any(isinstance(event, Finished) for event in backend._events):

@@ -167,13 +167,13 @@ class ProcessBackend:
         self._gpu_memory = gpu_memory
         self._looked = time.monotonic()  # when the last poll ended
 
-    def start_process(self, job: Job, record: Record, work: object, *, log: Path | None) -> None:
+    def start_process(self, job: Job, record: Record, work: child.Work, *, log: Path | None) -> None:
         """Starts a trial.
 
         Args:
             job: of the trial.
             record: takes what it reports.
-            work: what its code is called with.
+            work: what it does.
             log: the file that its stderr goes to; None: it has that of the sweep.
 
         Raises:
