@@ -18,6 +18,7 @@ from protein.sweep.backends.slot import SlotSettings, put_probe
 
 OBJECT_STORE_BYTES = 80 << 20  # the least that Ray accepts is 75 MiB
 PATIENCE_SECONDS = 120.0
+NODE_TRIES = 4
 
 
 def require_ray() -> None:
@@ -53,7 +54,21 @@ class RayCluster:
 
     def add(self, cores: int, **resources: float) -> Any:
         """Adds a node and returns it."""
-        return self._cluster.add_node(num_cpus=cores, object_store_memory=OBJECT_STORE_BYTES, resources=resources)
+        return self._started(num_cpus=cores, resources=resources)
+
+    def _started(self, **node: Any) -> Any:
+        """Starts a node. On a busy machine Ray gives up after 30 s, so it is tried again."""
+        from ray.cluster_utils import Cluster
+
+        for tries_left in reversed(range(NODE_TRIES)):
+            if self._cluster is None or not self._cluster.list_all_nodes():
+                self._cluster = Cluster()
+            try:
+                return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **node)
+            except Exception as error:  # Ray raises nothing more exact
+                if "timed out during startup" not in str(error) or not tries_left:
+                    raise
+        raise AssertionError("unreachable")
 
     def kill(self, node: Any) -> None:
         """Kills a node's daemon as `kill -9` does."""

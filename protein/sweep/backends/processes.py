@@ -10,6 +10,7 @@ trial was stopped, or in which the sweep itself did not look, counts towards no 
 """
 
 import contextlib
+import dataclasses
 import os
 import selectors
 import signal
@@ -25,6 +26,7 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import gpus
 from protein.sweep.backends import child
 from protein.sweep.backends.trial_server import TrialProcess, TrialServer
+from protein.sweep.backends.usage import Meter
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -70,6 +72,7 @@ class TrialOfProcess:
     def __init__(self, job: Job, process: TrialProcess, output: int, record: Record) -> None:
         self.job, self.process, self.output, self.record = job, process, output, record
         self.spawned = self.last_sign = self.checked = time.monotonic()
+        self.usage = Meter(process.pid)  # from its first sign, when training begins, to the last point of its curve
         self.requested_end: tuple[TrialEnd, str] | None = None
         self.kill_at: float | None = None
         self.closed_at: float | None = None  # when its output ended
@@ -97,7 +100,10 @@ class TrialOfProcess:
                 self.closed_at = time.monotonic()
                 break
             self.last_sign = time.monotonic()
+            known = self.record.last
             self.record.take(chunk)
+            if self.record.last is not known or not self.usage.marked:
+                self.usage.mark()
         return self.closed_at is None
 
     def excuse_stop(self, seconds: float) -> float:
@@ -289,9 +295,9 @@ class ProcessBackend:
             trial.terminate(TrialEnd.OUT_OF_MEMORY, _over_limit(used, gpu_limit, "GPU memory"))
 
     def _finish(self, trial: TrialOfProcess) -> Finished:
-        finished = Finished(
-            trial=trial.job.trial, outcome=trial.record.outcome(trial), artifacts=trial.record.artifacts()
-        )
+        outcome = trial.record.outcome(trial)
+        outcome = dataclasses.replace(outcome, timings={**trial.usage.timings(), **outcome.timings})
+        finished = Finished(trial=trial.job.trial, outcome=outcome, artifacts=trial.record.artifacts())
         self._forget(trial)
         return finished
 

@@ -18,11 +18,11 @@ from typing import IO, Any
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep.backends import folders
-from protein.sweep.backends.ray_messages import Connect, Failure, Needs, Note, Slots, Stop
+from protein.sweep.backends.ray_messages import Connect, Failure, Needs, NewMachine, Note, Slots, Stop
 from protein.sweep.backends.slot import SlotSettings
-from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
+from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
-CONNECT_SECONDS = 180.0  # within which the nodes must have answered
+CONNECT_SECONDS = 300.0  # within which the nodes must have answered
 END_SECONDS = 15.0  # for the driver to end, when the backend is closed
 MAX_LOG_BYTES = 4096  # of the driver's output that are looked through for a reason
 
@@ -41,6 +41,7 @@ class RayBackend:
         settings: SlotSettings,
         *,
         note: Callable[[str], None] = lambda line: None,
+        on_machine: Callable[[Machine], None] = lambda machine: None,
     ) -> None:
         """Connects to the cluster and asks its nodes whether they can run trials.
 
@@ -49,11 +50,13 @@ class RayBackend:
             needs: what one trial takes of a node.
             settings: what the nodes must know.
             note: see above.
+            on_machine: called with each machine that was calibrated.
 
         Raises:
             UsageError: Ray is not installed; there is no such cluster, or no node of it can run trials.
         """
         self.note = note
+        self._on_machine = on_machine
         self._connect = Connect(address=address, needs=needs, slot=settings)
         self._running: dict[int, Trial] = {}
         self._last: dict[int, Measurement] = {}  # of running trials, by their ids
@@ -85,12 +88,10 @@ class RayBackend:
 
     def _receive(self, timeout_seconds: float) -> None:
         for message in self._driver.receive(timeout_seconds):
-            if isinstance(message, Note):
-                self.note(message.text)
-            elif isinstance(message, Slots):
-                self._num_slots = message.number
-            elif isinstance(message, TrialProgress | Finished):
+            if isinstance(message, TrialProgress | Finished):
                 self._events += self._taken(message)
+            else:
+                self._take(message)
         if self._driver.closed:
             self._lose_all()
             self._num_slots = max(self._num_slots, 1)  # so that a trial is started, which connects again
@@ -102,6 +103,14 @@ class RayBackend:
     def close(self) -> None:
         self._driver.close()
         self._running.clear()
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, Note):
+            self.note(message.text)
+        elif isinstance(message, NewMachine):
+            self._on_machine(message.machine)
+        elif isinstance(message, Slots):
+            self._num_slots = message.number
 
     def _taken(self, event: TrialProgress | Finished) -> list[TrialProgress | Finished]:
         """Returns the event, unless its trial has ended for the sweep."""
@@ -136,13 +145,11 @@ class RayBackend:
                 if isinstance(message, Failure):
                     self._driver.close()
                     raise UsageError(message.message)
-                if isinstance(message, Note):
-                    self.note(message.text)
-                elif isinstance(message, Slots):
-                    self._num_slots = message.number
+                self._take(message)
+                if isinstance(message, Slots):
                     return
             if self._driver.closed:
-                raise UsageError(f"the connection to Ray failed: {self._driver.last_words()}")
+                raise UsageError(f"the connection to Ray failed: {self._driver.last_words}")
         self._driver.close()
         raise UsageError(f"the Ray cluster has not answered within {CONNECT_SECONDS:.0f} s")
 
@@ -165,6 +172,7 @@ class _Driver:
         its.close()
         self._connection = Connection(ours.detach())
         self.closed = False
+        self.last_words = ""  # what it has printed last, once it has ended
         self.send(first)
 
     def send(self, message: Any) -> None:
@@ -181,13 +189,6 @@ class _Driver:
             self.close()
         return messages
 
-    def last_words(self) -> str:
-        """Returns the last line that it has printed."""
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(size - MAX_LOG_BYTES, 0))
-        lines = self._log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")
-
     def close(self) -> None:
         """Ends the process, in order if it can be. Ray then ends what it has started for it."""
         self.closed = True
@@ -197,3 +198,12 @@ class _Driver:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if not self._log.closed:
+            self.last_words = self._last_line()
+            self._log.close()
+
+    def _last_line(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(size - MAX_LOG_BYTES, 0))
+        lines = self._log.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no reason was given")

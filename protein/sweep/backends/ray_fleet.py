@@ -21,14 +21,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends.ray_messages import Connect, Note, Slots, Stop
-from protein.sweep.backends.slot import Facts, Slot, SlotSettings, facts
+from protein.sweep.backends.ray_messages import Connect, NewMachine, Note, Slots, Stop
+from protein.sweep.backends.slot import Facts, Slot, SlotSettings, factor, facts
 from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
 
 POLL_SECONDS = 0.5  # how long a slot waits for news of its trial before it answers
 LOOK_SECONDS = 1.0  # how often nodes and their free resources are looked at
 SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new actor
-NODE_SECONDS = 60.0  # within which a node must answer what it is
+NODE_SECONDS = 150.0  # within which a node must answer what it is; it may have to calibrate itself
 CLOSE_SECONDS = 5.0  # for slots to end in order
 CONNECT_SECONDS = 5.0  # within which the head must accept a connection
 OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: reports are small
@@ -68,6 +68,9 @@ class Fleet:
         self._connection, self._needs, self._settings = connection, connect.needs, connect.slot
         self._news: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
         self._hosts: dict[str, str] = {}  # names of the nodes that have answered, by node id
+        calibrating = connect.slot.calibrating
+        self._machines = [] if calibrating is None else list(calibrating.known)
+        self._speeds: dict[str, float] = {}  # reference seconds in one second of each node, by node id
         self._asked: dict[str, float] = {}  # nodes that have not answered yet: when they were asked
         self._unfit: set[str] = set()  # nodes that are not used
         self._slots: list[_Slot] = []
@@ -132,6 +135,7 @@ class Fleet:
                 return
             job = self._waiting.pop(0)
             slot.trial, slot.last = job.trial, None
+            job = dataclasses.replace(job, speed=self._speeds.get(slot.node, 1.0))
             self._call(slot, slot.actor.start.remote(job))
         self._tell()
 
@@ -287,7 +291,7 @@ class Fleet:
             return ""
         if not isinstance(answer, Facts):
             return self._refuse(node, f"protein does not run there: {_one_line(answer)}")
-        here = facts(self._settings)
+        here = facts(self._settings, calibrate=False)
         if answer.version != here.version:
             return self._refuse(node, f"it has protein {answer.version}, and this machine {here.version}", answer.host)
         if not answer.shares_artifacts:
@@ -296,9 +300,21 @@ class Fleet:
             return self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}", answer.host)
         del self._asked[node]
         self._hosts[node] = answer.host
+        self._take_machine(node, answer)
         self._count_room()
         self._start_waiting()
         return ""
+
+    def _take_machine(self, node: str, answer: Facts) -> None:
+        if answer.problem:
+            self._send(Note(text=f"node {answer.host}: {answer.problem}"))
+        if answer.machine is not None and answer.machine not in self._machines:
+            self._machines.append(answer.machine)
+            self._send(NewMachine(machine=answer.machine))
+        self._speeds[node] = factor(self._machines, answer.machine)
+        if self._speeds[node] != 1.0:
+            times = f"{self._speeds[node]:.2f} times as fast as the reference machine"
+            self._send(Note(text=f"node {answer.host} is {times}, in whose seconds costs are"))
 
     def _refuse(self, node: str, why: str, host: str | None = None) -> str:
         self._asked.pop(node, None)

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from protein.sweep.backends.slot import SlotSettings
-from protein.types import Trial, TrialEnd
+from protein.types import Machine, Trial, TrialEnd
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +61,10 @@ class Note:
     """From this process: what a person should know."""
 
     text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NewMachine:
+    """From the driver: a node was calibrated that the store does not know."""
+
+    machine: Machine

@@ -18,19 +18,29 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
-from protein.errors import UsageError
+from protein.errors import TrialFailed, UsageError
 from protein.ports import Backend, Finished, Job, TrialProgress
+from protein.sweep import calibration, speed
 from protein.sweep.copies import Copier, Copies
-from protein.types import Artifact, Resources, Trial, TrialEnd
+from protein.types import Artifact, Machine, Resources, Trial, TrialEnd
 from protein.urls import without_password
 
 BATCH_SECONDS = 0.1  # reports are collected for so long before they are sent; the end of a trial is sent at once
 _SCRATCH = "protein-trials-"  # what the names of slots' own folders begin with; then comes the process id
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrating:
+    """How nodes find out how fast they are (`protein.sweep.calibration`)."""
+
+    threads: int  # of one trial
+    device: str
+    known: tuple[Machine, ...]  # of the store; the first one is the reference
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,7 @@ class SlotSettings:
     artifacts_url: str | None = None  # where artifacts are copied through; None: the folder is shared by all machines
     search_path: tuple[str, ...] = ()  # the controller's `sys.path`
     gpus_per_trial: int = 0
+    calibrating: Calibrating | None = None  # None: all machines are taken to be equally fast
     working_directory: str = ""  # the controller's; used where the node has it, too
 
 
@@ -53,6 +64,8 @@ class Facts:
     host: str
     version: str  # of this package
     shares_artifacts: bool  # whether it sees the controller's folder, or reaches the URL
+    machine: Machine | None = None  # its calibration; None: there is none
+    problem: str = ""  # why it could not be calibrated, in words
 
 
 def put_probe(artifacts: Path, url: str | None = None) -> str:
@@ -83,13 +96,38 @@ def remove_probe(artifacts: Path, name: str, url: str | None = None) -> None:
             Copies(url).remove(name)
 
 
-def facts(settings: SlotSettings) -> Facts:
-    """Returns what the controller wants to know of this node."""
+def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
+    """Returns what the controller wants to know of this node. A calibration takes some ten seconds, once a node."""
     if settings.artifacts_url is None:
         shared = (settings.artifacts / settings.probe).is_file()
     else:
         shared = Copies(settings.artifacts_url).has(settings.probe)
-    return Facts(host=platform.node(), version=importlib.metadata.version("protein-sweep"), shares_artifacts=shared)
+    machine, problem = _machine(settings.calibrating) if calibrate and shared else (None, "")
+    return Facts(
+        host=platform.node(),
+        version=importlib.metadata.version("protein-sweep"),
+        shares_artifacts=shared,
+        machine=machine,
+        problem=problem,
+    )
+
+
+def _machine(calibrating: Calibrating | None) -> tuple[Machine | None, str]:
+    if calibrating is None:
+        return None, ""
+    here = calibration.facts(threads=calibrating.threads, device=calibrating.device)
+    if (known := speed.find(calibrating.known, here)) is not None:
+        return known, ""
+    lines: list[str] = []
+    try:
+        return calibration.measure(here, log=lines.append), " ".join(lines)
+    except TrialFailed as error:
+        return None, str(error)
+
+
+def factor(machines: Sequence[Machine], machine: Machine | None) -> float:
+    """Returns how many reference seconds a second of a machine is worth; 1 where that is not known."""
+    return speed.speed(machines, machine) if machine is not None and machines else 1.0
 
 
 class Slot:

@@ -12,10 +12,10 @@ from protein.spelling import nearest
 from protein.sweep.commands import template
 from protein.types import Params, ParamValue
 
-Style = Literal["placeholders", "flags", "json", "env"]
+Style = Literal["placeholders", "flags", "dashes", "json", "env"]
 ScoreFrom = Literal["lines", "regex", "csv", "tensorboard"]
 
-STYLES: tuple[Style, ...] = ("placeholders", "flags", "json", "env")
+STYLES: tuple[Style, ...] = ("placeholders", "flags", "dashes", "json", "env")
 SECTION = "command"  # of a sweep's config
 PARAMS_FILE, CHECKPOINTS = "params.json", "checkpoint"  # in the trial's folder
 _OF_RESUME = ("checkpoint",)
@@ -27,8 +27,9 @@ class CommandSettings:
 
     Attributes:
         text: the command line, with placeholders (`protein.sweep.commands.template`).
-        params: how it gets the parameters that no placeholder names: as flags `--name value`, in the JSON file
-            $PROTEIN_PARAMS_FILE, or as environment variables; "placeholders": there are no others.
+        params: how it gets the parameters that no placeholder names: as flags `--some_name value`, as flags
+            with dashes `--some-name value`, in the JSON file $PROTEIN_PARAMS_FILE, or as environment variables;
+            "placeholders": there are no others.
         score_from: where the score is read: JSON lines (on stdout), the log (by regular expressions), a CSV file or the
             event files of TensorBoard. JSON lines on $PROTEIN_REPORT_FD are read in any case.
         score: the regular expression, the column or the tag.
@@ -62,12 +63,11 @@ class CommandSettings:
         except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"the stored command cannot be read ({error!r})") from error
 
-    def check(self, names: tuple[str, ...], *, params_given: bool) -> None:
+    def check(self, names: tuple[str, ...]) -> None:
         """Raises `UsageError` where the command, its placeholders or its reading cannot work.
 
         Args:
             names: those of all parameters, the fixed ones included.
-            params_given: whether `params` was chosen, so that placeholders need not name every parameter.
         """
         parsed = template.parse(self.text, "--command")
         template.check_names(parsed, names, "--command", also=template.OF_TRIAL)
@@ -78,8 +78,6 @@ class CommandSettings:
                 f"--command has no placeholder for the parameter '{missing[0]}'{near}; write {{{missing[0]}}} where its"
                 " value goes, or say with --params flags, json or env how the others are passed"
             )
-        if self.params not in STYLES:
-            raise UsageError(f"--params '{self.params}' is unknown{nearest(self.params, STYLES[1:])}")
         if self.resume:
             flag = template.parse(self.resume, "--resume-flag")
             template.check_names(flag, names, "--resume-flag", also=(*template.OF_TRIAL, *_OF_RESUME))
@@ -119,9 +117,10 @@ def words(
     texts = _texts(settings, params, seed=seed, directory=directory)
     parsed = template.parse(settings.text, "--command")
     found = parsed.filled(texts)
-    if settings.params == "flags":
+    if settings.params in ("flags", "dashes"):
         for name in template.missing(parsed, list(values)):
-            found += [f"--{name}", texts[name]]
+            flag = name.replace("_", "-") if settings.params == "dashes" else name
+            found += [f"--{flag}", texts[name]]
     if resumes is not None and settings.resume:
         found += template.parse(settings.resume, "--resume-flag").filled({"checkpoint": str(resumes), **texts})
     return found
