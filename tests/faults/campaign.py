@@ -32,6 +32,7 @@ from faults.evidence import Evidence
 from faults.kinds import KINDS, Fault
 
 KILLS_PER_SWEEP = 6
+TRIES = 150  # to do a fault, such as one to a trial, for which a trial has to run
 PATIENCE_SECONDS = 180.0  # for one stretch of a sweep that nothing disturbs
 END_SECONDS = 30.0  # for a sweep that is told to end; a trial may take 10 s to write its checkpoint
 GONE_SECONDS = 30.0  # for the last processes after it: one may be importing torch, on a busy machine
@@ -92,13 +93,13 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
         # A third of them strike while it starts: there most has gone wrong.
         delay = chance.uniform(0.0, 1.5) if chance.random() < 0.33 else chance.uniform(1.0, 6.0)
         struck = False
-        for _ in range(20):
+        for _ in range(TRIES):
             if _ended(sweep, delay):
                 break
             struck, wrong = fault.strike(sweep, chance)
             if struck:
                 break
-            delay = chance.uniform(0.0, 0.3)
+            delay = chance.uniform(0.0, 0.1)
         if not struck:
             if sweep.process.poll() is None:
                 continue

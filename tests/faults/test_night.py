@@ -1,9 +1,12 @@
 """What the report of a night says follows from the store and the diary."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))  # where `machine` is
 
 from faults import night, trial
 from faults.checker import Snapshot
