@@ -54,9 +54,19 @@ class Load:
     seconds: float
 
 
-def run_loop(store: Store, sweep_id: int, owner: str, load: Load, done: Loop) -> None:
-    """Serves the workers of one loop in turn, until the time is over; then lets each finish its trial."""
-    running: list[tuple[Trial, int] | None] = [None] * load.workers
+def run_loop(store: Store, sweep_id: int, owner: str, load: Load, done: Loop, ready: threading.Barrier) -> None:
+    """Serves the workers of one loop in turn, until the time is over; then lets each finish its trial.
+
+    When the time begins, all workers have a trial, and are at different places of it.
+    """
+    running: list[tuple[Trial, int] | None] = []
+    for worker in range(load.workers):
+        trial = _start(store, sweep_id, owner)
+        reported = worker % (load.reports + 1)
+        for steps in range(reported):
+            store.add_measurements(trial, [_point(steps)], one_worker.LEASE_SECONDS)
+        running.append((trial, reported))
+    ready.wait()
     end = time.perf_counter() + load.seconds
     while (in_time := time.perf_counter() < end) or any(running):
         for worker, state in enumerate(running):
@@ -67,10 +77,7 @@ def run_loop(store: Store, sweep_id: int, owner: str, load: Load, done: Loop) ->
                 running[worker], what = (_start(store, sweep_id, owner), 0), START
             elif state[1] < load.reports:
                 trial, reported = state
-                point = Measurement(
-                    steps=reported, elapsed_seconds=reported / 10, score=0.5, metrics=one_worker.METRICS
-                )
-                store.add_measurements(trial, [point], one_worker.LEASE_SECONDS)
+                store.add_measurements(trial, [_point(reported)], one_worker.LEASE_SECONDS)
                 running[worker], what = (trial, reported + 1), REPORT
             else:
                 outcome = Outcome(end=TrialEnd.COMPLETE, score=0.5, cost_seconds=30.0, steps=load.reports)
@@ -80,6 +87,10 @@ def run_loop(store: Store, sweep_id: int, owner: str, load: Load, done: Loop) ->
                 running[worker], what = None, FINISH
             if time.perf_counter() < end:
                 done.seconds[what].append(time.perf_counter() - began)
+
+
+def _point(steps: int) -> Measurement:
+    return Measurement(steps=steps, elapsed_seconds=steps / 10, score=0.5, metrics=one_worker.METRICS)
 
 
 def _start(store: Store, sweep_id: int, owner: str) -> Trial:
@@ -100,11 +111,15 @@ def serve(name: str, sweep_ids: list[int], load: Load, ready: Barrier, answer: C
     for store in stores:
         store.list_sweeps()  # connects
     loops = [Loop() for _ in sweep_ids]
+
+    def wait_for_others() -> None:
+        ready.wait()
+
+    begun = threading.Barrier(len(sweep_ids), action=wait_for_others)
     threads = [
-        threading.Thread(target=run_loop, args=(store, sweep_id, f"{name}:{i}:0.0", load, loop))
+        threading.Thread(target=run_loop, args=(store, sweep_id, f"{name}:{i}:0.0", load, loop, begun))
         for i, (store, sweep_id, loop) in enumerate(zip(stores, sweep_ids, loops, strict=True))
     ]
-    ready.wait()
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,5 +1,6 @@
 """Stores that cannot be opened, or fail later: one clear line each, and nothing changed."""
 
+import math
 import os
 import resource
 import sqlite3
@@ -268,13 +269,23 @@ def test_without_permission_to_create_tables(new_postgresql: Callable[..., str])
     assert "no permission to write" in refusal(url.replace("postgres@", "guest@"))
 
 
-def test_a_connection_that_the_server_cut_is_made_again(new_postgresql: Callable[..., str]) -> None:
+def test_a_connection_that_the_server_cut_is_made_again(
+    new_postgresql: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried before it is used, but for one that was used just now: there the store is unavailable once."""
     url = new_postgresql()
     store = open_store(url)
     sweep = new_sweep(store)
     trial = start(store, sweep)
     others = "datname = current_database() AND pid <> pg_backend_pid()"
-    postgresql.execute(url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}")
+    cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"
+    monkeypatch.setattr(engine, "IDLE_SECONDS", math.inf)
+    postgresql.execute(url, cut)
+    with pytest.raises(StoreUnavailable, match="the server cannot be used"):
+        store.finish_trial(trial, complete())
+    assert not store.trials(sweep.id)[0].state.finished
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 0.0)
+    postgresql.execute(url, cut)
     store.finish_trial(trial, complete())
     assert store.trials(sweep.id)[0].state.finished
     store.close()

@@ -21,6 +21,8 @@ from faults.database import Database
 
 PROGRAM = "faults.program"
 TESTS = Path(__file__).resolve().parent.parent
+PATH = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+PATIENT = {"RAY_raylet_start_wait_time_s": "240"}  # Ray gives up after 30 s, which a busy machine may need
 DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
 SMALL = """
 [env]
@@ -40,7 +42,7 @@ num_envs = 8
 class Subject:
     """What is swept, where it is stored, and by how many workers."""
 
-    kind: str  # "function" or "processes", see `faults.sweeps`; "trainer": `protein sweep` on cartpole
+    kind: str  # "function", "processes" or "ray", see `faults.sweeps`; "trainer": `protein sweep` on cartpole
     store: str  # "sqlite" or "postgresql"
     workers: int
     trials: int
@@ -78,6 +80,33 @@ class Disturbed:
         self.evidence_file = self.root / "evidence.jsonl"
         self._lives = len(list(self.root.glob("life-*.out")))
         self._process: subprocess.Popen[bytes] | None = None
+        self._nodes: subprocess.Popen[str] | None = None
+        self._ray_address = ""
+        if subject.kind == "ray":
+            self._start_nodes()
+
+    def _start_nodes(self) -> None:
+        with (self.root / "nodes.out").open("w") as output:
+            self._nodes = subprocess.Popen(
+                [sys.executable, "-m", "faults.ray_nodes"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                cwd=self.root,
+                env={**os.environ, **PATIENT, evidence.FILE: str(self.evidence_file), "PYTHONPATH": PATH},
+                start_new_session=True,
+            )
+        assert self._nodes.stdout is not None
+        self._ray_address = self._nodes.stdout.readline().strip()
+        assert self._ray_address, (self.root / "nodes.out").read_text()[-2000:]
+
+    def kill_node(self) -> None:
+        """Kills a node of the Ray cluster, and adds another one."""
+        assert self._nodes is not None and self._nodes.stdin is not None and self._nodes.stdout is not None
+        self._nodes.stdin.write("kill\n")
+        self._nodes.stdin.flush()
+        self._nodes.stdout.readline()
 
     @property
     def command(self) -> list[str]:
@@ -116,7 +145,8 @@ class Disturbed:
             **self.clock.environment,
             evidence.FILE: str(self.evidence_file),
             checker.MARK: self.mark,
-            "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)]),
+            "PYTHONPATH": PATH,
+            "FAULTS_RAY": self._ray_address,
             "OMP_NUM_THREADS": "1",
         }
         with (self.root / f"{name}.out").open("ab") as output:
@@ -181,6 +211,8 @@ class Disturbed:
                 process.kill()
         if self._process is not None:
             self._process.wait()
+        if self._nodes is not None:
+            self._nodes.communicate()  # it ends with its input
         if self.database is not None:
             self.database.close()
         if self.disk:

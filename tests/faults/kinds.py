@@ -110,6 +110,11 @@ def _stop_server(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
     return True, []
 
 
+def _kill_node(sweep: Disturbed, _: random.Random) -> tuple[bool, list[str]]:
+    sweep.kill_node()
+    return True, []
+
+
 def _kill_database(sweep: Disturbed, random: random.Random) -> tuple[bool, list[str]]:
     assert sweep.database is not None
     sweep.database.kill()
@@ -158,15 +163,17 @@ def _rival_after_a_jump(sweep: Disturbed, random: random.Random) -> tuple[bool, 
 
 
 def _has_processes(subject: Subject) -> bool:
-    return subject.kind != "function"
+    """Whether its trials are processes of a server on this machine."""
+    return subject.kind in ("processes", "trainer")
 
 
 def _on_server(subject: Subject) -> bool:
     return subject.store == "postgresql"
 
 
-def _has_clock(_: Subject) -> bool:
-    return library() is not None
+def _has_clock(subject: Subject) -> bool:
+    """Whether its clock can be set. Not on Ray, whose nodes would keep theirs."""
+    return library() is not None and subject.kind != "ray"
 
 
 KINDS = (
@@ -182,6 +189,7 @@ KINDS = (
     Fault("trial: SIGSTOP, SIGCONT", "nothing", _stop_trial, _has_processes),
     Fault("server of trials: kill -9", "nothing", _kill_server, _has_processes),
     Fault("server of trials: SIGSTOP, SIGCONT", "nothing", _stop_server, _has_processes),
+    Fault("Ray node: kill -9", "nothing", _kill_node, lambda subject: subject.kind == "ray"),
     Fault("database: kill -9, start", "may end", _kill_database, _on_server),
     Fault("database: one connection killed", "may end", _kill_connection, _on_server),
     Fault("full disk for 2 s", "may end", _fill_disk, lambda subject: subject.on_small_disk),

@@ -5,6 +5,7 @@ processes  the loop with a process for each trial (`faults.trial`), as `protein 
 """
 
 import argparse
+import functools
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from faults import evidence, trial
 from protein import storage
 from protein.cli.signals import caught
 from protein.errors import ProteinError
-from protein.ports import SweepStatus
+from protein.ports import Backend, SweepStatus
 from protein.space import Float, Integer, Space
 from protein.sweep import provenance
 from protein.sweep.backends.local import LocalBackend
@@ -88,6 +89,24 @@ class Silent:
         print(line, flush=True)
 
 
+def make_backend(kind: str, artifacts: Path) -> Backend:
+    make = functools.partial(LocalBackend, entry=ENTRY, preload=("faults.trial",))
+    if kind == "processes":
+        return make()
+    from protein.sweep.backends.ray import RayBackend
+    from protein.sweep.backends.ray_messages import Needs
+    from protein.sweep.backends.slot import SlotSettings, put_probe
+
+    settings = SlotSettings(
+        make_backend=make,
+        artifacts=artifacts,
+        probe=put_probe(artifacts),
+        search_path=tuple(sys.path),
+        working_directory=str(Path.cwd()),
+    )
+    return RayBackend(os.environ["FAULTS_RAY"], Needs(cores=1.0), settings, note=lambda line: print(line, flush=True))
+
+
 def sweep_processes(store_url: str, arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     with caught(stop):
@@ -99,7 +118,7 @@ def sweep_processes(store_url: str, arguments: argparse.Namespace) -> int:
                 found,
                 designer=make_designer(arguments.method, space("train."), None, seed=arguments.seed),
                 store=store,
-                backend=LocalBackend(entry=ENTRY, preload=("faults.trial",)),
+                backend=make_backend(arguments.kind, Path.cwd() / "trials"),
                 settings=settings(Path.cwd(), workers=arguments.workers, trials=arguments.trials),
                 listener=Silent(),
                 stop=stop,
@@ -125,7 +144,7 @@ def sweep_function(store_url: str, arguments: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=("function", "processes"))
+    parser.add_argument("kind", choices=("function", "processes", "ray"))
     parser.add_argument("store")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)

@@ -5,6 +5,7 @@ params alone. Now and then it writes a checkpoint, and `--resume FILE` goes on f
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -75,7 +76,8 @@ def main(command_line: list[str]) -> int:
         evidence.write("spent", number, seconds)
         say("measurement", steps=steps, elapsed_seconds=seconds, score=score(train, steps), metrics={"loss": 1 / steps})
         if steps % CHECKPOINT_STEPS == 0:
-            save(arguments.directory / TRAINERS_FILE, train["seed"], steps)
+            with contextlib.suppress(OSError):  # where the disk is full, the last checkpoint stays
+                save(arguments.directory / TRAINERS_FILE, train["seed"], steps)
     evidence.write("end", number, steps * STEP_SECONDS)
     say(
         "result",

@@ -1,0 +1,78 @@
+"""What the report of a night says follows from the store and the diary."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))  # where `machine` is
+
+from faults import night, trial
+from faults.checker import Snapshot
+from protein import storage
+from protein.types import Measurement, Outcome, Provenance, Suggestion, SuggestionKind, SweepSpec, TrialEnd
+
+PROVENANCE = Provenance(version="0", git_commit="", machine="", config_hash="")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a short night: two complete trials, one that runs, and one fault."""
+    (tmp_path / "sweep").mkdir()
+    store = storage.open_store(f"sqlite:///{tmp_path}/sweep/protein.db")
+    spec = SweepSpec(name="night", env="pong", method="protein", seed=0, space={}, config={}, provenance=PROVENANCE)
+    sweep = store.create_sweep(spec, 600.0)
+    for cost, score in ((20.0, 1.5), (10.0, 0.5), (5.0, None)):
+        suggestion = Suggestion(params={"x": cost}, kind=SuggestionKind.SEARCH, origin="test")
+        begun = store.start_trial(
+            sweep.id, suggestion, seed=0, owner="me", lease_seconds=60.0, suggest_seconds=0.0, provenance=PROVENANCE
+        )
+        store.add_measurements(begun, [Measurement(steps=1, elapsed_seconds=cost, score=0.0)], 60.0)
+        if score is not None:
+            store.finish_trial(begun, Outcome(end=TrialEnd.COMPLETE, score=score, cost_seconds=cost, steps=1))
+    store.close()
+    begin = {"what": "begin", "at": 1000.0, "env": "pong", "workers": 2, "machine": "m", "python": "3", "commit": "c"}
+    lines = [
+        {**begin, "command": ["protein", "sweep", "--store", "sqlite:////somewhere/protein.db"]},
+        {"what": "fault", "at": 1090.0, "name": "sweep: kill -9", "struck": True, "ran": [2], "wrong": []}
+        | {"lost_before_seconds": 0.0},
+        {"what": "end", "at": 1100.0, "wrong": []},
+    ]
+    (tmp_path / "night.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def test_a_good_night_is_reported(folder: Path) -> None:
+    page = night.report(folder)
+    assert "| trials | 3 |" in page and "| of them complete | 2 |" in page and "| best measured score | 1.5 |" in page
+    assert "| 1 | 10.0 s | 0.5 |\n| 0 | 20.0 s | 1.5 |" in page, "the front, cheapest first"
+    assert "| 0:01 | sweep: kill -9 | 2 | 0.0 | nothing |" in page
+    assert "`protein sweep --store runs/night/protein.db`" in page
+    assert page.count(": yes\n") == 6 and "**no**" not in page
+
+
+def test_what_is_wrong_in_a_night_is_reported(folder: Path) -> None:
+    with (folder / "night.jsonl").open("a") as diary:
+        diary.write(json.dumps({"what": "ended by itself", "at": 1101.0, "code": 1, "says": "oh"}) + "\n")
+        diary.write(json.dumps({"what": "end", "at": 1010.0, "wrong": ["process 7 was left behind"]}) + "\n")
+    (folder / "life-0.out").write_text("Traceback (most recent call last):\nValueError: it\n")
+    page = night.report(folder)
+    assert "**no**: process 7 was left behind" in page
+    assert "**no**: 35 s were spent, and the workers had 20 s" in page, "two workers for ten seconds"
+    assert "**no**: a traceback in life-0.out: ValueError: it" in page
+    assert "**no**: 1: oh" in page
+
+
+def test_a_forgotten_cost_is_found(folder: Path) -> None:
+    before = Snapshot.read(f"sqlite:///{folder}/sweep/protein.db")
+    forgot = [{**row, "cost_seconds": row["cost_seconds"] - 0.5 * (row["number"] == 2)} for row in before.trials]
+    assert night.cheaper(before, before) == []
+    assert night.cheaper(before, Snapshot(forgot, {})) == ["trial 2 costs 4.50 s after the fault, and 5.00 s before"]
+    lost = [{**row, "lost_seconds": 0.5 * (row["number"] == 2)} for row in forgot]
+    assert night.cheaper(before, Snapshot(lost, {})) == [], "it is booked as lost"
+
+
+def test_a_trials_score_rises_with_its_steps() -> None:
+    scores = [trial.score({"rate": 0.3, "width": 0.7}, steps) for steps in (5, 20, 60)]
+    assert scores == sorted(scores) and 0.0 < scores[0] < scores[-1] < 1.0
