@@ -460,6 +460,13 @@ def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() 
     }
 
 
+def test_trials_save_every_ten_seconds_unless_the_user_wants_more_or_none() -> None:
+    for given, expected in ((60.0, 10.0), (2.0, 2.0), (0.0, 0.0)):
+        config = {"train": {"threads": 1, "seed": 0, "max_seconds": 0.0, "checkpoint_seconds": given}}
+        train = trial_config(config, {}, seed=7, threads=2, max_seconds=None)["train"]
+        assert train["checkpoint_seconds"] == expected
+
+
 def test_seeds_differ_between_trials_sweeps_and_uses() -> None:
     seeds = [seed for sweep in range(20) for number in range(50) for seed in trial_seed(sweep, number)]
     assert len(set(seeds)) == len(seeds)
