@@ -6,6 +6,8 @@
 tell. `ProteinSampler` is the engine as a sampler of Optuna; `import *` leaves it out, because it needs Optuna. `Space`,
 `Float`, `Integer` and `Categorical` describe what is searched. `plots` draws sweeps.
 
+A program that `protein sweep --command` runs calls `report` and `trial`; they do nothing outside a sweep.
+
 A name is loaded when it is first used. So `import protein` takes no time, and the command line, whose help needs none
 of them, answers at once.
 """
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
     from protein.optuna.sampler import ProteinSampler as ProteinSampler
+    from protein.reporting import RunningTrial, report, report_result, trial
     from protein.space import Space
     from protein.space.parameters import Categorical, Float, Integer
     from protein.sweep.backends.function import Report, Stop
@@ -39,11 +42,15 @@ __all__ = [
     "Plan",
     "Protein",
     "Report",
+    "RunningTrial",
     "Space",
     "Stop",
     "Suggestion",
     "Sweep",
     "SweepResult",
+    "report",
+    "report_result",
+    "trial",
 ]
 
 _HOMES = {
@@ -59,12 +66,16 @@ _HOMES = {
     "Plan": "protein.engine.laws",
     "Protein": "protein.api.ask_tell",
     "ProteinSampler": "protein.optuna.sampler",
+    "RunningTrial": "protein.reporting",
     "Report": "protein.sweep.backends.function",
     "Space": "protein.space",
     "Stop": "protein.sweep.backends.function",
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
     "SweepResult": "protein.api.function_sweep",
+    "report": "protein.reporting",
+    "report_result": "protein.reporting",
+    "trial": "protein.reporting",
 }
 _MODULES = ("plots",)
 

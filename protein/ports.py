@@ -93,6 +93,10 @@ class Store(Protocol):
         """Records the budget that the sweep now runs under."""
         ...
 
+    def set_config(self, sweep_id: int, config: Mapping[str, Any]) -> None:
+        """Replaces the config of a sweep, where the user has accepted that it changes."""
+        ...
+
     def start_trial(
         self,
         sweep_id: int,

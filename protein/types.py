@@ -225,6 +225,9 @@ class Measurement:
             raise ValueError(f"a measurement's score must be finite or None, got {self.score}")
 
 
+MAX_BUSY_SHARE = 0.99  # of a trial's seconds: it has trained in some of them
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What the designer learns from one finished trial. One that failed has no score, and the cost it really spent.
@@ -247,6 +250,13 @@ class Observation:
     # Seconds of its run that lie behind the checkpoint from which a run of more steps can go on (all of them where that
     # is its end); None: it cannot be continued. Known only to whoever keeps the checkpoints, and not stored.
     resumable_seconds: float | None = None
+    # Share of its seconds in which other programs had its cores; None: not known. Without them it would have cost less.
+    busy_share: float | None = None
+
+    @property
+    def calm_seconds(self) -> float:
+        """What its whole run would have cost on a machine without other programs; where not known, what it has cost."""
+        return self.run_seconds * (1.0 - (self.busy_share or 0.0))
 
     @property
     def run_seconds(self) -> float:
@@ -267,6 +277,8 @@ class Observation:
             seconds = getattr(self, name)
             if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
                 raise ValueError(f"{name} must be finite seconds >= 0, got {seconds}")
+        if self.busy_share is not None and not 0.0 <= self.busy_share <= MAX_BUSY_SHARE:
+            raise ValueError(f"busy_share must be within 0 and {MAX_BUSY_SHARE}, got {self.busy_share}")
         if self.score is not None and not math.isfinite(self.score):
             raise ValueError(f"an observation's score must be finite or None, got {self.score}")
         if self.state is TrialState.COMPLETE and self.score is None:
@@ -356,6 +368,11 @@ class Trial:
     params: Params
     seed: int
     owner: str
+
+
+# Names in `Result.timings`: how long a trial was watched while it trained, and how much of it other programs had its
+# cores. Both are in seconds of the machine that it ran on.
+WALL, WAITED = "wall", "waited"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -471,6 +488,12 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
         assert self.state.finished, f"trial {self.number} is still {self.state}"
         names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_seconds"]
         return Observation(resumable_seconds=resumable_seconds, **{name: getattr(self, name) for name in names})
+
+    @property
+    def busy_share(self) -> float | None:
+        """See `Observation.busy_share`. It is read from the trial's `timings`."""
+        wall, waited = self.timings.get(WALL), self.timings.get(WAITED)
+        return None if not wall or waited is None else min(max(waited / wall, 0.0), MAX_BUSY_SHARE)
 
     @property
     def run_seconds(self) -> float:

@@ -46,6 +46,13 @@ def most_trials(value: Any) -> int | None:
     return _whole(value, "max_trials must be a whole number, 1 or more, or None for no limit", 1)
 
 
+def workers(value: Any) -> int | None:
+    """Returns a number of workers, or None where it follows from the GPUs. Raises `UsageError` for anything else."""
+    if value is None:
+        return None
+    return _whole(value, "workers must be a whole number, 1 or more", 1)
+
+
 def direction(value: Any) -> Direction:
     """Returns a direction. Raises `UsageError` for anything but "maximize" and "minimize"."""
     if value not in tuple(Direction):

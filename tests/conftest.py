@@ -8,6 +8,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
+import ray_clusters
 from browsing import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 from planting import planted_served, view_of_planted  # noqa: F401 (of tests of the page)
@@ -52,6 +53,15 @@ def postgresql_server() -> Iterator[str]:
         pytest.skip(str(error))
     with postgresql.server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[ray_clusters.RayCluster]:
+    """A cluster of a head and two nodes with a core each; one has a resource of its own. Without Ray: a skip."""
+    with ray_clusters.running() as cluster:
+        cluster.add(1)
+        cluster.add(1, A100=1)
+        yield cluster
 
 
 @pytest.fixture(scope="session")

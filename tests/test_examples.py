@@ -54,6 +54,10 @@ def test_learning_curves(tmp_path: Path) -> None:
     assert "digits" in run(tmp_path, "-m", "protein", "best", "digits")
 
 
+def test_several_workers(tmp_path: Path) -> None:
+    assert last_score(example(tmp_path, "several_workers.py"), {"lr", "epochs"}) < 10.0  # it begins at about 50
+
+
 def test_ask_and_tell(tmp_path: Path) -> None:
     ended, best, goes_on = example(tmp_path, "ask_and_tell.py").splitlines()
     assert ended in ("the limit of 40 trials is reached", "no new config is expected to fit what is left of the budget")

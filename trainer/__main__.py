@@ -7,7 +7,8 @@ more steps. `--trace FILE` writes the last moments of the run for ui.perfetto.de
 (the work failed), 2 (bad usage), 130 (interrupted by SIGINT or SIGTERM, after writing the checkpoint).
 
 With `--nproc N` it trains with N processes of this machine. Under torchrun it is one of several processes, and the
-first one reports.
+first one reports. With `--speed S` the clock of costs and limits goes S times as fast as this machine's: see
+`protein.trainer.run.run`.
 """
 
 import time
@@ -38,6 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--trace", type=Path)
     parser.add_argument("--nproc", type=int, default=1)
+    parser.add_argument("--speed", type=float, default=1.0)
     ours, overrides = parser.parse_known_args(arguments)
     stop = threading.Event()
     # Before torch is imported, which takes seconds, so that a signal in that time ends the run in order.
@@ -99,6 +101,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
             resume=ours.resume,
             continue_from=ours.continue_from,
             started=_STARTED,
+            speed=ours.speed,
         )
         return 130 if result.interrupted else 0
 
@@ -121,6 +124,7 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
         started=_STARTED,
         stopwatch=stopwatch,
         world=connect() if under_torchrun() else ALONE,
+        speed=ours.speed,
     )
     if ours.profile:
         print("\n".join(profiler.profile().lines()), file=sys.stderr)

@@ -63,6 +63,7 @@ def launch(
     resume: Path | None = None,
     continue_from: Path | None = None,
     started: float | None = None,
+    speed: float = 1.0,
 ) -> RunResult:
     """Does what `trainer.run.run` does, with `processes` processes.
 
@@ -78,6 +79,7 @@ def launch(
             "resume": None if resume is None else str(resume),
             "continue_from": None if continue_from is None else str(continue_from),
             "started": time.perf_counter() if started is None else started,
+            "speed": speed,
         }
         with tempfile.TemporaryDirectory(prefix="protein-") as folder, _Ranks(job, processes, Path(folder)) as ranks:
             final = ranks.run(report, stop or threading.Event())
@@ -206,6 +208,7 @@ def _rank() -> int:
                 resume=path("resume"),
                 continue_from=path("continue_from"),
                 started=job["started"],
+                speed=job["speed"],
                 world=connect(Path(job["store"])),
             )
         except TrainerError as error:

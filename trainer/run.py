@@ -3,6 +3,7 @@
 Its parts and its loop are in `protein.trainer.ppo.training`.
 """
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import torch
 
 from .config import RunConfig, check_processes
-from .errors import LostProcessError, OutOfMemoryError, TrainerError, with_reason
+from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
 from .machine.distributed import ALONE, World
 from .machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
@@ -29,6 +30,7 @@ def run(
     started: float | None = None,
     stopwatch: Stopwatch | None = None,
     world: World = ALONE,
+    speed: float = 1.0,
 ) -> RunResult:
     """Trains, writes the checkpoint, evaluates. What is reported: see `protein.trainer.events`.
 
@@ -45,6 +47,8 @@ def run(
         stopwatch: where the time of training is booked; None: a new one. Measurements have its sums.
         world: the processes that train together, all of which call this with the same config. All but the first report
             nothing, and their results have no score.
+        speed: how fast the run's clock goes, for one second of this machine. On a machine twice as fast as the
+            reference machine it is 2: the costs, limits and checkpoints of both are then in the same seconds.
 
     Raises:
         TrainerError: the run failed; the event `failed` has been reported.
@@ -55,6 +59,7 @@ def run(
         report = ignore
     try:
         config.validate()
+        _check_speed(speed)
         check_processes(config, world.size)
         keep_freed_memory()
         device = world.device(resolve_device(config.train.device))
@@ -70,6 +75,7 @@ def run(
                 stop=stop or threading.Event(),
                 stopwatch=stopwatch or Stopwatch(device),
                 world=world,
+                speed=speed,
             )
             try:
                 if continue_from is not None:
@@ -99,6 +105,13 @@ def run(
     except Exception as error:  # a user's environment may raise anything; its traceback goes to stderr
         _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
         raise
+
+
+def _check_speed(speed: float) -> None:
+    if not 0.0 < speed < math.inf:
+        raise ConfigError(
+            f"the speed of the clock must be above 0 and finite, got {speed:g}: 1 is that of this machine"
+        )
 
 
 def _fail(error: TrainerError, training: Training | None, report: EventSink, world: World) -> None:

@@ -5,6 +5,7 @@
 For each family and seed of the synthetic tasks, at 25 mean random-trial costs and at most 120 trials:
 
     calm   costs as they are
+    told   as busy, and the engine is told in which share of a run's seconds other programs had its cores
     busy   each run's cost, and the seconds of its curve, times 3^u, u uniform in [0, 1], times a drift of the load,
            exp(.35 sin(2 pi (p + phase))), p being the share of the budget that was spent when it began
 
@@ -37,6 +38,7 @@ from engine.synthetic import FAMILIES, make_synthetic
 
 from protein.types import Measurement, Observation, Params
 
+CALM, BUSY, TOLD = "calm", "busy", "told"
 BUDGET = 25.0  # mean random-trial costs
 TRIAL_CAP = 120
 SLOWEST = 3.0
@@ -51,6 +53,7 @@ class BusyTask(Altered):
     base: Task
     total_seconds: float
     seed: int
+    tells: bool = False
     spent: float = 0.0
     calm: dict[int, Observation] = dataclasses.field(default_factory=dict)  # by number of the run
 
@@ -74,29 +77,32 @@ class BusyTask(Altered):
         self.calm[len(self.calm)] = found
         cost = factor * found.cost_seconds
         self.spent += cost
-        return dataclasses.replace(found, cost_seconds=cost, curve=slowed(found.curve))
+        share = max(1.0 - 1.0 / factor, 0.0) if self.tells else None
+        return dataclasses.replace(found, cost_seconds=cost, curve=slowed(found.curve), busy_share=share)
 
     def true_score(self, observation: Observation) -> float:
         return self.base.true_score(observation)
 
 
-def run_cell(job: tuple[str, int, str]) -> dict[str, Any]:
-    """Runs the engine on one task, calm and busy."""
-    family, seed, method = job
+def run_cell(job: tuple[str, int, str, tuple[str, ...]]) -> dict[str, Any]:
+    """Runs the engine on one task under some conditions."""
+    family, seed, method, conditions = job
     task = make_synthetic(family, seed)
     scale = search(task)
     total = BUDGET * scale.mean_cost
     row: dict[str, Any] = {"family": family, "seed": seed}
-    optimiser = make_method(method, task.space, task.start, seed)
-    run = play(task, optimiser, total_seconds=total, cap=TRIAL_CAP, seed=seed)
-    row["calm"] = {key: figures(task, scale, run, total)[key] for key in (*METRICS, "trials", "pruned")}
-    busy = BusyTask(task, MEAN_FACTOR * total, seed)
-    optimiser = make_method(method, task.space, task.start, seed)
-    run = play(busy, optimiser, total_seconds=MEAN_FACTOR * total, cap=TRIAL_CAP, seed=seed)
-    found = figures(busy, scale, run, MEAN_FACTOR * total)
-    run.history = [busy.calm[i] for i in range(len(run.history))]
-    found["volume"] = figures(task, scale, run, total)["volume"]
-    row["busy"] = {key: found[key] for key in (*METRICS, "trials", "pruned")}
+    for condition in conditions:
+        optimiser = make_method(method, task.space, task.start, seed)
+        if condition == CALM:
+            run = play(task, optimiser, total_seconds=total, cap=TRIAL_CAP, seed=seed)
+            found = figures(task, scale, run, total)
+        else:
+            busy = BusyTask(task, MEAN_FACTOR * total, seed, tells=condition == TOLD)
+            run = play(busy, optimiser, total_seconds=MEAN_FACTOR * total, cap=TRIAL_CAP, seed=seed)
+            found = figures(busy, scale, run, MEAN_FACTOR * total)
+            run.history = [busy.calm[i] for i in range(len(run.history))]
+            found["volume"] = figures(task, scale, run, total)["volume"]
+        row[condition] = {key: found[key] for key in (*METRICS, "trials", "pruned")}
     return row
 
 
@@ -105,14 +111,16 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=30)
+    parser.add_argument("--conditions", nargs="+", default=[BUSY, TOLD], choices=[BUSY, TOLD])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--method", default="protein", help="the engine, with settings as in engine.variants")
     parser.add_argument("--file", type=Path, default=machine.RESULTS / "engine_busy.json")
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    jobs = [(family, seed, arguments.method) for seed in seeds for family in arguments.families]
+    conditions = (CALM, *arguments.conditions)
+    jobs = [(family, seed, arguments.method, conditions) for seed in seeds for family in arguments.families]
     rows = measure(run_cell, jobs, arguments.file.with_suffix(".jsonl"), arguments.processes)
-    lines = differences(rows, [("busy", "calm")])
+    lines = differences(rows, [(condition, CALM) for condition in arguments.conditions])
     print(machine.headline())
     print(f"{len(rows)} tasks, {BUDGET:g} mean random-trial costs, at most {TRIAL_CAP} trials")
     print(show(lines))

@@ -10,6 +10,7 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
+from protein.sweep.commands.settings import SECTION
 from protein.sweep.job import runs_trainer
 from protein.trainer.config import RunConfig
 from protein.types import SweepRecord, SweepSpec
@@ -19,6 +20,16 @@ IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
 _DEFAULTS = RunConfig().to_dict()  # of the trainer
+_FLAGS = {  # field of a command's settings -> what a user knows it as
+    "text": "--command",
+    "params": "--params",
+    "score_from": "where the score is read",
+    "score": "the score there",
+    "steps": "the steps there",
+    "file": "the file with the score",
+    "resume": "--resume-flag",
+    "chdir": "--chdir",
+}
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_LENGTH - 1}}}")
 
 
@@ -30,13 +41,16 @@ def check_name(name: object, what: str) -> None:
         )
 
 
-def create_or_resume(store: Store, wanted: SweepSpec, budget_seconds: float | None) -> tuple[SweepRecord, bool]:
+def create_or_resume(
+    store: Store, wanted: SweepSpec, budget_seconds: float | None, *, accept_changes: bool = False
+) -> tuple[SweepRecord, bool]:
     """Returns the stored sweep of a name, and whether it was created now.
 
     Args:
         store: where it is kept.
         wanted: the sweep's definition.
         budget_seconds: of a new sweep; None: no limit.
+        accept_changes: whether a command may be run and read in another way from now on. What is searched stays.
 
     Raises:
         UsageError: the store holds another sweep of this name; the message names the differences.
@@ -49,16 +63,22 @@ def create_or_resume(store: Store, wanted: SweepSpec, budget_seconds: float | No
             f"sweep '{wanted.name}' was imported and cannot be resumed; choose another name, and learn from it with a"
             f" warm start from '{wanted.name}'"
         )
-    if runs_trainer(found.spec.config) != runs_trainer(wanted.config):
-        kind = "protein sweep" if runs_trainer(found.spec.config) else "protein.Sweep and a training function"
+    if _kind(found.spec) != _kind(wanted):
         raise UsageError(
-            f"sweep '{wanted.name}' ran {found.spec.env} with {kind}, and can only be resumed so; choose another name"
+            f"sweep '{wanted.name}' ran {found.spec.env} with {_kind(found.spec)}, and can only be resumed so; choose"
+            " another name"
         )
+    harmless = _same_but_for_the_command(found.spec, wanted)
+    if harmless and accept_changes:
+        config = {**found.spec.config, SECTION: wanted.config[SECTION]}
+        store.set_config(found.id, config)
+        return dataclasses.replace(found, spec=dataclasses.replace(found.spec, config=config)), False
     if found_differences := differences(found.spec, wanted):
         more = len(found_differences) - MAX_DIFFERENCES
         listed = ", ".join(found_differences[:MAX_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
+        accept = ", or go on with the new ones by --accept-changes" if harmless else ""
         raise UsageError(
-            f"sweep '{wanted.name}' exists with {listed}; choose another name, or leave those as they were"
+            f"sweep '{wanted.name}' exists with {listed}; choose another name, or leave those as they were{accept}"
         )
     return found, False
 
@@ -70,6 +90,20 @@ def differences(stored: SweepSpec, wanted: SweepSpec) -> list[str]:
     if not changed and (names := _names(stored)) != _names(wanted):  # the engine would suggest something else
         return [f"order of parameters = {', '.join(names)} (now {', '.join(_names(wanted))})"]
     return [f"{name} = {_shown(old.get(name))} (now {_shown(new.get(name))})" for name in changed]
+
+
+def _kind(spec: SweepSpec) -> str:
+    if runs_trainer(spec.config):
+        return "protein sweep --env"
+    return "protein sweep --command" if SECTION in spec.config else "protein.Sweep and a training function"
+
+
+def _same_but_for_the_command(stored: SweepSpec, wanted: SweepSpec) -> bool:
+    """Whether two sweeps over commands differ only in how the command is run and read."""
+    if SECTION not in stored.config or stored.config[SECTION] == wanted.config[SECTION]:
+        return False
+    same = dataclasses.replace(wanted, config={**wanted.config, SECTION: stored.config[SECTION]})
+    return not differences(stored, same)
 
 
 def _names(spec: SweepSpec) -> tuple[str, ...]:
@@ -86,6 +120,8 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
     found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}
     found |= flatten(config) if runs_trainer(config) else config.get("own", {})
+    command = config.get(SECTION, {})
+    found |= {_FLAGS.get(key, key): value for key, value in command.items() if key != "fixed"}
     found |= {name: value for name, value in space.fixed.items() if name not in found}
     found |= {parameter.name: _swept(parameter, found.get(parameter.name)) for parameter in space.parameters}
     return found | {"constraints": list(space.constraints), "cost_parameter": space.cost_parameter}
@@ -115,7 +151,7 @@ def _swept(parameter: Parameter, value: Any) -> _Swept:
 
 
 def _shown(value: Any) -> str:
-    if value is None or value == []:
+    if value is None or value in ([], ""):
         return "none"
     text = "; ".join(value) if isinstance(value, list) else str(value)
     return text if len(text) <= MAX_VALUE_LENGTH else text[:MAX_VALUE_LENGTH] + "..."

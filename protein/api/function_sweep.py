@@ -12,8 +12,9 @@
 
 The same call again resumes the sweep: after Ctrl-C, after `kill -9`, and with a larger budget. `protein status`,
 `show`, `best` and `pareto` read it. The loop is that of `protein sweep` and runs in its own thread. The function runs
-in the caller's thread, one trial after the other, where interrupts, debuggers and frameworks expect it. Cost is the
-wall clock of the function, or what it reports. A trial can be stopped only when it reports.
+in the caller's thread, one trial after the other, where interrupts, debuggers and frameworks expect it. With
+`run(train, workers=4)` it runs in four processes at once. Cost is the wall clock of the function, or what it reports. A
+trial is stopped when it reports.
 
 Unless `quiet`, it prints: at the start one line with the limits, then lines for finished trials, one every 2 seconds
 at most, and at the end why it ended, what was found, and the command that shows the recommended config.
@@ -42,6 +43,8 @@ from protein.ports import Store, SweepStatus
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
 from protein.sweep.backends.function import FunctionBackend, Train
+from protein.sweep.backends.function_processes import FunctionProcesses
+from protein.sweep.devices import slots_of_machine
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
@@ -181,22 +184,47 @@ class Sweep:
         self._store = None if store is None else os.fspath(store)
         self._direction = validate.direction(direction)
 
-    def run(self, train: Train) -> SweepResult:
+    def run(
+        self,
+        train: Train,
+        *,
+        workers: int | None = None,
+        gpus: str | None = None,
+        trials_per_gpu: int = 1,
+        start_method: Literal["fork", "spawn"] | None = None,
+    ) -> SweepResult:
         """Runs trials until the budget is spent or Ctrl-C, and returns the results of all trials of the sweep.
 
         Args:
             train: called as `train(params, report)`; returns the score. An exception in it ends only that trial, which
                 counts as failed; its reason and cost are stored, and the traceback is in the trial's log.
+            workers: how many trials run at once; None: as many as the GPUs have room for, or one where none is named.
+                One runs in the caller's thread. Several run in a process each, on cores of their own; what a function
+                changes there is seen by nobody else.
+            gpus: ids as for CUDA_VISIBLE_DEVICES, as in "0,1", or "all": each trial gets one of them. It then runs in a
+                process of its own.
+            trials_per_gpu: how many trials may share a GPU.
+            start_method: how processes begin: "fork" (the default, but on macOS) is fast and takes any function.
+                "spawn" takes only functions at the top level of a module, but these may use CUDA and several threads of
+                torch, whatever the program did before.
 
         Raises:
             UsageError: the stored sweep of this name differs (in space, direction, seed, method or start), or another
-                process is running it. Or a mistake in how `train` is written: its arguments, or a returned or reported
+                process is running it. Or a GPU that is not there, or a function that cannot be run in a process of its
+                own. Or a mistake in how `train` is written: its arguments, or a returned or reported
                 value that is no number. That ends the sweep at once; the corrected function resumes it with the same
                 config.
             TrialFailed: ten trials in a row failed.
             StoreError: the store cannot be used.
         """
         _check_callable(train)
+        slots = slots_of_machine(validate.workers(workers), gpus=gpus, trials_per_gpu=trials_per_gpu)
+        stop = threading.Event()
+        backend: FunctionBackend | FunctionProcesses
+        if slots.workers == 1 and gpus is None and start_method is None:
+            backend = FunctionBackend(train, self._direction)
+        else:
+            backend = FunctionProcesses(train, self._direction, stop, start_method=start_method)
         with stores.opened(self._store, create=True) as store:
             spec = self._spec(store, train)
             designer = make_designer(
@@ -207,8 +235,9 @@ class Sweep:
                 warm_start=source_snapshot.observations(spec.warm_start),
             )
             sweep, created = self._create_or_resume(store, spec)
-            backend = FunctionBackend(train, self._direction)
             settings = LoopSettings(
+                workers=slots.workers,
+                slots=slots,
                 directory=stores.artifact_directory(stores.url(self._store), self._name),
                 max_cost_seconds=self._budget_seconds,
                 max_trial_seconds=self._max_trial_seconds,
@@ -221,7 +250,6 @@ class Sweep:
             watcher.announce(
                 sweep, store.trials(sweep.id, curves=False), settings, created=created, cap_given=cap_given
             )
-            stop = threading.Event()
             failure: list[BaseException] = []
             ended: list[SweepStatus] = []
 

@@ -69,7 +69,8 @@ class Recommendation:
         cut_short: the trial with the best score among those that a limit of cost has ended, if it is better than all
             measured scores of the chosen one.
         direction: whether a higher score is better, or a lower one.
-        trains: whether the sweep runs the trainer, and not a function of the user's.
+        trains: whether the sweep runs the trainer, and not a function or a command of the user's.
+        has_flags: whether the sweep's limits are flags, and not keywords.
     """
 
     best: Choice
@@ -82,6 +83,7 @@ class Recommendation:
     cut_short: TrialRecord | None
     direction: Direction
     trains: bool
+    has_flags: bool = True
 
     @property
     def chosen(self) -> Choice:
@@ -112,7 +114,7 @@ class Recommendation:
 
     def notes(self) -> list[str]:
         """Returns warnings about the chosen config: better scores that are not recommended, and why."""
-        cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.trains)
+        cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.has_flags)
         return [note for note in (self._why_not_best_measured(), cut_short) if note is not None]
 
     def _why_not_best_measured(self) -> str | None:
@@ -134,7 +136,7 @@ def cut_short_note(trial: TrialRecord, *, trains: bool) -> str:
 
     Args:
         trial: its score as it is shown.
-        trains: whether the sweep runs the trainer, whose limits are flags; those of a function are keywords.
+        trains: whether the sweep is run by `protein sweep`, so that limits are flags; of a function they are keywords.
     """
     limit, flag, keyword = "cap on one trial's cost", "--max-trial-cost", "max_trial_cost"
     if trial.end is TrialEnd.OUT_OF_BUDGET:
@@ -165,7 +167,7 @@ def beaten_measured_note(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> s
         return None
     if best is not None and best.score is not None and cut_short.score <= best.score:
         return None
-    return cut_short_note(shown_trial(cut_short, sweep.spec.direction), trains=runs_trainer(sweep.spec.config))
+    return cut_short_note(shown_trial(cut_short, sweep.spec.direction), trains=_has_flags(sweep.spec))
 
 
 def recommendation(
@@ -192,7 +194,11 @@ def recommendation(
     best = recommend.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:
-        more = "" if cut_short is None else f" ({cut_short_note(shown_trial(cut_short, direction), trains=trains)})"
+        more = (
+            ""
+            if cut_short is None
+            else f" ({cut_short_note(shown_trial(cut_short, direction), trains=_has_flags(sweep.spec))})"
+        )
         if any(trial.excluded and trial.state is TrialState.COMPLETE for trial in trials):
             raise UsageError(
                 f"all complete trials of sweep '{sweep.spec.name}' are excluded, so none can be recommended; take that"
@@ -236,6 +242,7 @@ def recommendation(
         cut_short=None if cut_short is None else shown_trial(cut_short, direction),
         direction=direction,
         trains=trains,
+        has_flags=_has_flags(sweep.spec),
     )
 
 
@@ -246,6 +253,10 @@ def too_expensive(sweep: str, cheapest: Contender, limit: str, remedy: str) -> U
         f"no trial of sweep '{sweep}' cost {limit} or less; the cheapest took {text.seconds(seconds)}, so {remedy}"
         f" {duration_above(seconds)} or more"
     )
+
+
+def _has_flags(spec: SweepSpec) -> bool:
+    return runs_trainer(spec.config) or "command" in spec.config
 
 
 def initial_params(spec: SweepSpec) -> Params | None:

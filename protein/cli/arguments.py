@@ -76,6 +76,10 @@ class SweepArguments(StoreArguments):
         None
     )
     """Let finished trials go on to more steps. That needs a train.lr_schedule of constant or wsd."""
+    calibrate: Annotated[
+        bool | None, value_spec(bool, "--calibrate"), _arg("True|False", "(default: where machines share the store)")
+    ] = None
+    """Measure once how fast this machine trains, so that costs of several machines are in seconds of the first one."""
     until: Annotated[str | None, _arg("TIME", "(default: no end)")] = None
     """Start no trial that is not expected to end by then, as in 08:00 or 2026-11-23T08:00; what runs waits then."""
     on_finish: Annotated[str | None, _arg("COMMAND", "(default: none)")] = None
@@ -86,6 +90,42 @@ class SweepArguments(StoreArguments):
     """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: _Config = None
     """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
+
+    backend: Annotated[str, _arg("local|ray[:HOST:PORT]|slurm")] = "local"
+    """Where trials run: on this machine, on the nodes of a Ray cluster, or in jobs of Slurm."""
+    artifacts: Annotated[str | None, _arg("DIR|URL", "(default: beside the store)")] = None
+    """Where trials keep their files: a folder that all machines share, or a URL such as s3://BUCKET/FOLDER."""
+    trial_cores: Annotated[int | None, value_spec(int, "--trial-cores"), _arg("INT", "(default: 1)")] = None
+    """With --backend ray or slurm: processor cores of one trial."""
+    resources: Annotated[str | None, _arg("JSON", "(default: none)")] = None
+    """With --backend ray: custom resources of Ray that one trial needs, as in '{"A100": 1}'."""
+    slurm_options: Annotated[str | None, _arg("TEXT", "(default: none)")] = None
+    """With --backend slurm: options for sbatch, as in '--partition=gpu --time=4:00:00'."""
+
+    command: Annotated[str | None, _arg("TEXT", "(default: our trainer)")] = None
+    """Sweep any program: its command line, with {placeholders} for parameters, {seed} and {directory}."""
+    space: Annotated[Path | None, _arg("FILE", "(default: none)")] = None
+    """With --command: what is searched. TOML, the YAML file of a W&B sweep, or PufferLib's .ini."""
+    params: Annotated[str | None, _arg("flags|dashes|json|env", "(default: by placeholders, else flags)")] = None
+    """With --command: how the program gets parameters without a placeholder."""
+    score_regex: Annotated[str | None, _arg("REGEX", "(default: JSON lines)")] = None
+    """With --command: read the score from the program's log, as in 'reward: (\\S+)'."""
+    steps_regex: Annotated[str | None, _arg("REGEX", "(default: none)")] = None
+    """With --score-regex: read the steps from the program's log."""
+    score_csv: Annotated[str | None, _arg("FILE:COLUMN[,STEPS]", "(default: none)")] = None
+    """With --command: read the score from a CSV file in the trial's folder, as in progress.csv:reward,steps."""
+    score_tensorboard: Annotated[str | None, _arg("TAG", "(default: none)")] = None
+    """With --command: read the score from event files of TensorBoard in the trial's folder."""
+    direction: Annotated[str | None, _arg("maximize|minimize", "(default: the space file's, or maximize)")] = None
+    """With --command: whether a higher or a lower score is better."""
+    resume_flag: Annotated[str | None, _arg("TEXT", "(default: none)")] = None
+    """With --command: words for an interrupted trial that goes on, as in '--resume {checkpoint}'."""
+    chdir: Annotated[str | None, _arg("DIR", "(default: this folder)")] = None
+    """With --command: folder in which the program runs; {directory} is the trial's own."""
+    max_silence: Annotated[str | None, _arg("DURATION", "(default: 1h)")] = None
+    """With --command: end a trial that writes nothing for so long."""
+    accept_changes: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Go on with a sweep whose command is run or read in another way now. What is searched must be the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,8 +323,14 @@ class EnvsArguments:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorArguments(StoreArguments):
-    """Check that this machine has what is needed."""
+    """Check that this machine has what is needed, and whether something slows it down."""
 
+    calibrate: Annotated[bool, arg(help_behavior_hint="")] = False
+    """Measure how fast this machine trains, in about ten seconds, and keep the result in the store."""
+    workers: Annotated[int, value_spec(int, "--workers"), _arg("INT", "(default: 1)")] = 1
+    """Trials that will run here at the same time: the calibration uses the cores that each of them gets."""
+    device: Annotated[str, _arg("DEVICE", "(default: auto)")] = "auto"
+    """Device of the trials, as in train.device."""
     json: Annotated[bool, arg(help_behavior_hint="")] = False
     """Print JSON."""
 

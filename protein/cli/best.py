@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from protein.analysis.range_ends import RangeEnd
-from protein.api import stores
+from protein.api import command_sweep, stores
 from protein.api.found_config import found_config, rung_path
 from protein.api.range_ends import plain, sweep_range_ends
 from protein.api.reading import readable
@@ -48,7 +48,7 @@ def run(command: Command) -> int:
         found = recommendation(sweep, known.trials, arguments.under, known.sample)
         ends = sweep_range_ends(sweep, known.trials, known.sample)
     written = _write(sweep, found, arguments)
-    training = _training_commands(sweep, found, arguments) if found.trains else {}
+    training = _training_commands(sweep, found, arguments)
     if arguments.json:
         _print_json(sweep, found, training, written, ends)
     else:
@@ -57,7 +57,15 @@ def run(command: Command) -> int:
 
 
 def _training_commands(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) -> dict[str, str]:
-    """Returns the commands that train the answers, by the answer's name; the chosen one comes last."""
+    """Returns the commands that train the answers, by the answer's name; the chosen one comes last.
+
+    A sweep over a function has none.
+    """
+    if command_sweep.runs_command(sweep.spec.config):
+        answers = sorted(_rows(found), key=lambda choice: choice.name == found.chosen.name)
+        return {choice.name: command_sweep.command_line(sweep.spec, choice.trial) for choice in answers}
+    if not found.trains:
+        return {}
 
     def train(under: str | None) -> str:
         limit = [] if under is None else ["--under", under]
@@ -131,7 +139,8 @@ def _print(
     console.print()
     console.print(tables.params(chosen.trial.params))
     for name, line in training.items():
-        console.print(f"\n{name}, train it with\n  {line}", soft_wrap=True)
+        verb = "train" if found.trains else "run"
+        console.print(Text(f"\n{name}, {verb} it with\n  {line}"), soft_wrap=True)
     for one in written:
         console.print(f"\nconfig: {one.path}, {one.choice.name}: expected {one.choice.phrase()}", soft_wrap=True)
         for change in one.changes:

@@ -5,6 +5,7 @@ Minimum versions are read from the installed package's metadata, which comes fro
 
 import dataclasses
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -12,9 +13,9 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 from rich.text import Text
@@ -24,7 +25,9 @@ from protein.api import stores
 from protein.cli.arguments import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
-from protein.errors import ProteinError
+from protein.errors import ProteinError, UsageError
+from protein.sweep import calibration, machine_state, speed
+from protein.trackers.registry import TRACKERS
 from protein.trainer.machine.cores import usable_cores
 from protein.units import format_size
 from protein.view import tables
@@ -47,6 +50,15 @@ class Check:
 def run(command: Command) -> int:
     arguments: DoctorArguments = command.arguments
     store_url = stores.url(arguments.store)
+    if arguments.workers < 1:
+        raise UsageError(f"--workers {arguments.workers} is below the limit of 1; use 1 or more")
+    console = tables.make_console()
+    here = calibration.facts(threads=max(1, usable_cores() // arguments.workers), device=arguments.device)
+    if arguments.calibrate:
+        with stores.opened(arguments.store, create=True) as store:
+            say = _silent if arguments.json else console.print
+            say(f"measuring how fast this machine trains, about {calibration.MAX_SECONDS:.0f} s")
+            calibration.add(store, here, log=say)
     checks = [
         _python(),
         _package(),
@@ -56,14 +68,16 @@ def run(command: Command) -> int:
         _threads(),
         _memory(),
         _compiler(),
+        *_trackers(),
+        *_machine(),
         _guarded("store", lambda: _store(store_url)),
         _guarded("disk", lambda: _disk(store_url)),
+        *_speeds(store_url, here),
     ]
     broken = [check.name for check in checks if check.state == "broken"]
     if arguments.json:
         print_json([dataclasses.asdict(check) for check in checks])
     else:
-        console = tables.make_console()
         for check in checks:
             line = Text(f"{check.state:<6} ", style=_STYLES[check.state])
             line.append(f"{check.name:<9}{check.detail}", style="default")
@@ -163,6 +177,61 @@ def _compiler() -> Check:
     if found is None:
         return Check(name="compiler", state="note", detail="none found; only building and --train.compile need one")
     return Check(name="compiler", state="ok", detail=found)
+
+
+def _trackers() -> list[Check]:
+    """Says which packages of trackers are there. None is imported, which would take seconds."""
+    there = [name for name, kind in TRACKERS.items() if importlib.util.find_spec(kind.package) is not None]
+    missing = [name for name in TRACKERS if name not in there]
+    detail = f"--tracker can be {', '.join(there)}" if there else "no package of a tracker is installed"
+    if missing:
+        detail += (
+            f"; pip install 'protein-sweep[{missing[0]}]' adds {missing[0]}, and so on for {', '.join(missing[1:])}"
+        )
+        detail = detail.removesuffix(", and so on for ")
+    return [Check(name="trackers", state="ok", detail=detail)]
+
+
+def _machine() -> list[Check]:
+    """Says what slows this machine down."""
+    troubles = machine_state.troubles()
+    if not troubles:
+        return [Check(name="machine", state="ok", detail="nothing is known to slow trials down now")]
+    return [Check(name="machine", state="note", detail=trouble) for trouble in troubles]
+
+
+def _speeds(store_url: str, here: Mapping[str, Any]) -> list[Check]:
+    """Lists the store's calibrations, the reference machine first; a store without any has no such line."""
+    path = stores.file(store_url)
+    if path is not None and not path.exists():
+        return []
+    try:
+        with stores.opened(store_url) as store:
+            machines = store.machines()
+    except ProteinError:
+        return []  # the check `store` says why
+    own = speed.find(machines, here)
+    checks = []
+    for machine in machines:
+        facts, factor = machine.facts, speed.speed(machines, machine)
+        words = "the reference machine" if machine is machines[0] else f"{factor:.2f} times as fast as the reference"
+        detail = (
+            f"{facts.get('host', machine.name)}, {facts.get('processor', 'unknown processor')},"
+            f" {facts.get('threads', '?')} threads a trial, {facts.get('device', '?')}: {words}"
+            f" ({machine.calibration_seconds:.3f} s, spread {100 * facts.get('spread', 0.0):.0f} %,"
+            f" {machine.measured_at:%Y-%m-%d})"
+        )
+        checks.append(Check(name="speed", state="ok", detail=detail + (", this machine" if machine is own else "")))
+    if machines and own is None:
+        detail = (
+            "this machine, as it is now, is not calibrated: its next sweep does that, or protein doctor --calibrate"
+        )
+        checks.append(Check(name="speed", state="note", detail=detail))
+    return checks
+
+
+def _silent(*_: object) -> None:
+    """Says nothing: the output is JSON."""
 
 
 def _store(store_url: str) -> Check:

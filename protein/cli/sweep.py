@@ -6,30 +6,35 @@ import math
 import threading
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from protein import envs_c
-from protein.api import stores, trackers, trainer_sweep, warm_start
+from protein.api import backends, stores, trackers, trainer_sweep, warm_start
+from protein.api import command_sweep as command_sweeps
 from protein.api.definition import create_or_resume
-from protein.api.recommended import score_range
+from protein.api.recommended import initial_params, score_range
 from protein.api.training import require_device
-from protein.cli import INTERRUPTED_CODE, sweep_messages
+from protein.cli import INTERRUPTED_CODE, command_sweep, sweep_messages
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.columns import DOT_FIELDS, dots
-from protein.config.layers import Layers, flatten
+from protein.config.layers import Layers
 from protein.config.resolve import find_env, load
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
-from protein.sweep import continuing, until
+from protein.ports import Backend, Designer, Store
+from protein.sweep import calibration, continuing, until
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.devices import Slots, slots_of_machine
+from protein.sweep.job import runs_trainer
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.stop_when import StopWhen
+from protein.trainer.machine.cores import usable_cores
 from protein.types import SweepSpec
 from protein.units import parse_duration, parse_size
 from protein.view import tables
@@ -39,39 +44,43 @@ from protein.view.terminal import make_watcher
 def run(command: Command) -> int:
     arguments: SweepArguments = command.arguments
     budget = None if arguments.max_cost is None else parse_duration(arguments.max_cost, "--max-cost")
+    console = tables.make_console()
     spec, settings = define(command)
-    designer = trainer_sweep.designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
+    designer = _designer(spec, settings)  # before anything is created: a mistake leaves nothing behind
     _check_limits(arguments, budget, settings.max_trial_cost_seconds)
-    slots = make_slots(arguments, settings)
+    place = make_place(arguments)
+    slots = place.slots(arguments.workers) if place.is_remote else make_slots(arguments, settings)
     tracked_by = trackers.check(arguments.tracker)
     stop_when = None
     if arguments.stop_when is not None:
         _, highest = score_range(spec.env) or (-math.inf, math.inf)
         stop_when = StopWhen.parse(arguments.stop_when, "--stop-when", method=spec.method, highest=highest)
     end = None if arguments.until is None else until.parse(arguments.until, "--until", datetime.now().astimezone())
-    console = tables.make_console()
-    stop = threading.Event()
+    stop, trains = threading.Event(), runs_trainer(spec.config)
     with (
         _resumable(console, command),
         caught(stop),
         stores.opened(arguments.store, create=arguments.warm_start is None) as store,
+        contextlib.ExitStack() as opened,
     ):
-        taken = warm_start.snapshot(store, spec, arguments.warm_start, flatten(spec.config))
+        taken = warm_start.snapshot(store, spec, arguments.warm_start, initial_params(spec))
         if taken:
             spec = dataclasses.replace(spec, warm_start=taken)
-            designer = trainer_sweep.designer(spec, settings)
-        sweep, created = create_or_resume(store, spec, budget)
+            designer = _designer(spec, settings)
+        directory = place.directory(stores.artifact_directory(stores.url(arguments.store), spec.name))
+        elsewhere = opened.enter_context(_elsewhere(console, store, arguments, place, spec, directory, slots.workers))
+        sweep, created = create_or_resume(store, spec, budget, accept_changes=arguments.accept_changes)
         budget = sweep.max_cost_seconds if budget is None else budget
         never_continues = continuing.why_never(spec)
         loop_settings = LoopSettings(
-            directory=stores.artifact_directory(stores.url(arguments.store), spec.name),
+            directory=directory,
             workers=slots.workers,
             slots=slots,
             max_cost_seconds=budget,
             max_trial_seconds=settings.max_trial_cost_seconds,
             max_trials=arguments.max_trials,
             max_memory_bytes=settings.max_trial_memory_bytes,
-            can_continue=settings.continue_trials and never_continues is None,
+            can_continue=_may_continue(arguments, settings, spec) and never_continues is None,
             stop_when=stop_when,
             until=end,
             on_finish=arguments.on_finish,
@@ -86,19 +95,33 @@ def run(command: Command) -> int:
             console.print(Text(text), soft_wrap=True)
         if never_continues is not None and _expects_continuing(arguments, spec):
             console.print(Text(never_continues), soft_wrap=True)
+        if elsewhere is None:
+            factor = _speed(console, store, arguments, spec, settings.workers)
+        else:  # each machine there has its own
+            factor = None
+            place.fetch(spec, directory, _unfinished(store, sweep.id), elsewhere.note)
+        loop_settings = dataclasses.replace(loop_settings, speed=factor)
         with (
             make_watcher(console, score_range(spec.env)) as watcher,
             trackers.beside(watcher, tracked_by, store=arguments.store, sweep=spec.name) as listener,
         ):
+            watched = command_sweep.StopsAtMistake(listener, stop)
+            backend: Backend
+            if elsewhere is not None:
+                backend, elsewhere.note = elsewhere, listener.log
+            else:
+                backend = LocalBackend() if trains else command_sweep.make_backend(arguments, spec, listener)
             status = run_sweep(
                 sweep,
                 designer=designer,
                 store=store,
-                backend=LocalBackend(),
+                backend=backend,
                 settings=loop_settings,
-                listener=listener,
+                listener=watched,
                 stop=stop,
             )
+    if watched.mistake:
+        raise UsageError(f"{watched.mistake}. Correct it and run the sweep again, with --accept-changes")
     sweep_messages.conclude(console, status, arguments.store)
     if stop.is_set():
         sweep_messages.print_resume(console, command)
@@ -113,12 +136,78 @@ def run(command: Command) -> int:
 def define(command: Command) -> tuple[SweepSpec, SweepConfig]:
     """Returns what defines the sweep, and how it is run here and now."""
     arguments: SweepArguments = command.arguments
+    if command_sweep.asked(arguments):
+        settings = _settings(arguments, Layers.defaults())
+        return command_sweep.define(command, settings, tables.make_console()), settings
     env = find_env(arguments.environment, arguments.config, envs_c.names())
     layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
     settings = _settings(arguments, layers)
     spec = trainer_sweep.define(env, layers, settings, arguments.name)
-    require_device(layers.run_config().train.device)
+    if not backends.Place(backend=arguments.backend).is_remote:  # this machine's devices are not those of the trials
+        require_device(layers.run_config().train.device)
     return spec, settings
+
+
+def make_place(arguments: SweepArguments) -> backends.Place:
+    """Returns where trials run. Raises `UsageError` where the flags do not go together."""
+    return backends.Place(
+        backend=arguments.backend,
+        artifacts=arguments.artifacts,
+        trial_cores=arguments.trial_cores,
+        gpus_per_trial=arguments.gpus_per_trial,
+        resources=arguments.resources,
+        slurm_options=arguments.slurm_options,
+    )
+
+
+@contextlib.contextmanager
+def _elsewhere(
+    console: Console,
+    store: Store,
+    arguments: SweepArguments,
+    place: backends.Place,
+    spec: SweepSpec,
+    directory: Path,
+    workers: int,
+) -> Iterator[backends.Elsewhere | None]:
+    """Connects to other machines, which may take a while; None: trials run on this one."""
+    if not place.is_remote:
+        yield None
+        return
+
+    def note(line: str) -> None:
+        console.print(Text(line), soft_wrap=True)
+
+    note(f"connecting to {place.words()}")
+    machines = None if arguments.calibrate is False else store.machines()
+    silence = None if arguments.max_silence is None else parse_duration(arguments.max_silence, "--max-silence")
+    with backends.elsewhere(
+        place,
+        spec,
+        directory,
+        workers=workers,
+        silence_seconds=silence,
+        note=note,
+        machines=machines,
+        on_machine=store.add_machine,
+    ) as found:
+        yield found
+
+
+def _unfinished(store: Store, sweep_id: int) -> list[int]:
+    """Returns the numbers of the trials that may be taken up again."""
+    return [trial.number for trial in store.trials(sweep_id, curves=False) if not trial.state.finished]
+
+
+def _designer(spec: SweepSpec, settings: SweepConfig) -> Designer:
+    if runs_trainer(spec.config):
+        return trainer_sweep.designer(spec, settings)
+    return command_sweeps.designer(spec, early_stopping=settings.early_stopping)
+
+
+def _may_continue(arguments: SweepArguments, settings: SweepConfig, spec: SweepSpec) -> bool:
+    """Whether finished trials may go on to more steps: with a command only where the user says that it can."""
+    return settings.continue_trials if runs_trainer(spec.config) else bool(arguments.continue_trials)
 
 
 def _settings(arguments: SweepArguments, layers: Layers) -> SweepConfig:
@@ -157,10 +246,30 @@ def make_slots(arguments: SweepArguments, settings: SweepConfig) -> Slots:
     )
 
 
+def _speed(console: Console, store: Store, arguments: SweepArguments, spec: SweepSpec, workers: int) -> float:
+    """Returns what one second of this machine is worth in reference seconds; it calibrates the machine if needed."""
+    if arguments.calibrate is False:
+        return 1.0
+    train = spec.config.get("train", {"threads": 0, "device": "cpu"})
+    found = calibration.of_this_machine(
+        store,
+        threads=train["threads"] or max(1, usable_cores() // workers),
+        device=train["device"],
+        shared=arguments.calibrate is True or stores.file(stores.url(arguments.store)) is None,
+        log=lambda line: console.print(Text(line), soft_wrap=True),
+    )
+    if found is None:
+        return 1.0
+    if found.factor != 1.0:
+        line = f"this machine is {found.factor:.2f} times as fast as the reference machine, in whose seconds costs are"
+        console.print(Text(line), soft_wrap=True)
+    return found.factor
+
+
 def _expects_continuing(arguments: SweepArguments, spec: SweepSpec) -> bool:
     """Whether the user asked for continued trials: by the flag, or by the schedule that is made for them."""
-    if arguments.continue_trials is not None:
-        return arguments.continue_trials
+    if arguments.continue_trials is not None or not runs_trainer(spec.config):
+        return bool(arguments.continue_trials)
     return bool(spec.config["train"]["lr_schedule"] == "wsd")
 
 

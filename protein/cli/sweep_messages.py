@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from protein.api import stores
+from protein.api import command_sweep, stores
 from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, recommendation
 from protein.api.summary import summary
 from protein.cli.output import writing
 from protein.cli.parse import Command
 from protein.columns import Dot
 from protein.config.layers import display_path
+from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.ports import SweepStatus
@@ -92,7 +93,7 @@ def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     if not pareto.front(trials):
         console.print("no trial was trained to its end, so there is no front yet")
         if (cut_short := best_cut_short(trials)) is not None:
-            console.print(cut_short_note(cut_short, trains=True), soft_wrap=True)
+            console.print(cut_short_note(shown_trial(cut_short, spec.direction), trains=True), soft_wrap=True)
         return
     found = recommendation(status.sweep, trials)
     _print_front(console, status, found, store)
@@ -100,6 +101,11 @@ def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     for note in found.notes():
         console.print(note, soft_wrap=True)
     best = found.best
+    if command_sweep.runs_command(spec.config):
+        line = command_sweep.command_line(spec, best.trial)
+        what = f"run the recommended config (trial {best.trial.number}, expected {best.phrase()}):"
+        console.print(Text(f"{what}\n  {line}"), soft_wrap=True)
+        return
     train = commands.command("train", "--env", spec.env, "--from", spec.name, *stores.store_words(store))
     console.print(
         f"train the recommended config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}",
@@ -111,11 +117,12 @@ def _print_front(console: Console, status: SweepStatus, found: Recommendation, s
     """Prints the front as a plot and a table, and draws it into the sweep's folder."""
     name, trials = status.sweep.spec.name, status.trials
     width = min(console.width, MAX_PLOT_WIDTH)
-    console.print(
-        "\n" + "\n".join(scatter(trials, width - 1, PLOT_HEIGHT, best=found.best.trial.number)), soft_wrap=True
-    )
+    direction = status.sweep.spec.direction
+    plot = scatter(trials, width - 1, PLOT_HEIGHT, best=found.best.trial.number, direction=direction)
+    console.print("\n" + "\n".join(plot), soft_wrap=True)
     console.print(text.shorten(LEGEND_EXPECTED, width) + "\n", soft_wrap=True)
-    console.print(tables.front(pareto.front(trials), console.width, found.marks()))
+    shown = [shown_trial(trial, direction) for trial in pareto.front(trials)]
+    console.print(tables.front(shown, console.width, found.marks()))
     path = stores.artifact_directory(stores.url(store), name) / "pareto.png"
     try:
         with writing(path):

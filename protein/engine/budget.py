@@ -90,6 +90,7 @@ class AffordableCost:
         total_seconds: the whole sweep's budget, spent and left.
         slot_seconds: what is left of the budget for each trial that may still be started; 0 where their number is not
             limited.
+        slowdown: how many seconds of the budget a trial takes for one second that the model predicts: a busy machine.
         beside_seconds: what it may cost beside those that run; a better one has to wait until some of them have ended.
     """
 
@@ -98,6 +99,7 @@ class AffordableCost:
     total_seconds: float
     slot_seconds: float = 0.0
     beside_seconds: float = math.inf
+    slowdown: float = 1.0
 
     @classmethod
     def of(
@@ -124,20 +126,24 @@ class AffordableCost:
             model = CostModel.fit(space, data.x_scored, data.costs, sources=sources)
             model = model.at_least(data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
-            return cls(budget, model, _OPEN_BUDGET * data.spent_seconds)
+            return cls(budget, model, _OPEN_BUDGET * data.spent_seconds, slowdown=data.slowdown)
         total = data.spent_seconds + budget.remaining_seconds
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
         beside = math.inf
         if budget.can_wait and model is not None and len(data.x_running) >= always_running:
-            running = float(np.sum(np.exp(model.predict(data.x_running)[0])))
+            running = data.slowdown * float(np.sum(np.exp(model.predict(data.x_running)[0])))
             beside = running_share * (budget.remaining_seconds + running) - running
-        return cls(budget, model, total, slot, beside)
+        return cls(budget, model, total, slot, beside, data.slowdown)
 
     def estimate(self, x: Array) -> Estimate | None:
         """Returns what a run at a point, `d`, will cost in seconds; None while no cost is known."""
-        return None if self.model is None else self.model.estimate(x)
+        if self.model is None:
+            return None
+        calm = self.model.estimate(x)
+        low, seconds, high = (self.slowdown * value for value in (calm.low, calm.value, calm.high))
+        return Estimate(value=seconds, low=low, high=high)
 
     def should_wait(self, cost: Estimate | None) -> bool:
         """Whether a trial with this predicted cost should not start beside those that run."""
@@ -155,7 +161,7 @@ class AffordableCost:
         if self.model is None or limit == math.inf:
             return np.ones(len(x_unit), dtype=bool)
         mean, sd = self.model.predict(x_unit)
-        upper = mean + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
+        upper = mean + math.log(self.slowdown) + np.minimum(_UPPER_Z * sd, _MAX_LOG_MARGIN)
         if behind is None:
             return np.asarray(upper <= math.log(limit))
         left, cap = self.budget.remaining_seconds, self.budget.max_trial_seconds

@@ -1,7 +1,8 @@
 """A sweep's trials as arrays: what the models learn from, and which points are taken.
 
 Notation
-    x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of trials
+    x_...    `n x d` canonical unit coordinates, rows in lexicographic order: nothing depends on the order of
+             trials, but for `slowdown`
     taken    keys of every point that was tried or is running; no suggestion is one of them
 
 Trials whose end does not teach (`TrialEnd.teaches`; interrupted ones, for example) are left out of all arrays. Only
@@ -17,6 +18,9 @@ learning-rate schedule, a score half-way differs from the final score of a run h
 share of its run that was still to come, `unfinished`, and the score model learns from the data whether that matters.
 The model also knows which run each score is of. Runs of one config differ (in their seeds), and this difference is in
 the whole curve of a run.
+
+A busy machine does not make a config expensive. Where it is known for how long other programs had a trial's cores, the
+models learn what it would have cost without them. What the next trial takes of the budget is that times `slowdown`.
 
 A trial that continues another one has the cost of the whole run, as if it had been trained in one go. Both are scores
 of one run.
@@ -37,6 +41,7 @@ from protein.space import Space
 from protein.types import Observation, Params, TrialState
 
 T = TypeVar("T")
+_NUM_RECENT = 5  # trials that show how busy the machine is now
 _CURVE_SHARES = (0.25, 0.5)  # of the run, at which a point of its curve is taken
 
 
@@ -47,8 +52,8 @@ class History:
     Attributes:
         x_scored: `n x d`, trials that gave a score, with the cost parameter at the value that they reached.
         scores: `n`, their scores.
-        costs: `n`, the costs in seconds of their whole runs; without a cost parameter, what stopped ones would have
-            cost in the end.
+        costs: `n`, the costs in seconds of their whole runs, on a calm machine; without a cost parameter, what stopped
+            ones would have cost in the end.
         runs: `n`, which run each is of: the position among the n of the first trial of that run.
         unfinished: `n`, the share of the run that they did not reach; 0 for those that ran to their end.
         x_curve: `k x d`, points of those trials' curves: the params with the steps of the point.
@@ -63,6 +68,7 @@ class History:
         taken: keys of all points that were tried or are running, excluded ones included.
         num_trials: number of finished and running trials, without those that do not teach.
         spent_seconds: the cost of all finished trials, including those that do not teach.
+        slowdown: how many seconds a trial takes, now, for one that it would take without other programs; at least 1.
     """
 
     x_scored: Array
@@ -82,6 +88,7 @@ class History:
     taken: frozenset[bytes]
     num_trials: int
     spent_seconds: float
+    slowdown: float
 
     @classmethod
     def of(
@@ -117,7 +124,7 @@ class History:
         return cls(
             x_scored=x_scored,
             scores=np.array([_score(o) for o, _ in scored]),
-            costs=np.array([o.run_seconds for o, _ in scored]) / whole,
+            costs=np.array([o.calm_seconds for o, _ in scored]) / whole,
             runs=_runs([o for o, _ in scored], history),
             unfinished=np.array([1.0 - share for _, share in scored]),
             x_curve=x_curve,
@@ -127,7 +134,8 @@ class History:
             x_tried=x_finished[~stopped],
             ok=has_score[~stopped],
             x_stopped=x_finished[stopped],
-            least_costs=np.array([o.run_seconds for o, _ in read])[stopped],
+            least_costs=np.array([o.calm_seconds for o, _ in read])[stopped],
+            slowdown=_slowdown(history),
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),
             num_trials=len(x_finished) + len(x_running),
@@ -156,6 +164,13 @@ class History:
             if key not in self.taken:
                 fresh.setdefault(key, i)
         return x_unit[list(fresh.values())]
+
+
+def _slowdown(history: Sequence[Observation]) -> float:
+    """Returns the mean slowdown of the last trials of which it is known."""
+    known = [o for o in history if o.busy_share is not None and o.cost_seconds > 0.0][-_NUM_RECENT:]
+    measured = math.fsum(o.cost_seconds for o in known)
+    return measured / math.fsum(o.cost_seconds * (1.0 - (o.busy_share or 0.0)) for o in known) if known else 1.0
 
 
 def teaches(observation: Observation) -> bool:

@@ -11,7 +11,7 @@ Notation
                  config that was run k times counts with k measurements
     interval     the central 80 %, on the scale of scores (see `protein.engine.score_model.ScoreModel.estimates`)
 
-The best expected config and the knee are both read off mu and the mean measured cost of each contender. These are the
+The best expected config and the knee are both read off mu and the mean measured cost of each contender. What other programs cost it is subtracted, where it is known. These are the
 ones that every command and view should name (`best`, `knee`).
 
 mu is capped at the highest measured score, because noise makes that at least as high as the best true score. Many tasks
@@ -52,7 +52,7 @@ class Contender:
 
     params: Params
     score: Estimate  # the posterior of its true score
-    expected_cost_seconds: float  # mean of what its runs cost, each from its first step
+    expected_cost_seconds: float  # mean of what its runs cost, each from its first step, without other programs
     trials: tuple[int, ...]  # positions of its complete runs among the observations, oldest first
     measured: tuple[float, ...]  # their scores
     basis: str  # where `score` comes from: `MODEL`, with what went wrong in it, or "mean of its own runs, ..."
@@ -91,7 +91,7 @@ def contenders(
         Contender(
             params=observations[group[0]].params,
             score=score,
-            expected_cost_seconds=math.fsum(observations[i].run_seconds / len(group) for i in group),
+            expected_cost_seconds=math.fsum(observations[i].calm_seconds / len(group) for i in group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
             basis=basis,

@@ -165,7 +165,8 @@ class Search:
         Of its cost, the seconds that lie `behind` are paid already.
         """
         (score,) = self._score.estimates(x[None, :], measured=True, chosen=True)
-        whole = self._cost.estimate(x)
+        whole = self._affordable.estimate(x)
+        assert whole is not None
         low, seconds, high = rest_seconds(np.array([whole.low, whole.value, whole.high]), np.array(behind)).tolist()
         fallbacks = [
             f"{name}: {process.fallback}"
@@ -232,7 +233,7 @@ class Search:
 
     def _reason(self, x: Array) -> str:
         log_cost = float(self._cost.predict(x[None, :])[0][0])
-        seconds = format_seconds(math.exp(log_cost))
+        seconds = format_seconds(self._affordable.slowdown * math.exp(log_cost))
         index = front_indices(self._front_mean, np.exp(self._front_log_cost))
         cheapest, most_expensive = self._front_log_cost[index[0]], self._front_log_cost[index[-1]]
         if log_cost < cheapest - 0.1:

@@ -19,7 +19,7 @@ def trial_seed(sweep_seed: int, number: int) -> tuple[int, int]:
 
 
 def runs_trainer(config: Mapping[str, Any]) -> bool:
-    """Whether a sweep of this config runs our trainer, and not a training function of the user's."""
+    """Whether a sweep of this config runs our trainer, and not a function or a command of the user's."""
     return "train" in config
 
 
@@ -28,10 +28,12 @@ def trial_config(
 ) -> dict[str, Any]:
     """Returns a sweep's run config with one trial's dotted params, seed and limits put in.
 
-    A sweep over a function has none (see `protein.api.function_sweep`). Its trials get these three as they are.
+    A sweep over a function or a command has none (see `protein.api.function_sweep`, `protein.api.command_sweep`). Its
+    trials get these three as they are, and how the command is run and read.
     """
     if not runs_trainer(config):
-        return {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
+        own = {"params": dict(params), "seed": seed, "max_seconds": max_seconds}
+        return own | {name: config[name] for name in ("command",) if name in config}
     result: dict[str, Any] = copy.deepcopy(dict(config))
     for name, value in params.items():
         *sections, key = name.split(".")

@@ -49,9 +49,10 @@ class Launcher:
         *,
         directory: Path,
         max_memory_bytes: int | None,
+        speed: float | None,
     ) -> None:
         self._trials, self._backend, self._slots = trials, backend, slots
-        self._directory, self._max_memory_bytes = directory, max_memory_bytes
+        self._directory, self._max_memory_bytes, self._speed = directory, max_memory_bytes, speed
         self._resources: dict[int, Resources] = {}
         self.limits: dict[int, Limits] = {}
 
@@ -141,6 +142,7 @@ class Launcher:
             resumes=None if place is None else place.path,
             spent_seconds=spent,
             resources=resources,
+            speed=self._speed,
         )
         try:
             if place is None:

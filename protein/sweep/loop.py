@@ -103,7 +103,12 @@ class _Loop:
         self._designer_seconds = 0.0
         slots = settings.slots or Slots(workers=settings.workers)
         self._launcher = Launcher(
-            trials, backend, slots, directory=settings.directory, max_memory_bytes=settings.max_memory_bytes
+            trials,
+            backend,
+            slots,
+            directory=settings.directory,
+            max_memory_bytes=settings.max_memory_bytes,
+            speed=settings.speed,
         )
         self._watch = Watch((settings.directory, *settings.watched))
         self._short = ""  # of disk or memory, in words

@@ -113,11 +113,12 @@ def _git(*arguments: str, cwd: Path) -> str:
 
 @functools.cache
 def _machine() -> str:
-    parts = (platform.node(), _processor(), f"{os.cpu_count()} cores", platform.system())
+    parts = (platform.node(), processor(), f"{os.cpu_count()} cores", platform.system())
     return ", ".join((*parts, f"Python {platform.python_version()}"))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Returns the name of this machine's processor."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():

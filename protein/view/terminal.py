@@ -16,9 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from protein.direction import shown_score, shown_trial
 from protein.engine import pareto
 from protein.ports import Listener, SweepStatus
-from protein.types import TrialRecord, TrialState
+from protein.types import Direction, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view.progress import BudgetProgress, progress
 from protein.view.scatter import LEGEND, MIN_HEIGHT, scatter
@@ -74,7 +75,8 @@ class PlainWatcher:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         self.update(status)
-        line = text.outcome_line(text.clipped(trial, self._score_range))
+        shown = shown_trial(trial, status.sweep.spec.direction)
+        line = text.outcome_line(text.clipped(shown, self._score_range))
         self.log(f"{line}; {progress(status, self._spent_before or 0.0).line()}")
 
     def log(self, line: str) -> None:
@@ -108,7 +110,8 @@ class LiveWatcher:
 
     def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
         style = "dim" if trial.state is TrialState.COMPLETE else tables.STATE_STYLES[trial.state]
-        self._console.print(Text(text.outcome_line(text.clipped(trial, self._score_range)), style=style))
+        shown = text.clipped(shown_trial(trial, status.sweep.spec.direction), self._score_range)
+        self._console.print(Text(text.outcome_line(shown), style=style))
         self.update(status)
 
     def log(self, line: str) -> None:
@@ -121,11 +124,12 @@ def sweep_view(status: SweepStatus, width: int, height: int, *, spent_before: fl
     left = height - 1
     top = _heading(status, progress(status, spent_before), width)
     left -= len(top)
-    running = _running(status.trials, width, max_rows=max(1, min(MAX_RUNNING_ROWS, left - 4)))
+    direction = status.sweep.spec.direction
+    running = _running(status.trials, direction, width, max_rows=max(1, min(MAX_RUNNING_ROWS, left - 4)))
     left -= len(running)
-    best = _best(status.trials, width, max_lines=max(left - 4, 1))
+    best = _best(status.trials, direction, width, max_lines=max(left - 4, 1))
     left -= len(best)
-    return Group(*top, *running, *_front(status.trials, width, left), *best)
+    return Group(*top, *running, *_front(status.trials, direction, width, left), *best)
 
 
 def _heading(status: SweepStatus, now: BudgetProgress, width: int) -> list[RenderableType]:
@@ -144,11 +148,12 @@ def _heading(status: SweepStatus, now: BudgetProgress, width: int) -> list[Rende
     return lines
 
 
-def _running(trials: Sequence[TrialRecord], width: int, max_rows: int) -> list[RenderableType]:
+def _running(trials: Sequence[TrialRecord], direction: Direction, width: int, max_rows: int) -> list[RenderableType]:
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     if not running:
         return [Text(""), _line("no trial is running", width, "dim")]
     shown = running[:max_rows] if len(running) <= max_rows else running[: max(max_rows - 1, 1)]
+    shown = [shown_trial(trial, direction) for trial in shown]
     sparks = [text.sparkline(trial.curve, max(min(width // 3, 40), 6)) or "starting" for trial in shown]
     longest = max(len(spark) for spark in sparks)
     rows = [_running_row(trial, spark.ljust(longest), width) for trial, spark in zip(shown, sparks, strict=True)]
@@ -170,38 +175,39 @@ def _running_row(trial: TrialRecord, spark: str, width: int) -> Text:
     return line
 
 
-def _front(trials: Sequence[TrialRecord], width: int, height: int) -> list[RenderableType]:
+def _front(trials: Sequence[TrialRecord], direction: Direction, width: int, height: int) -> list[RenderableType]:
     """Returns the front as rows and, if it fits, as a plot, in at most `height` lines."""
     front = pareto.front(trials)
     if not front or height < 3:
         return []
-    shown = front[-min(len(front), MAX_FRONT_ROWS, height - 2) :]
+    shown = [shown_trial(trial, direction) for trial in front[-min(len(front), MAX_FRONT_ROWS, height - 2) :]]
     if width >= SIDE_BY_SIDE_WIDTH and height - 2 >= MIN_HEIGHT:
         plot_width = width - 45
         rows = tables.front(shown, width - plot_width - 3)
-        plot = _plot(trials, plot_width, min(height - 2, MAX_PLOT_HEIGHT))
+        plot = _plot(trials, direction, plot_width, min(height - 2, MAX_PLOT_HEIGHT))
         both = Table.grid(padding=(0, 3, 0, 0))
         both.add_row(plot, rows)
         return [Text(""), both]
     content: list[RenderableType] = [Text(""), tables.front(shown, width)]
     room = height - 2 - len(shown) - 2
     if room >= MIN_HEIGHT:
-        content += [Text(""), _plot(trials, width - 1, min(room, MAX_PLOT_HEIGHT))]
+        content += [Text(""), _plot(trials, direction, width - 1, min(room, MAX_PLOT_HEIGHT))]
     return content
 
 
-def _plot(trials: Sequence[TrialRecord], width: int, height: int) -> RenderableType:
-    lines = scatter(trials, width, height - 1 if height > MIN_HEIGHT else height)
+def _plot(trials: Sequence[TrialRecord], direction: Direction, width: int, height: int) -> RenderableType:
+    lines = scatter(trials, width, height - 1 if height > MIN_HEIGHT else height, direction=direction)
     if height > MIN_HEIGHT:
         lines.append(text.shorten(LEGEND, width))
     return Text("\n".join(lines), no_wrap=True, overflow="crop")
 
 
-def _best(trials: Sequence[TrialRecord], width: int, max_lines: int) -> list[RenderableType]:
+def _best(trials: Sequence[TrialRecord], direction: Direction, width: int, max_lines: int) -> list[RenderableType]:
     best = pareto.best_under(trials)
     if best is None:
         return []
-    head = f"best measured: trial {best.number}, score {text.score(best.score)} in {text.seconds(best.run_seconds)}"
+    score = text.score(shown_score(best.score, direction))
+    head = f"best measured: trial {best.number}, score {score} in {text.seconds(best.run_seconds)}"
     lines = [""]
     for name, value in best.params.items():
         item = f"{name} {text.param(value)}"

@@ -3,26 +3,36 @@
 A function of the user's cannot be killed: what only a process promises is asked of processes alone, below.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
+import shlex
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
+import ray_clusters
+from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
-from protein.sweep.backends.function import FunctionBackend, Report
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.backends.function import FunctionBackend, Report, run_trial
+from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.processes import ProcessBackend
+from protein.sweep.backends.ray import RayBackend
+from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "assets"))  # the trial's module, for its processes too
+ASSETS = Path(__file__).parent.parent / "assets"
+sys.path.insert(0, str(ASSETS))  # the trial's module, for its processes too
 TRIAL = "trial:main"
 PATIENCE_SECONDS = 60.0
 
@@ -44,7 +54,9 @@ def behave(params: dict[str, Any], report: Report) -> float:
         state = "x" + ("" if report.continues is None else (report.continues / "state").read_text())
         (report.directory / "state").write_text(state)
         return len(state)
-    report(3, 2.0 if behaviour == "capped" else 1.0, cost_seconds=0.3)
+    if behaviour == "capped":
+        report(3, 2.0, cost_seconds=30.0)
+    report(3, 1.0, cost_seconds=0.3)
     return 2.0
 
 
@@ -66,7 +78,67 @@ def function() -> Iterator[FunctionBackend]:
     assert not server.is_alive(), "close ends whatever still runs"
 
 
-@pytest.fixture(params=["local", "function"])
+@pytest.fixture
+def command() -> Iterator[CommandBackend]:
+    backend = CommandBackend(Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="session")
+def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """One for all tests: it lives as long as a sweep does, and its trials know nothing of each other."""
+    backend = ray_clusters.backend(ray_cluster.address, tmp_path_factory.getbasetemp())
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["local", "command", "remote"])
+def process(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@contextlib.contextmanager
+def processes(start_method: Literal["fork", "spawn"]) -> Iterator[FunctionProcesses]:
+    stop = threading.Event()
+    backend = FunctionProcesses(behave, Direction.MAXIMIZE, stop, start_method=start_method)
+    server = threading.Thread(target=backend.serve, args=(stop,))
+    server.start()
+    yield backend
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert not server.is_alive(), "close ends whatever still runs"
+
+
+@pytest.fixture
+def forked() -> Iterator[FunctionProcesses]:
+    with processes("fork") as backend:
+        yield backend
+
+
+@pytest.fixture
+def spawned() -> Iterator[FunctionProcesses]:
+    with processes("spawn") as backend:
+        yield backend
+
+
+@pytest.fixture(params=["local", "command"])
+def process_here(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of this machine, whose patience a test can patch."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "remote"])
+def trainers(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of the trainer."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
@@ -82,10 +154,15 @@ def job(
 ) -> Job:
     params: Any = train
     trial = Trial(id=100 + number, sweep_id=1, number=number, params=params, seed=0, owner="test")
-    limit = 0.3 if train.get("behaviour") == "capped" else None  # of cost; the process says itself when it is reached
+    # Of cost; the trainer's process says itself when it is reached.
+    limit = 30.0 if train.get("behaviour") == "capped" else None
+    words = [sys.executable, "-S", str(ASSETS / "command_trial.py"), "{behaviour}"]
+    settings = CommandSettings(
+        text=shlex.join(words), params="placeholders", fixed={} if "behaviour" in train else {"behaviour": "good"}
+    )
     return Job(
         trial=trial,
-        config={"train": train, "seed": 0, "max_seconds": limit},
+        config={"train": train, "seed": 0, "max_seconds": limit, "command": settings.to_dict()},
         directory=directory / str(number),
         max_seconds=max_seconds,
         max_memory_bytes=max_memory_bytes,
@@ -154,8 +231,42 @@ def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
         assert (continuing.ARTIFACT in kinds) is (behaviour == "kept"), "what was written again is its own"
 
 
-def test_a_process_tells_what_was_no_training_and_leaves_its_files(local: LocalBackend, tmp_path: Path) -> None:
-    _, finished = run(local, job(tmp_path))
+def test_a_trials_folder_that_is_a_symbolic_link_is_refused(backend: Backend, tmp_path: Path) -> None:
+    """It may lead anywhere. Nothing is written through it, and other trials go on."""
+    outside, runs = tmp_path / "outside", tmp_path / "runs"
+    for folder in (outside, runs):
+        folder.mkdir()
+    (runs / "0").symlink_to(outside)
+    with pytest.raises(OSError) as caught:
+        backend.start(job(runs, 0, behaviour="kept"))
+    assert caught.value.strerror == f"it is a symbolic link to {outside}, which nothing is written through"
+    assert not list(outside.iterdir())
+    _, finished = run(backend, job(runs, 1))
+    assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_what_a_link_in_a_functions_folder_leads_to_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    one, outside = job(tmp_path), tmp_path / "outside"
+    outside.write_text("x")
+    one.directory.mkdir()
+    (one.directory / "link").symlink_to(outside)
+
+    def writes(params: dict[str, Any], report: Report) -> float:
+        outside.write_text("more")
+        if params["train"] == "kept":
+            (report.directory / "state").write_text("x")
+        return 1.0
+
+    for behaviour in ("good", "kept"):
+        trial = dataclasses.replace(one.trial, params={"train": behaviour})
+        this = dataclasses.replace(one, trial=trial)
+        ended = run_trial(writes, Direction.MAXIMIZE, this, Report(this, Direction.MAXIMIZE, lambda _: None))
+        kinds = {artifact.kind for artifact in ended.finished.artifacts}
+        assert (continuing.ARTIFACT in kinds) is (behaviour == "kept")
+
+
+def test_a_process_tells_what_was_no_training_and_leaves_its_files(trainers: Backend, tmp_path: Path) -> None:
+    _, finished = run(trainers, job(tmp_path))
     outcome = finished[0].outcome
     assert outcome.timings["evaluation"] == 0.1
     assert outcome.timings["startup"] > 0
@@ -197,24 +308,24 @@ def test_a_failure_ends_that_trial_alone_with_its_reason_and_real_cost(
     ],
 )
 def test_a_process_that_fails_says_how(
-    local: LocalBackend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
+    trainers: Backend, tmp_path: Path, behaviour: str, end: TrialEnd, reason: str
 ) -> None:
-    _, finished = run(local, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
+    _, finished = run(trainers, job(tmp_path, 0, behaviour=behaviour), job(tmp_path, 1))
     outcome = finished[0].outcome
     assert (outcome.end, outcome.score, outcome.reason) == (end, None, reason)
     assert outcome.cost_seconds >= 0.1
     assert finished[1].outcome.state is TrialState.COMPLETE
 
 
-def test_what_the_users_environment_raises_is_an_error_of_the_user(local: LocalBackend, tmp_path: Path) -> None:
+def test_what_the_users_environment_raises_is_an_error_of_the_user(trainers: Backend, tmp_path: Path) -> None:
     one = job(tmp_path, behaviour="user's error")
     one = dataclasses.replace(one, config={**one.config, "env": {"name": "python:levels:make"}})
-    _, finished = run(local, one)
+    _, finished = run(trainers, one)
     assert finished[0].outcome.end is TrialEnd.USER_ERROR
 
 
-def test_garbage_is_logged_and_the_result_still_counts(local: LocalBackend, tmp_path: Path) -> None:
-    progress, finished = run(local, job(tmp_path, behaviour="garbage"))
+def test_garbage_is_logged_and_the_result_still_counts(trainers: Backend, tmp_path: Path) -> None:
+    progress, finished = run(trainers, job(tmp_path, behaviour="garbage"))
     assert finished[0].outcome.state is TrialState.COMPLETE
     assert sum(len(event.measurements) for event in progress) == 3
     assert b"{not json" in (tmp_path / "0" / "trial.log").read_bytes()
@@ -231,8 +342,8 @@ def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Bac
         assert (outcome.end, outcome.score, outcome.reason) == (end, 2.0, reason)
 
 
-def test_a_hanging_trial_is_killed_at_its_limit(local: LocalBackend, tmp_path: Path) -> None:
-    _, finished = run(local, job(tmp_path, behaviour="hang", max_seconds=1.0))
+def test_a_hanging_trial_is_killed_at_its_limit(process: Backend, tmp_path: Path) -> None:
+    _, finished = run(process, job(tmp_path, behaviour="hang", max_seconds=1.0))
     outcome = finished[0].outcome
     assert outcome.end is TrialEnd.HUNG
     assert outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
@@ -240,9 +351,9 @@ def test_a_hanging_trial_is_killed_at_its_limit(local: LocalBackend, tmp_path: P
 
 
 def test_a_trial_that_prints_without_end_is_killed_at_its_limit_and_holds_up_nobody(
-    local: LocalBackend, tmp_path: Path
+    process: Backend, tmp_path: Path
 ) -> None:
-    _, finished = run(local, job(tmp_path, 0, behaviour="firehose", max_seconds=1.0), job(tmp_path, 1))
+    _, finished = run(process, job(tmp_path, 0, behaviour="firehose", max_seconds=1.0), job(tmp_path, 1))
     assert finished[0].outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
     assert finished[1].outcome.state is TrialState.COMPLETE
     assert (tmp_path / "0" / "trial.log").stat().st_size < 20 * 2**20
@@ -256,8 +367,8 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     assert "without a sign of life" in finished[0].outcome.reason
 
 
-def test_memory_over_the_limit_ends_the_trial(local: LocalBackend, tmp_path: Path) -> None:
-    _, finished = run(local, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
+def test_memory_over_the_limit_ends_the_trial(process: Backend, tmp_path: Path) -> None:
+    _, finished = run(process, job(tmp_path, behaviour="memory", max_memory_bytes=200 * 2**20))
     assert finished[0].outcome.end is TrialEnd.OUT_OF_MEMORY
     assert "of memory, over its limit of 0.2 GiB" in finished[0].outcome.reason
 
@@ -287,6 +398,11 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     assert finished[1].outcome.cost_seconds < 1.0
 
 
+def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("processes", "command"):
+        monkeypatch.setattr(f"protein.sweep.backends.{module}.GRACE_SECONDS", 0.5)
+
+
 def start_and_stop_early(backend: Backend, one: Job) -> Finished:
     backend.start(one)
     points = 0
@@ -309,10 +425,10 @@ def test_a_trial_stopped_early_ends_in_order_with_its_last_score_and_what_it_spe
 
 
 def test_a_trial_that_ignores_its_early_stop_is_stopped_all_the_same(
-    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process_here: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.sweep.backends.processes.GRACE_SECONDS", 0.5)
-    outcome = start_and_stop_early(local, job(tmp_path, behaviour="stubborn")).outcome
+    patch_grace(monkeypatch)
+    outcome = start_and_stop_early(process_here, job(tmp_path, behaviour="stubborn")).outcome
     assert (outcome.end, outcome.score, outcome.steps) == (TrialEnd.STOPPED_EARLY, 1.0, 1)
     assert outcome.cost_seconds >= 0.5, "the time until it was killed was spent, too"
 
@@ -345,8 +461,13 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
 ) -> None:
     one = job(tmp_path, behaviour=behaviour)
     backend.start(one)
-    if isinstance(backend, LocalBackend):
+    if isinstance(backend, CommandBackend):
+        next(iter(backend._running.values())).wait()
+    elif isinstance(backend, ProcessBackend):
         psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
+    elif isinstance(backend, RayBackend):
+        while backend.num_slots() and not any(isinstance(event, Finished) for event in backend._events):
+            time.sleep(0.01)
     else:
         assert isinstance(backend, FunctionBackend)
         while backend._reports:
@@ -358,21 +479,21 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
 
 
 def test_a_process_that_ignores_sigterm_is_killed(
-    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process_here: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("protein.sweep.backends.processes.GRACE_SECONDS", 0.5)
+    patch_grace(monkeypatch)
     one = job(tmp_path, behaviour="stubborn")
-    local.start(one)
-    while not local.poll(0.1):
+    process_here.start(one)
+    while not process_here.poll(0.1):
         pass
-    local.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
-    _, finished = wait(local, 1)
+    process_here.stop(one.trial, TrialEnd.INTERRUPTED, "interrupted")
+    _, finished = wait(process_here, 1)
     assert finished[0].outcome.state is TrialState.FAILED
 
 
-def test_children_that_a_trial_leaves_behind_are_killed(local: LocalBackend, tmp_path: Path) -> None:
+def test_children_that_a_trial_leaves_behind_are_killed(process: Backend, tmp_path: Path) -> None:
     before = set(psutil.process_iter())
-    _, finished = run(local, job(tmp_path, behaviour="child"))
+    _, finished = run(process, job(tmp_path, behaviour="child"))
     assert finished[0].outcome.state is TrialState.COMPLETE
     deadline = time.monotonic() + PATIENCE_SECONDS
     while _of_session(set(psutil.process_iter()) - before):

@@ -1,7 +1,8 @@
 """One run of PPO: builds its parts, alternates rollouts and updates, reports, evaluates.
 
 A run's cost is the time of its rollouts and updates. Start-up, compilation, checkpoints and the final evaluation do not
-count, and their seconds are reported separately.
+count, and their seconds are reported separately. The clock may be that of another machine: see `speed` of
+`protein.trainer.run.run`.
 
 With several processes (`protein.trainer.machine.distributed`) each does its share. Counters and the clock are common to
 all processes. The first process reports, writes the checkpoint and evaluates.
@@ -67,9 +68,10 @@ class Training:
         stop: threading.Event,
         stopwatch: Stopwatch,
         world: World,
+        speed: float,
     ) -> None:
         train = config.train
-        self._world = world
+        self._world, self._speed = world, speed
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
         self._arithmetic = arithmetic
         self._path = directory / checkpoints.FILE_NAME if directory else None
@@ -244,7 +246,7 @@ class Training:
     @property
     def spent_seconds(self) -> float:
         """Seconds of training so far, including those of an iteration that is running or has failed."""
-        return self.elapsed + (0.0 if self._began is None else time.perf_counter() - self._began)
+        return self.elapsed + (0.0 if self._began is None else self._speed * (time.perf_counter() - self._began))
 
     def close(self) -> None:
         """Closes the environments and what they hold, such as processes. It may be called twice."""
@@ -281,7 +283,7 @@ class Training:
                     stopped = "signal" if self._interrupted else "max_seconds"
                     break
             self._began = began = time.perf_counter()
-            until = began + limit - self.elapsed if world.size == 1 else math.inf
+            until = began + (limit - self.elapsed) / self._speed if world.size == 1 else math.inf
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
@@ -307,7 +309,7 @@ class Training:
             self._scores.add(self.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
             before = self.elapsed
-            self.elapsed += time.perf_counter() - began
+            self.elapsed += self._speed * (time.perf_counter() - began)
             self._began = None
             self._agree()
             longest = max(longest, self.elapsed - before)  # of the clock that all have agreed on
@@ -354,7 +356,7 @@ class Training:
                     **self._figures,
                     "learning_rate": self._ppo.learning_rate,
                     "episodes": recent.episodes,
-                    "steps_per_second": (self.steps - self._first_step) / max(self.elapsed, 1e-9),
+                    "steps_per_second": self._speed * (self.steps - self._first_step) / max(self.elapsed, 1e-9),
                     **{f"{section}_seconds": seconds[section] for section in SECTIONS},
                 },
             )

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from protein.sweep import devices
 from protein.types import Resources
@@ -19,11 +18,15 @@ from protein.types import Resources
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
+# What a trial does. It is sent to the server, called with the sweep's pipe, and returns the exit code.
+Work = Callable[[int], int]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Start:
     """What the server of trials is told of a trial that it is to start."""
 
-    work: Any  # what the trial's code is called with: for the trainer a `Command`, for a function its job
+    work: Work
     environment: Mapping[str, str]  # all variables
     working_directory: str
     path: list[str]  # where modules are looked for
@@ -38,20 +41,13 @@ class Command:
     entry: str  # `module:function`; called with `arguments`, its return value is the exit code
     arguments: list[str]
 
-
-Run = Callable[
-    [Any, int], int
-]  # called with `Start.work` and the descriptor of the sweep's pipe; returns the exit code
-
-
-def run_command(work: Any, output: int) -> int:
-    """Runs a `Command` with stdout to the sweep."""
-    assert isinstance(work, Command)
-    os.dup2(output, 1)
-    os.close(output)
-    module, _, function = work.entry.partition(":")
-    code: int = getattr(importlib.import_module(module), function)(work.arguments)
-    return code
+    def __call__(self, output: int) -> int:
+        """Runs it with stdout to the sweep. Returns the exit code."""
+        os.dup2(output, 1)
+        os.close(output)
+        module, _, function = self.entry.partition(":")
+        code: int = getattr(importlib.import_module(module), function)(self.arguments)
+        return code
 
 
 def become_trial(start: Start, server: int) -> None:

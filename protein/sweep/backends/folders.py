@@ -12,9 +12,14 @@ def prepare(directory: Path) -> None:
     Raises:
         OSError: it cannot be made, or it is a symbolic link. The sweep's own folder above it may be one.
     """
+    refuse_link(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def refuse_link(directory: Path) -> None:
+    """Raises `OSError` where the folder of a trial is a symbolic link."""
     if directory.is_symlink():
         raise OSError(errno.ELOOP, f"it is a symbolic link to {directory.readlink()}, which nothing is written through")
-    directory.mkdir(parents=True, exist_ok=True)
 
 
 def write_file(path: Path, text: str) -> None:

@@ -1,5 +1,7 @@
 """Runs trials of the user's own training function, in the thread that serves them, one after the other.
 
+`function_processes.py` runs several at once, each in a process of its own, by the same code.
+
 The loop runs in another thread (see `protein.api.function_sweep`). It puts the trials that it starts into one queue and
 gets their events from another. The cost of a trial is the wall clock of the function, or what the function reports. A
 trial can be ended only while it reports.
@@ -7,8 +9,10 @@ trial can be ended only while it reports.
 
 import collections
 import contextlib
+import dataclasses
 import math
 import queue
+import stat
 import threading
 import time
 import traceback
@@ -20,6 +24,7 @@ from protein.direction import stored_score
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
+from protein.sweep.backends import folders
 from protein.sweep.backends.messages import MAX_STEPS
 from protein.types import (
     MAX_COST_SECONDS,
@@ -57,13 +62,13 @@ class Report:
             is that of this call alone.
     """
 
-    def __init__(self, job: Job, direction: Direction, events: "queue.SimpleQueue[TrialProgress | Finished]") -> None:
+    def __init__(self, job: Job, direction: Direction, add: Callable[[TrialProgress], None]) -> None:
         self.seed: int = job.config["seed"]
         self.continues: Path | None = job.continues
         self._directory = job.directory
         self._max_seconds: float | None = job.config["max_seconds"]
         self._at_limit = job.at_limit
-        self._trial, self._direction, self._events = job.trial, direction, events
+        self._trial, self._direction, self._add = job.trial, direction, add
         self._began: float | None = None  # on the performance counter; None: it is not its turn yet
         self._reported_seconds: float | None = None
         self.not_finite: ValueError | None = None  # what was raised for a score that was not finite
@@ -110,7 +115,7 @@ class Report:
             raise UsageError(f"report: {error}") from error
         self.last = point
         self.last_score = self.last_score if point.score is None else point.score
-        self._events.put(TrialProgress(trial=self._trial, measurements=(point,)))
+        self._add(TrialProgress(trial=self._trial, measurements=(point,)))
         if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
@@ -118,7 +123,7 @@ class Report:
     @property
     def directory(self) -> Path:
         """The trial's own folder, made when it is first asked for. What is saved here can be continued from."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        folders.prepare(self._directory)
         return self._directory
 
     def cost_seconds(self) -> float:
@@ -160,7 +165,8 @@ class FunctionBackend:
         return None
 
     def start(self, job: Job) -> None:
-        report = self._reports[job.trial.id] = Report(job, self._direction, self._events)
+        folders.refuse_link(job.directory)
+        report = self._reports[job.trial.id] = Report(job, self._direction, self._events.put)
         self._waiting.append((job, report))
         self._news.put(None)
 
@@ -197,63 +203,86 @@ class FunctionBackend:
     def _run(self, job: Job, report: Report, stop: threading.Event) -> None:
         if stop.is_set():  # since the engine began to work on this trial
             report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
-        end, reason, score = TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text, None
-        artifacts: tuple[Artifact, ...] = ()
-        try:
-            end, reason, score, artifacts = self._try(job, report)
-        except KeyboardInterrupt:
+        ended = run_trial(self._train, self._direction, job, report)
+        self.errors.extend(ended.errors)
+        if ended.interrupted or self.errors:
             stop.set()
-        except BaseException as error:  # such as a cancellation by a framework: it tells nothing about the params
-            self.errors.append(error)
-        if self.errors:
-            stop.set()
-        cost = report.cost_seconds()
-        outcome = Outcome(
-            end=end,
-            score=score,
-            cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
-            steps=0 if report.last is None else report.last.steps,
-            reason=reason,
-            metrics={continuing.SECONDS: cost} if any(one.kind == continuing.ARTIFACT for one in artifacts) else {},
-        )
         del self._reports[job.trial.id]
         self._waiting.popleft()
-        self._events.put(Finished(trial=job.trial, outcome=outcome, artifacts=artifacts))
+        self._events.put(ended.finished)
 
-    def _try(self, job: Job, report: Report) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
-        """Returns how a trial ended, why in words, its score and its files.
 
-        An exception that is not a result of the trial, such as a KeyboardInterrupt, is raised.
-        """
-        try:
-            report.begin()
-            before = _files(job.directory)  # of an earlier sweep in this folder
-            end, reason, score = self._judge(self._train(dict(job.trial.params), report))
-            return end, reason, score, _saved(job.directory, before) if end is TrialEnd.COMPLETE else ()
-        except Stop as stopped:
-            end, reason = report.requested_end or (
-                TrialEnd.USER_ERROR,
-                str(stopped) or "Stop",
-            )  # a function may raise it itself
-            return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
-        except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
-            end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR
-            reason = _one_line(f"{type(error).__name__}: {error}")
-            artifacts = _write_log(job.directory)
-            if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
-                end = TrialEnd.MISTAKE
-                reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
-                self.errors.append(UsageError(f"{reason}. Correct it and run the sweep again"))
-            return end, reason, None, artifacts
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a trial of a function has ended, and what that means for the sweep."""
 
-    def _judge(self, value: Any) -> tuple[TrialEnd, str, float | None]:
-        try:
-            score = number(value, "the score")
-        except UsageError as error:
-            raise UsageError(f"it returned {value!r:.80} instead of a number") from error
-        if not is_score(score):
-            return TrialEnd.DIVERGED, f"the score is {score}{_beyond(score)}", None
-        return TrialEnd.COMPLETE, "", stored_score(score, self._direction)
+    finished: Finished
+    errors: tuple[BaseException, ...] = ()  # that end the sweep
+    interrupted: bool = False  # by a KeyboardInterrupt, which is for the sweep
+
+
+def run_trial(train: Train, direction: Direction, job: Job, report: Report) -> Ended:
+    """Calls the function for one trial. Whatever it raises is in what is returned."""
+    end, reason, score = TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text, None
+    artifacts: tuple[Artifact, ...] = ()
+    errors: list[BaseException] = []
+    interrupted = False
+    try:
+        end, reason, score, artifacts = _try(train, direction, job, report, errors)
+    except KeyboardInterrupt:
+        interrupted = True
+    except BaseException as error:  # such as a cancellation by a framework: it tells nothing about the params
+        errors.append(error)
+    cost = report.cost_seconds()
+    outcome = Outcome(
+        end=end,
+        score=score,
+        cost_seconds=cost if math.isfinite(cost) and cost >= 0 else 0.0,
+        steps=0 if report.last is None else report.last.steps,
+        reason=reason,
+        metrics={continuing.SECONDS: cost} if any(one.kind == continuing.ARTIFACT for one in artifacts) else {},
+    )
+    finished = Finished(trial=job.trial, outcome=outcome, artifacts=artifacts)
+    return Ended(finished=finished, errors=tuple(errors), interrupted=interrupted)
+
+
+def _try(
+    train: Train, direction: Direction, job: Job, report: Report, errors: list[BaseException]
+) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
+    """Returns how a trial ended, why in words, its score and its files. What ends the sweep is added to `errors`.
+
+    An exception that is not a result of the trial, such as a KeyboardInterrupt, is raised.
+    """
+    try:
+        report.begin()
+        before = _files(job.directory)  # of an earlier sweep in this folder
+        end, reason, score = _judge(train(dict(job.trial.params), report), direction)
+        return end, reason, score, _saved(job.directory, before) if end is TrialEnd.COMPLETE else ()
+    except Stop as stopped:
+        end, reason = report.requested_end or (
+            TrialEnd.USER_ERROR,
+            str(stopped) or "Stop",
+        )  # a function may raise it itself
+        return end, reason, report.last_score if end.state is TrialState.PRUNED else None, ()
+    except (Exception, SystemExit) as error:  # what the user's function raises is the result of that trial
+        end = TrialEnd.DIVERGED if error is report.not_finite else TrialEnd.USER_ERROR
+        reason = _one_line(f"{type(error).__name__}: {error}")
+        artifacts = _write_log(job.directory)
+        if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
+            end = TrialEnd.MISTAKE
+            reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
+            errors.append(UsageError(f"{reason}. Correct it and run the sweep again"))
+        return end, reason, None, artifacts
+
+
+def _judge(value: Any, direction: Direction) -> tuple[TrialEnd, str, float | None]:
+    try:
+        score = number(value, "the score")
+    except UsageError as error:
+        raise UsageError(f"it returned {value!r:.80} instead of a number") from error
+    if not is_score(score):
+        return TrialEnd.DIVERGED, f"the score is {score}{_beyond(score)}", None
+    return TrialEnd.COMPLETE, "", stored_score(score, direction)
 
 
 def _beyond(score: float) -> str:
@@ -270,8 +299,8 @@ def _files(directory: Path) -> set[tuple[str, int, int, int]]:
     found = set()
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):  # the function may still be tidying up
-            status = path.stat()
-            if not path.is_dir():
+            status = path.lstat()  # what a link leads to is not the trial's
+            if not stat.S_ISDIR(status.st_mode):
                 found.add((str(path), status.st_ino, status.st_mtime_ns, status.st_size))
     return found
 
@@ -289,8 +318,8 @@ def _saved(directory: Path, before: set[tuple[str, int, int, int]]) -> tuple[Art
 def _write_log(directory: Path) -> tuple[Artifact, ...]:
     """Writes the current exception's traceback. If that fails, the reason alone is kept."""
     with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
+        folders.prepare(directory)
         path = directory / _LOG_FILE
-        path.write_text(traceback.format_exc(), encoding="utf-8", errors="backslashreplace")
+        folders.write_file(path, traceback.format_exc())
         return (Artifact(kind="log", path=str(path.absolute())),)
     return ()

@@ -7,14 +7,14 @@ What they may do, and what ends them, is in `processes.py`. What a trial writes 
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection
 from pathlib import Path
 
 from protein.ports import Job
 from protein.sweep import continuing, gpus
-from protein.sweep.backends import bounded_log, child, folders, messages
+from protein.sweep.backends import bounded_log, child, folders, memory, messages
 from protein.sweep.backends.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.sweep.backends.trial_server import shared
+from protein.sweep.speed import own_limits
 from protein.types import MAX_SCORE, Artifact, Measurement, Outcome, TrialEnd, TrialState
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
@@ -40,7 +40,7 @@ class LocalBackend(ProcessBackend):
         entry: str = "protein.trainer.__main__:main",
         preload: tuple[str, ...] = PRELOAD,
         silence_seconds: float = SILENCE_SECONDS,
-        gpu_memory: Callable[[Collection[int]], int] = gpus.used_bytes,
+        gpu_memory: memory.GpuMemory = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -59,6 +59,7 @@ class LocalBackend(ProcessBackend):
         return None
 
     def start(self, job: Job) -> None:
+        job = own_limits(job, job.speed or 1.0)
         folders.prepare(job.directory)
         config_file, log_file = job.directory / CONFIG_FILE, job.directory / LOG_FILE
         folders.write_file(config_file, json.dumps(job.config, indent=1))
@@ -71,6 +72,8 @@ class LocalBackend(ProcessBackend):
             arguments += ["--continue-from", str(job.continues)]
         if len(job.resources.gpus) > 1:
             arguments += ["--nproc", str(len(job.resources.gpus))]
+        if job.speed not in (None, 1.0):
+            arguments += ["--speed", repr(job.speed)]
         work = child.Command(entry=self._entry, arguments=arguments)
         self.start_process(job, TrainerRecord(job), work, log=log_file)
 
@@ -144,14 +147,18 @@ class TrainerRecord:
         return messages.numbers({continuing.SECONDS: (self._final or {}).get("continuable_seconds")})
 
     def _cost_seconds(self) -> float:
-        """Returns the cost that the trainer gave, or else the wall clock since training began, of the whole trial."""
+        """Returns the cost that the trainer gave, or else the wall clock since training began, of the whole trial.
+
+        It is in reference seconds (`protein.sweep.speed`), in which the trainer's clock runs, too.
+        """
         own = messages.seconds(self._final or {})
         if own is not None:
             return own
         reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
         if self._started is None:
             return reported
-        return max(reported, self._job.spent_seconds + time.monotonic() - self._started)
+        own_seconds = time.monotonic() - self._started
+        return max(reported, self._job.spent_seconds + (self._job.speed or 1.0) * own_seconds)
 
     def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:
         """Returns how the process ended, why in words, and the score that counts."""

@@ -38,7 +38,7 @@ NUMBER = struct.Struct("q")  # process ids, exit codes and lengths
 POLL_SECONDS = 1.0  # how often the server looks whether the sweep still lives
 READ_BYTES = 1 << 16
 ORPHANS_SECONDS = 5.0  # how long it goes on killing what a trial has left behind, which may multiply
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(control: int, preload: Sequence[str], sweep: int) -> NoReturn:
@@ -49,27 +49,28 @@ def main(control: int, preload: Sequence[str], sweep: int) -> NoReturn:
         preload: modules that are imported once, for all trials.
         sweep: the process id of the sweep.
     """
-    _ignore_signals()
+    ignore_signals()
     for module in preload:
         with contextlib.suppress(ImportError):  # the trial then says so
             importlib.import_module(module)
-    serve(socket.socket(fileno=control), child.run_command, sweep)
+    serve(socket.socket(fileno=control), sweep)
 
 
-def serve(control: socket.socket, run: child.Run, sweep: int) -> NoReturn:
+def serve(control: socket.socket, sweep: int) -> NoReturn:
     """Starts trials until the sweep has ended, then ends this process. Called in a process that has no other thread."""
     try:
-        _ignore_signals()
+        ignore_signals()
         child.become_subreaper()
-        _Server(control, run, sweep).serve()
+        _Server(control, sweep).serve()
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
-def _ignore_signals() -> None:
-    for number in _IGNORED:
+def ignore_signals() -> None:
+    """Ignores what ends a whole group of processes: the sweep ends its trials in order."""
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -95,8 +96,8 @@ class _Trial:
 class _Server:
     """The state of one call of `serve`."""
 
-    def __init__(self, control: socket.socket, run: child.Run, sweep: int) -> None:
-        self._control, self._run, self._sweep = control, run, sweep
+    def __init__(self, control: socket.socket, sweep: int) -> None:
+        self._control, self._sweep = control, sweep
         self._trials: dict[int, _Trial] = {}  # by process id
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = os.pipe()
@@ -133,7 +134,7 @@ class _Server:
         errors, childs_errors, log = self._open_log(start)
         process = Process(target=self._become_trial, args=(start, output, status, errors, childs_errors))
         # The server ignores these signals. Blocked while it forks, they wait until the trial's process listens to them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             forked = popen_fork.Popen(process)  # it alone would be waited for by multiprocessing, had `start` made it
         except OSError as error:  # too many processes: the other trials go on
@@ -141,7 +142,7 @@ class _Server:
             os.close(status)
             return
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
             os.close(output)
             if childs_errors is not None:
                 os.close(childs_errors)
@@ -170,9 +171,9 @@ class _Server:
         self, start: child.Start, output: int, status: int, errors: int | None, childs_errors: int | None
     ) -> NoReturn:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, *_IGNORED):
+        for number in (signal.SIGCHLD, *IGNORED):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _IGNORED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
         server = os.getppid()
         self._selector.close()
         self._control.close()
@@ -187,7 +188,7 @@ class _Server:
             os.dup2(childs_errors, 2)
             os.close(childs_errors)
         child.become_trial(start, server)
-        sys.exit(self._run(start.work, output))
+        sys.exit(start.work(output))
 
     def _reap(self) -> None:
         """Tells the sweep of trials that have ended, when nothing of them is left."""

@@ -1,0 +1,237 @@
+"""Where the trials of a sweep run, as the flags of `protein sweep` name it: this machine, a Ray cluster, or Slurm.
+
+The trials themselves are run by the backend of one machine, in all of them (see `protein.sweep.backends.slot`).
+"""
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protein.errors import UsageError
+from protein.ports import Backend
+from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.mirrored import MirroredBackend
+from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
+from protein.sweep.backends.slot import Calibrating, SlotSettings, put_probe, remove_probe
+from protein.sweep.backends.slurm import SlurmBackend
+from protein.sweep.copies import Copies, mirror
+from protein.sweep.devices import Slots
+from protein.sweep.job import runs_trainer
+from protein.types import Machine, Resources, SweepSpec
+from protein.urls import without_password
+
+Elsewhere = RayBackend | MirroredBackend | SlurmBackend
+KINDS = ("local", "ray", "slurm")
+MAX_WORKERS = 10_000  # of a sweep on other machines, where no number is given: as many as they have room for
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where trials run and their files are kept, as the user gives it.
+
+    Attributes:
+        backend: "local", "ray", "ray:ADDRESS" or "slurm".
+        artifacts: a folder or a URL; None: the folder beside the store.
+        trial_cores: of one trial; None: one.
+        gpus_per_trial: None: none.
+        resources: custom resources of Ray that one trial needs, as JSON.
+        slurm_options: for `sbatch`, as in "--partition=gpu --time=4:00:00".
+    """
+
+    backend: str = "local"
+    artifacts: str | None = None
+    trial_cores: int | None = None
+    gpus_per_trial: int | None = None
+    resources: str | None = None
+    slurm_options: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS or (self.address is not None and self.kind != "ray"):
+            raise UsageError(f"--backend '{self.backend}' is unknown: use local, ray, ray:HOST:PORT or slurm")
+        if self.trial_cores is not None and self.trial_cores < 1:
+            raise UsageError(f"--trial-cores {self.trial_cores} is below the limit of 1; use 1 or more")
+        remote_only = {"--trial-cores": self.trial_cores, "--resources": self.resources}
+        for flag, value in remote_only.items():
+            if value is not None and not self.is_remote:
+                raise UsageError(f"{flag} is for other machines: use it with --backend ray or --backend slurm")
+        if self.resources is not None and self.kind != "ray":
+            raise UsageError("--resources is for Ray: use it with --backend ray, or give --slurm-options")
+        if self.slurm_options is not None and self.kind != "slurm":
+            raise UsageError("--slurm-options is for Slurm: use it with --backend slurm")
+        if self.url is not None and self.kind != "ray":
+            shown = without_password(self.url)
+            raise UsageError(f"--artifacts {shown}: a URL is for --backend ray; without it, give a folder")
+
+    @property
+    def kind(self) -> str:
+        return self.backend.partition(":")[0]
+
+    @property
+    def address(self) -> str | None:
+        return self.backend.partition(":")[2] or None
+
+    @property
+    def is_remote(self) -> bool:
+        return self.kind != "local"
+
+    @property
+    def url(self) -> str | None:
+        """The URL through which artifacts are copied; None: they are kept in a folder."""
+        return self.artifacts if self.artifacts is not None and "://" in self.artifacts else None
+
+    def directory(self, default: Path) -> Path:
+        """Returns the folder of a sweep's artifacts; `default` is the one beside the store."""
+        if self.artifacts is None or self.url is not None:
+            return default
+        return Path(self.artifacts).absolute() / default.name
+
+    def slots(self, workers: int | None) -> Slots:
+        """Returns the places for trials on other machines. With Ray, their number is the cluster's to say."""
+        if workers is None:
+            workers = MAX_WORKERS if self.kind == "ray" else 1
+        return _Elsewhere(workers=workers, cores_per_trial=self.trial_cores or 1)
+
+    def words(self) -> str:
+        """Returns the name of the place for a message."""
+        if self.kind == "slurm":
+            return "Slurm"
+        return f"the Ray cluster at {self.address}" if self.address else "the Ray cluster of this machine"
+
+    def fetch(self, spec: SweepSpec, directory: Path, numbers: list[int], note: Callable[[str], None]) -> None:
+        """Fetches the files of trials that may be taken up again, where another machine has run the sweep before."""
+        if self.url is None or not numbers:
+            return
+        copies = Copies(self.url_of(spec))
+        for number in numbers:
+            name = f"{number:04d}"
+            if problem := mirror(copies, name, directory / name):
+                note(problem)
+
+    def url_of(self, spec: SweepSpec) -> str:
+        """Returns the URL of a sweep's artifacts."""
+        assert self.url is not None
+        return f"{self.url.rstrip('/')}/{spec.name}"
+
+
+class _Elsewhere(Slots):
+    def __init__(self, *, workers: int, cores_per_trial: int) -> None:
+        super().__init__(workers=workers)
+        self._cores_per_trial = cores_per_trial
+
+    def threads(self, resources: Resources) -> int:
+        return self._cores_per_trial
+
+
+@contextlib.contextmanager
+def elsewhere(
+    place: Place,
+    spec: SweepSpec,
+    directory: Path,
+    *,
+    workers: int,
+    silence_seconds: float | None,
+    note: Callable[[str], None],
+    machines: Sequence[Machine] | None,
+    on_machine: Callable[[Machine], None],
+) -> Iterator[Elsewhere]:
+    """Connects to other machines, and closes that at the end.
+
+    Args:
+        place: where they are.
+        spec: of the sweep.
+        directory: of its artifacts.
+        workers: how many trials run at once.
+        silence_seconds: a command that prints nothing for so long hangs; None: the default.
+        note: called with what a person should know, as one line.
+        machines: that the store knows; None: machines are not calibrated.
+        on_machine: called with each machine that was calibrated.
+
+    Raises:
+        UsageError: there is no such place, it cannot run trials, or it does not see the artifacts.
+    """
+    url = None if place.url is None else place.url_of(spec)
+    settings = SlotSettings(
+        make_backend=_on_one_machine(spec, silence_seconds),
+        artifacts=directory,
+        probe=put_probe(directory, url),
+        artifacts_url=url,
+        gpus_per_trial=place.gpus_per_trial or 0,
+        calibrating=None if machines is None else _calibrating(place, spec, machines),
+        search_path=tuple(sys.path),
+        working_directory=str(Path.cwd()),
+    )
+    try:
+        backend = _connect(place, spec, settings, workers, note, on_machine)
+        try:
+            yield backend
+        finally:
+            backend.close()
+    finally:
+        remove_probe(directory, settings.probe, url)
+
+
+def _on_one_machine(spec: SweepSpec, silence_seconds: float | None) -> Callable[[], Backend]:
+    """Returns what makes the backend of one machine; it is sent there."""
+    if runs_trainer(spec.config):
+        return LocalBackend
+    return functools.partial(CommandBackend, spec.direction, silence_seconds=silence_seconds or SILENCE_SECONDS)
+
+
+def _calibrating(place: Place, spec: SweepSpec, machines: Sequence[Machine]) -> Calibrating:
+    train = spec.config.get("train", {"threads": 0, "device": "cpu"})
+    threads = train["threads"] or place.trial_cores or 1
+    return Calibrating(threads=threads, device=train["device"], known=tuple(machines))
+
+
+def _connect(
+    place: Place,
+    spec: SweepSpec,
+    settings: SlotSettings,
+    workers: int,
+    note: Callable[[str], None],
+    on_machine: Callable[[Machine], None],
+) -> Elsewhere:
+    cores = place.trial_cores or 1
+    if place.kind == "slurm":
+        return SlurmBackend(
+            spec.name,
+            settings,
+            workers=workers,
+            cores=cores,
+            options=place.slurm_options or "",
+            note=note,
+            on_machine=on_machine,
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("--backend ray needs Ray, which is not installed: pip install 'protein-sweep[ray]'")
+    needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
+    backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine)
+    return backend if settings.artifacts_url is None else MirroredBackend(backend, settings.artifacts_url)
+
+
+def _resources(text: str | None) -> Mapping[str, float]:
+    """Returns what `--resources` asks for, by name. Raises `UsageError` where it is no JSON object of numbers."""
+    if text is None:
+        return {}
+    example = """as in --resources '{"A100": 1}'"""
+    try:
+        given: Any = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--resources {text} is not JSON ({error}); give names and numbers, {example}") from error
+    if not isinstance(given, dict) or not all(
+        isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0 for amount in given.values()
+    ):
+        raise UsageError(f"--resources {text} must give a number above 0 for each name, {example}")
+    for name in given:
+        if name in ("CPU", "GPU"):
+            flag = {"CPU": "--trial-cores", "GPU": "--gpus-per-trial"}[name]
+            raise UsageError(f"--resources cannot give {name}; use {flag}")
+    return {str(name): float(amount) for name, amount in given.items()}

@@ -1,0 +1,199 @@
+"""A sweep over a command: any program, in any language. Its definition, its designer, and what it found."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protein import envs_c
+from protein.api.definition import NAME_LENGTH, check_name
+from protein.config.resolve import file_name
+from protein.config.space_file import SpaceFile
+from protein.engine.settings import EngineSettings
+from protein.errors import UsageError
+from protein.ports import Designer
+from protein.space import Space
+from protein.sweep import provenance, source_snapshot
+from protein.sweep.commands import settings as commands
+from protein.sweep.commands import template
+from protein.sweep.commands.settings import CommandSettings, ScoreFrom, Style
+from protein.sweep.methods import make_designer
+from protein.types import Direction, SweepSpec, TrialRecord
+
+_INTERPRETERS = re.compile(
+    r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)"
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+def define(
+    text: str | None,
+    given: SpaceFile,
+    *,
+    name: str | None = None,
+    direction: str | None = None,
+    method: str = "protein",
+    seed: int = 0,
+    params: str | None = None,
+    score_regex: str | None = None,
+    steps_regex: str | None = None,
+    score_csv: str | None = None,
+    score_tensorboard: str | None = None,
+    resume_flag: str | None = None,
+    chdir: str | None = None,
+) -> SweepSpec:
+    """Returns what defines a sweep over a command; it has no warm start yet.
+
+    Args:
+        text: the command line with placeholders; None: the one that the space file gives.
+        given: what is searched (`protein.config.space_file`).
+        name: of the sweep; None: that of the program.
+        direction: maximize or minimize; None: what the space file says, else maximize.
+        method: of the search.
+        seed: of the sweep.
+        params: how the command gets the parameters without a placeholder: flags, dashes, json or env; None: as flags
+            where there are no placeholders.
+        score_regex: for the score in the log. The other `score_...` are the other ways; None for all: JSON lines.
+        steps_regex: for the steps in the log.
+        score_csv: `FILE:COLUMN` or `FILE:COLUMN,STEPS`.
+        score_tensorboard: the tag of the scalar.
+        resume_flag: words for a trial that goes on from `{checkpoint}`.
+        chdir: folder in which the command runs.
+
+    Raises:
+        UsageError: something of it cannot work, or fits something else not.
+    """
+    text = given.command if text is None else text
+    if text is None:
+        raise UsageError("--space needs --command: the program to run, as in --command 'python train.py --lr {lr}'")
+    names = (*given.space.names, *given.space.fixed)
+    style: Style = commands.style_of(text, names, params or _style_given(text, names, given))
+    score_from, score, steps, file = _score(score_regex, steps_regex, score_csv, score_tensorboard)
+    settings = CommandSettings(
+        text=text,
+        params=style,
+        score_from=score_from,
+        score=score,
+        steps=steps,
+        file=file,
+        resume=resume_flag or "",
+        chdir=chdir or "",
+        fixed=given.space.fixed,
+    )
+    settings.check(names)
+    program = short_name(text)
+    _require_program(settings)
+    if name is None:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name(Path(program).stem)).strip("-.")[:NAME_LENGTH] or "command"
+    check_name(name, "--name")
+    if direction is None:
+        direction = (given.direction or Direction.MAXIMIZE).value
+    if direction not in [one.value for one in Direction]:
+        raise UsageError(f"--direction '{direction}' must be maximize or minimize")
+    config = {"own": {"start": given.start}, commands.SECTION: settings.to_dict()}
+    return SweepSpec(
+        name=name,
+        env=program,
+        method=method,
+        seed=seed,
+        direction=Direction(direction),
+        space=given.space.to_dict(),
+        config=config,
+        provenance=provenance.collect(config),
+    )
+
+
+def designer(spec: SweepSpec, *, early_stopping: bool) -> Designer:
+    """Returns the designer of a sweep; it tries the config of the space file first, if there is one."""
+    return make_designer(
+        spec.method,
+        Space.from_dict(spec.space),
+        spec.config["own"]["start"],
+        seed=spec.seed,
+        settings=EngineSettings(early_stopping=early_stopping),
+        warm_start=source_snapshot.observations(spec.warm_start),
+    )
+
+
+def runs_command(config: Mapping[str, Any]) -> bool:
+    """Whether a sweep of this config runs a command."""
+    return commands.SECTION in config
+
+
+def command_line(spec: SweepSpec, trial: TrialRecord) -> str:
+    """Returns the command line that runs a trial's config again, as a shell takes it.
+
+    `{directory}` becomes a folder that is called after the sweep, below the working directory.
+    """
+    settings = CommandSettings.from_config(spec.config)
+    directory = f"{spec.name}-{trial.number}"
+    words = commands.words(settings, trial.params, seed=trial.seed, directory=directory)
+    given = [f"{name}={value}" for name, value in commands.variables(settings, trial.params).items()]
+    kept = trial.artifact("config")
+    if kept is not None and (settings.params == "json" or "params_file" in template.parse(settings.text, "").names):
+        params_file = str(Path(kept).with_name(commands.PARAMS_FILE))
+        given.append(f"PROTEIN_PARAMS_FILE={params_file}")
+        words = [word.replace(str(Path(directory) / commands.PARAMS_FILE), params_file) for word in words]
+    line = shlex.join(["env", *given, *words] if given else words)
+    folder = commands.working_directory(settings, directory)
+    if folder is not None:
+        line = f"cd {shlex.quote(folder)} && {line}"
+    return f"mkdir -p {shlex.quote(directory)} && {line}" if directory in line else line
+
+
+def short_name(text: str) -> str:
+    """Returns the name of the program that a command line runs: `train.py` for `python -u train.py --lr {lr}`.
+
+    It is never that of one of our environments.
+    """
+    found = ""
+    for word in template.parse(text, "--command").words:
+        if word.startswith(("-", "+")) or _ASSIGNMENT.match(word):
+            continue
+        found = os.path.basename(word)  # noqa: PTH119
+        if not _INTERPRETERS.fullmatch(found) or not found:
+            break
+    found = re.sub(r"[{}\s]", "", found)[:NAME_LENGTH] or "command"
+    return f"./{found}" if found in envs_c.names() else found
+
+
+def _style_given(text: str, names: tuple[str, ...], given: SpaceFile) -> str | None:
+    """Returns the style that the space file's tool has, for a command without placeholders."""
+    return given.params if commands.style_of(text, names, None) == "flags" else None
+
+
+def _score(
+    regex: str | None, steps: str | None, csv: str | None, tensorboard: str | None
+) -> tuple[ScoreFrom, str, str, str]:
+    """Returns where the score is read: the way, the score's name in it, that of the steps, and the file."""
+    given = {"--score-regex": regex, "--score-csv": csv, "--score-tensorboard": tensorboard}
+    chosen = [flag for flag, value in given.items() if value is not None]
+    if len(chosen) > 1:
+        raise UsageError(f"{' and '.join(chosen)} are two ways to read the score; give one")
+    if steps is not None and regex is None:
+        raise UsageError("--steps-regex goes with --score-regex; give both")
+    if regex is not None:
+        return "regex", regex, steps or "", ""
+    if tensorboard is not None:
+        return "tensorboard", tensorboard, "", "."
+    if csv is None:
+        return "lines", "", "", ""
+    file, _, columns = csv.partition(":")
+    column, _, count = columns.partition(",")
+    if not file or not column:
+        raise UsageError(
+            f"--score-csv '{csv}' must be FILE:COLUMN or FILE:COLUMN,STEPS, as in progress.csv:reward,steps"
+        )
+    return "csv", column.strip(), count.strip(), file
+
+
+def _require_program(settings: CommandSettings) -> None:
+    """Raises `UsageError` where there is no such program, before anything is stored."""
+    word = template.parse(settings.text, "--command").words[0]
+    if "{" in word or settings.chdir:
+        return
+    if shutil.which(word) is None:
+        raise UsageError(f"--command: there is no program '{word}'; check its name, and that it may be executed")

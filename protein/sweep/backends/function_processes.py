@@ -1,0 +1,295 @@
+"""Runs trials of the user's own training function side by side, each in a process of its own.
+
+The processes are forks of the program, so that the function may be a closure over anything that the program holds. They
+are forked from a server (`serving.py`), which is itself forked in the thread that calls `serve`. What a function
+changes in its process is not seen by other trials. Threads of OpenMP do not survive a fork, so torch computes with one
+thread there.
+
+Where a process cannot be forked safely (macOS), or CUDA is in use already, processes begin anew instead
+(`start_method="spawn"`). Then the function must be found by its name in a module.
+
+The sweep gets the events of a trial through a pipe. What the function prints goes where the program prints.
+"""
+
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from multiprocessing import spawn
+from typing import Any, Literal
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import child, folders, messages, serving
+from protein.sweep.backends.function import Ended, Report, Train, run_trial
+from protein.sweep.backends.processes import ProcessBackend, TrialOfProcess
+from protein.sweep.backends.trial_server import TrialServer, launch_python
+from protein.types import Artifact, Direction, Measurement, Outcome, TrialEnd, TrialState
+
+StartMethod = Literal["fork", "spawn"]
+_HEAVY = ("numpy", "torch")  # imported once for all spawned trials, if the program has imported them
+
+
+def default_start_method() -> StartMethod:
+    """Returns "fork", except where system libraries do not survive it."""
+    return "spawn" if sys.platform == "darwin" else "fork"
+
+
+class FunctionProcesses(ProcessBackend):
+    """A backend (see `protein.ports.Backend`) whose trials call the function in processes of their own."""
+
+    def __init__(
+        self,
+        train: Train,
+        direction: Direction,
+        stop: threading.Event,
+        *,
+        start_method: StartMethod | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            train: the function.
+            direction: of its score.
+            stop: set where the sweep is to end, for example by a mistake in how the function is written.
+            start_method: as those of multiprocessing; None: the best one of this system.
+
+        Raises:
+            UsageError: the function cannot be sent to a process that begins anew; or a fork could not use CUDA.
+        """
+        self.errors: list[BaseException] = []  # that end the sweep
+        self._train, self._direction, self._stop = train, direction, stop
+        self._method = start_method or default_start_method()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        if self._method == "fork":
+            _refuse_cuda()
+            super().__init__(TrialServer(self._launch_fork), silence_seconds=None)
+        else:
+            _check_picklable(train)
+            preload = tuple(name for name in _HEAVY if name in sys.modules)
+            super().__init__(TrialServer(launch_python((__name__, *preload))), silence_seconds=None)
+
+    def start(self, job: Job) -> None:
+        folders.refuse_link(job.directory)
+        work: child.Work = _Forked(id(self), job)
+        if self._method == "spawn":
+            preparation = spawn.get_preparation_data("trial")
+            preparation.pop("authkey", None)  # it is secret, and must not be pickled
+            work = _Spawned(preparation, pickle.dumps((self._train, self._direction)), job)
+        self.start_process(job, FunctionRecord(self, job), work, log=None)
+
+    def ended(self, ended: Ended) -> None:
+        """Takes what a trial's end means for the sweep."""
+        self.errors.extend(ended.errors)
+        if ended.interrupted or ended.errors:
+            self._stop.set()
+
+    def serve(self, stop: threading.Event) -> None:
+        """Forks the server of trials when that is needed, until `close`. A KeyboardInterrupt sets `stop`."""
+        while True:
+            try:
+                task = self._tasks.get()
+                if task is None:
+                    return
+                task()
+            except KeyboardInterrupt:
+                stop.set()
+
+    def close(self) -> None:
+        super().close()
+        self._server.close()
+        _current.pop(id(self), None)
+        self._tasks.put(None)
+
+    def _launch_fork(self, theirs: socket.socket, ours: socket.socket) -> int:
+        """Has the server forked by the thread in `serve`, as only there is the program sure to do nothing else."""
+        answer: queue.SimpleQueue[int | BaseException] = queue.SimpleQueue()
+
+        _current[id(self)] = (self._train, self._direction)
+
+        def task() -> None:
+            try:
+                answer.put(_fork(theirs, ours))
+            except BaseException as error:
+                answer.put(error)
+
+        self._tasks.put(task)
+        pid = answer.get()
+        if isinstance(pid, BaseException):
+            raise pid
+        return pid
+
+
+# The function of each backend of this program that forks, for its forks: a closure cannot be sent to them.
+_current: dict[int, tuple[Train, Direction]] = {}
+
+
+def _fork(theirs: socket.socket, ours: socket.socket) -> int:
+    """Forks the server of trials from this program. Returns its process id."""
+    sweep = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # An interrupt in the fork, before it ignores them, would run on in a copy of the user's program.
+    signal.pthread_sigmask(signal.SIG_BLOCK, serving.IGNORED)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads: those of the sweep wait
+            pid = os.fork()
+        if pid == 0:
+            _serve_in_fork(theirs, ours, sweep)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, serving.IGNORED)
+
+
+def _serve_in_fork(theirs: socket.socket, ours: socket.socket, sweep: int) -> None:
+    try:
+        serving.ignore_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, serving.IGNORED)
+        ours.close()
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        serving.serve(theirs, sweep)
+    finally:
+        os._exit(1)
+
+
+class _Forked:
+    """The work of a trial whose process has the function in its memory."""
+
+    def __init__(self, key: int, job: Job) -> None:
+        self._key, self._job = key, job
+
+    def __call__(self, output: int) -> int:
+        if (
+            "torch" in sys.modules
+        ):  # OpenMP's threads are not in the fork: a computation with several would wait for ever
+            sys.modules["torch"].set_num_threads(1)
+        return _run(*_current[self._key], self._job, output)
+
+
+class _Spawned:
+    """The work of a trial whose process begins anew."""
+
+    def __init__(self, preparation: dict[str, Any], function: bytes, job: Job) -> None:
+        self._preparation, self._function, self._job = preparation, function, job
+
+    def __call__(self, output: int) -> int:
+        spawn.prepare(self._preparation)  # imports the program's main module under another name
+        train, direction = pickle.loads(self._function)
+        if "torch" in sys.modules and self._job.resources.cores:
+            sys.modules["torch"].set_num_threads(len(self._job.resources.cores))
+        return _run(train, direction, self._job, output)
+
+
+def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
+    """Calls the function for one trial and sends the sweep what it reports, and how it ends."""
+    os.set_inheritable(output, False)
+
+    def add(event: TrialProgress | Ended) -> None:
+        data = pickle.dumps(event)
+        data = serving.NUMBER.pack(len(data)) + data
+        while data:
+            data = data[os.write(output, data) :]
+
+    report = Report(job, direction, add)
+    signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
+    ended = run_trial(train, direction, job, report)
+    try:
+        pickle.loads(pickle.dumps(ended.errors))
+    except Exception:  # an exception of the user's that cannot be sent: its text can
+        errors = tuple(RuntimeError(f"{type(error).__name__}: {error}") for error in ended.errors)
+        ended = Ended(finished=ended.finished, errors=errors, interrupted=ended.interrupted)
+    add(ended)
+    return 0
+
+
+class FunctionRecord:
+    """What a trial's process has sent so far. See `protein.sweep.backends.processes.Record`."""
+
+    def __init__(self, backend: FunctionProcesses, job: Job) -> None:
+        self._backend, self._job = backend, job
+        self._began = time.monotonic()
+        self._buffer = b""
+        self._fresh: list[Measurement] = []
+        self._finished: Finished | None = None
+        self._interrupted = False
+        self.last: Measurement | None = None
+        self.last_score: float | None = None
+
+    def take(self, data: bytes) -> None:
+        self._buffer += data
+        head = serving.NUMBER.size
+        while len(self._buffer) >= head:
+            size = serving.NUMBER.unpack(self._buffer[:head])[0]
+            if len(self._buffer) < head + size:
+                break
+            event = pickle.loads(self._buffer[head : head + size])
+            self._buffer = self._buffer[head + size :]
+            if isinstance(event, Ended):
+                self._finished, self._interrupted = event.finished, event.interrupted
+                self._backend.ended(event)
+            else:
+                for point in event.measurements:
+                    self.last = point
+                    self.last_score = self.last_score if point.score is None else point.score
+                    self._fresh.append(point)
+
+    def take_measurements(self) -> tuple[Measurement, ...]:
+        points, self._fresh = tuple(self._fresh), []
+        return points
+
+    def outcome(self, trial: TrialOfProcess) -> Outcome:
+        """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
+        if self._finished is not None:
+            own = self._finished.outcome
+            if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._backend.errors:
+                return own
+            cost, steps = own.cost_seconds, own.steps
+        else:
+            cost = max(time.monotonic() - self._began, 0.0 if self.last is None else self.last.elapsed_seconds)
+            steps = 0 if self.last is None else self.last.steps
+        end, reason = trial.requested_end or self._end_from_outside(trial)
+        score = self.last_score if end.state is TrialState.PRUNED else None
+        return Outcome(end=end, reason=reason, score=score, cost_seconds=cost, steps=steps)
+
+    def _end_from_outside(self, trial: TrialOfProcess) -> tuple[TrialEnd, str]:
+        """Returns how a process ended that the sweep has not ended, and that has sent no end of its own."""
+        preempted = trial.preempted(interrupted=self._finished is not None)
+        if preempted is not None:
+            return TrialEnd.INTERRUPTED, preempted
+        code = trial.process.exit_code
+        assert code is not None
+        return TrialEnd.CRASHED, messages.crash(
+            code
+        ) or f"its process exited with code {code} before the function ended"
+
+    def artifacts(self) -> tuple[Artifact, ...]:
+        return () if self._finished is None else self._finished.artifacts
+
+
+def _refuse_cuda() -> None:
+    """Raises `UsageError` where a fork could not use CUDA, because this process has begun to."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise UsageError(
+            "CUDA is in use in this program already, and forks of it cannot use it: touch CUDA only in the function,"
+            ' or use start_method="spawn"'
+        )
+
+
+def _check_picklable(train: Train) -> None:
+    """Raises `UsageError` for a function that another process cannot find by its name."""
+    try:
+        pickle.dumps(train)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UsageError(
+            f"with several workers that begin anew, the function must be at the top level of a module: {error}"
+        ) from error

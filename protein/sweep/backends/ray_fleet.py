@@ -1,0 +1,379 @@
+"""The slots of one sweep on a Ray cluster: where trials are placed, and how dead nodes are noticed.
+
+A slot (`protein.sweep.backends.slot`) is an actor that holds the resources of one trial on one node, and lives across
+trials. The node is chosen here, so that it is known which one died. All this runs in the process of `ray_driver`.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends.ray_messages import Connect, NewMachine, Note, Slots, Stop
+from protein.sweep.backends.slot import Facts, Slot, SlotSettings, factor, facts
+from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
+
+POLL_SECONDS = 0.5  # how long a slot waits for news of its trial before it answers
+LOOK_SECONDS = 1.0  # how often nodes and their free resources are looked at
+SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new actor
+NODE_SECONDS = 150.0  # within which a node must answer what it is; it may have to calibrate itself
+CLOSE_SECONDS = 5.0  # for slots to end in order
+CONNECT_SECONDS = 5.0  # within which the head must accept a connection
+OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: reports are small
+
+
+@dataclasses.dataclass(eq=False, slots=True, kw_only=True)
+class _Slot:
+    node: str  # its id
+    actor: Any
+    trial: Trial | None = None
+    last: Measurement | None = None  # of its trial
+
+
+class _SlotActor:
+    """A slot as an actor. What it returns is a list of events and one of notes."""
+
+    def __init__(self, settings: SlotSettings) -> None:
+        self._slot = Slot(settings)
+
+    def start(self, job: Job) -> None:
+        self._slot.start(job)
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        self._slot.stop(trial, end, reason)
+
+    def poll(self) -> tuple[list[TrialProgress | Finished], list[str]]:
+        return self._slot.poll(POLL_SECONDS), self._slot.take_notes()
+
+    def close(self) -> None:
+        self._slot.close()
+
+
+class Fleet:
+    """The slots of one sweep. One thread runs it; futures of Ray and the sweep's messages come through `news`."""
+
+    def __init__(self, connection: Connection, connect: Connect) -> None:
+        self._connection, self._needs, self._settings = connection, connect.needs, connect.slot
+        self._news: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._hosts: dict[str, str] = {}  # names of the nodes that have answered, by node id
+        calibrating = connect.slot.calibrating
+        self._machines = [] if calibrating is None else list(calibrating.known)
+        self._speeds: dict[str, float] = {}  # reference seconds in one second of each node, by node id
+        self._asked: dict[str, float] = {}  # nodes that have not answered yet: when they were asked
+        self._unfit: set[str] = set()  # nodes that are not used
+        self._slots: list[_Slot] = []
+        self._waiting: list[Job] = []  # for a slot
+        self._room: dict[str, int] = {}  # how many more slots each node could hold, by node id
+        self._placed_at = -NODE_SECONDS  # when the last slot was made, on the monotonic clock
+        self._told = -1  # the number of slots that was told last
+
+    def run(self) -> None:
+        """Serves until the sweep closes the connection."""
+        self._look(first=True)
+        threading.Thread(target=self._listen, daemon=True).start()
+        looked = time.monotonic()
+        while True:
+            with contextlib.suppress(queue.Empty):
+                source, news = self._news.get(timeout=LOOK_SECONDS)
+                if source is None and news is None:
+                    self._close()
+                    return
+                self._handle(source, news)
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                self._look()
+                looked = time.monotonic()
+
+    def _close(self) -> None:
+        if closing := [slot.actor.close.remote() for slot in self._slots]:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._news.put((None, self._connection.recv()))
+            except (EOFError, OSError):
+                self._news.put((None, None))
+                return
+
+    def _handle(self, source: Any, news: Any) -> None:
+        if isinstance(news, Job):
+            self._waiting.append(news)
+            self._start_waiting()
+        elif isinstance(news, Stop):
+            self._stop(news)
+        elif isinstance(source, _Slot):
+            self._on_answer(source, news)
+        else:
+            self._on_facts(source, news)
+
+    def _stop(self, stop: Stop) -> None:
+        for job in self._waiting:
+            if job.trial.id == stop.trial.id:
+                self._waiting.remove(job)
+                self._send(Finished(trial=job.trial, outcome=Outcome(end=stop.end, reason=stop.reason)))
+                return
+        for slot in self._slots:
+            if slot.trial is not None and slot.trial.id == stop.trial.id:
+                slot.actor.stop.remote(stop.trial, stop.end, stop.reason)
+
+    def _start_waiting(self) -> None:
+        while self._waiting:
+            slot = next((slot for slot in self._slots if slot.trial is None), None) or self._new_slot()
+            if slot is None:
+                return
+            job = self._waiting.pop(0)
+            slot.trial, slot.last = job.trial, None
+            job = dataclasses.replace(job, speed=self._speeds.get(slot.node, 1.0))
+            self._call(slot, slot.actor.start.remote(job))
+        self._tell()
+
+    def _new_slot(self) -> _Slot | None:
+        node = max(self._room, key=lambda node: self._room[node], default=None)
+        if node is None or self._room[node] < 1:
+            return None
+        self._room[node] -= 1
+        self._placed_at = time.monotonic()
+        actor = (
+            ray.remote(_SlotActor)
+            .options(
+                num_cpus=self._needs.cores,
+                num_gpus=self._needs.gpus,
+                resources=dict(self._needs.resources),
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+                max_restarts=0,
+            )
+            .remote(self._settings)
+        )
+        slot = _Slot(node=node, actor=actor)
+        self._slots.append(slot)
+        return slot
+
+    def _call(self, source: Any, reference: Any) -> None:
+        """Puts the result of a call, or its exception, into the news when it is there."""
+
+        def done(future: Any) -> None:
+            error = future.exception()
+            self._news.put((source, future.result() if error is None else error))
+
+        reference.future().add_done_callback(done)
+
+    def _on_answer(self, slot: _Slot, answer: Any) -> None:
+        if slot not in self._slots:
+            return
+        if isinstance(answer, RayActorError):
+            self._on_lost(slot, answer)
+            return
+        if isinstance(answer, RayError):  # the slot lives, and could not start its trial
+            self._on_lost(slot, answer)
+            return
+        events, notes = ([], []) if answer is None else answer
+        for note in notes:
+            self._send(Note(text=note))
+        for event in events:
+            if isinstance(event, TrialProgress) and event.measurements:
+                slot.last = event.measurements[-1]
+            elif isinstance(event, Finished):
+                slot.trial = None
+            self._send(event)
+        if slot.trial is not None:
+            self._call(slot, slot.actor.poll.remote())
+        else:
+            self._start_waiting()
+
+    def _on_lost(self, slot: _Slot, error: RayError) -> None:
+        """Takes a slot away and gives its trial back."""
+        self._slots.remove(slot)
+        host = self._hosts.get(slot.node, slot.node)
+        if isinstance(error, RayActorError):
+            why = f"node {host} died" if self._is_gone(slot.node) else f"the worker process on node {host} died"
+        else:
+            cause = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
+            why = f"node {host} cannot run it: {cause}"
+            self._unfit.add(slot.node)
+            self._room.pop(slot.node, None)
+            self._send(Note(text=f"node {host} is not used any more: {cause}"))
+            ray.kill(slot.actor)
+        if slot.trial is not None:
+            last = slot.last
+            outcome = Outcome(
+                end=TrialEnd.INTERRUPTED,
+                reason=f"{PREEMPTED}{why}",
+                cost_seconds=0.0 if last is None else last.elapsed_seconds,
+                steps=0 if last is None else last.steps,
+            )
+            self._send(Finished(trial=slot.trial, outcome=outcome))
+        self._tell()
+
+    def _is_gone(self, node: str) -> bool:
+        """Whether a node's daemon has ended. Ray itself may take half a minute longer to say so."""
+        known = next((one for one in ray.nodes() if one["NodeID"] == node and one["Alive"]), None)
+        if known is None:
+            return True
+        try:
+            socket.create_connection((known["NodeManagerAddress"], known["NodeManagerPort"]), timeout=1.0).close()
+        except OSError:
+            return True
+        return False
+
+    def _look(self, *, first: bool = False) -> None:
+        """Asks nodes that are new what they are, and counts the slots that more trials could have."""
+        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        for gone in [node for node in self._hosts if node not in alive]:
+            self._send(Note(text=f"node {self._hosts.pop(gone)} has left the cluster"))
+            self._room.pop(gone, None)
+        fit = {node for node, known in alive.items() if self._fits(known["Resources"]) and node not in self._unfit}
+        for node in fit - set(self._hosts) - set(self._asked):
+            self._asked[node] = time.monotonic()
+            affinity = NodeAffinitySchedulingStrategy(node, soft=False)
+            asked = ray.remote(facts).options(num_cpus=0, scheduling_strategy=affinity, max_retries=0)
+            self._call(node, asked.remote(self._settings))
+        if first:
+            self._require_a_node(alive, fit)
+        for node, since in list(self._asked.items()):
+            if time.monotonic() - since > NODE_SECONDS:
+                self._refuse(node, f"it has not answered within {NODE_SECONDS:.0f} s")
+        if time.monotonic() - self._placed_at > SETTLE_SECONDS:
+            self._count_room()
+        self._start_waiting()
+        self._tell()
+
+    def _fits(self, resources: Mapping[str, float]) -> bool:
+        return all(resources.get(name, 0.0) >= amount for name, amount in self._needs.by_name().items())
+
+    def _count_room(self) -> None:
+        free = ray._private.state.available_resources_per_node()
+        for node in self._hosts:
+            counts = [free.get(node, {}).get(name, 0.0) / amount for name, amount in self._needs.by_name().items()]
+            self._room[node] = int(min(counts) + 1e-6)
+
+    def _require_a_node(self, alive: Mapping[str, Mapping[str, Any]], fit: set[str]) -> None:
+        """Waits until all nodes have answered. Raises `UsageError` unless one of them can run trials."""
+        for name, amount in self._needs.by_name().items():
+            most = max((node["Resources"].get(name, 0.0) for node in alive.values()), default=0.0)
+            if most < amount:
+                what = {"CPU": "cores", "GPU": "GPUs"}.get(name, name)
+                raise UsageError(
+                    f"a trial needs {amount:g} of {what}, and no node of the Ray cluster has more than {most:g};"
+                    " lower --trial-cores, --gpus-per-trial or --resources, or add a node"
+                )
+        if not fit:
+            raise UsageError(
+                f"no single node of the Ray cluster has all that a trial needs ({self._needs_in_words()});"
+                " lower --trial-cores, --gpus-per-trial or --resources, or add a node"
+            )
+        problems = []
+        while self._asked:
+            node, answer = self._news.get(timeout=NODE_SECONDS)
+            if problem := self._on_facts(node, answer):
+                problems.append(problem)
+        if not self._hosts:
+            raise UsageError(problems[0])
+
+    def _needs_in_words(self) -> str:
+        words = {"CPU": "cores", "GPU": "GPUs"}
+        return ", ".join(f"{amount:g} {words.get(name, name)}" for name, amount in self._needs.by_name().items())
+
+    def _on_facts(self, node: str, answer: Any) -> str:
+        """Takes a node into use, or refuses it. Returns why it was refused, or ""."""
+        if node not in self._asked:
+            return ""
+        if not isinstance(answer, Facts):
+            return self._refuse(node, f"protein does not run there: {_one_line(answer)}")
+        here = facts(self._settings, calibrate=False)
+        if answer.version != here.version:
+            return self._refuse(node, f"it has protein {answer.version}, and this machine {here.version}", answer.host)
+        if not answer.shares_artifacts:
+            folder = self._settings.artifacts
+            remedy = "give --artifacts a folder that all nodes share, or a URL such as s3://BUCKET/FOLDER"
+            return self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}", answer.host)
+        del self._asked[node]
+        self._hosts[node] = answer.host
+        self._take_machine(node, answer)
+        self._count_room()
+        self._start_waiting()
+        return ""
+
+    def _take_machine(self, node: str, answer: Facts) -> None:
+        if answer.problem:
+            self._send(Note(text=f"node {answer.host}: {answer.problem}"))
+        if answer.machine is not None and answer.machine not in self._machines:
+            self._machines.append(answer.machine)
+            self._send(NewMachine(machine=answer.machine))
+        self._speeds[node] = factor(self._machines, answer.machine)
+        if self._speeds[node] != 1.0:
+            times = f"{self._speeds[node]:.2f} times as fast as the reference machine"
+            self._send(Note(text=f"node {answer.host} is {times}, in whose seconds costs are"))
+
+    def _refuse(self, node: str, why: str, host: str | None = None) -> str:
+        self._asked.pop(node, None)
+        self._unfit.add(node)
+        if host is None:
+            host = next((one["NodeManagerHostname"] for one in ray.nodes() if one["NodeID"] == node), node)
+        problem = f"node {host} is not used: {why}"
+        self._send(Note(text=problem))
+        return problem
+
+    def _tell(self) -> None:
+        number = len(self._slots) + sum(self._room.values())
+        if number != self._told:
+            self._told = number
+            self._send(Slots(number=number))
+
+    def _send(self, message: Any) -> None:
+        with contextlib.suppress(OSError):  # the sweep has gone, which `_listen` notices
+            self._connection.send(message)
+
+
+def _one_line(error: object) -> str:
+    """Returns the last line of an error of Ray's, which holds the remote exception."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__
+
+
+def connect(address: str | None) -> None:
+    """Connects this process to a Ray cluster, or starts one on this machine where `address` is None and none runs.
+
+    Raises:
+        UsageError: there is none at the address, or it has another version of Python or Ray.
+    """
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": False}
+    if address not in (None, "auto"):
+        _require_an_answer(str(address))
+    try:
+        if address is None:
+            with contextlib.suppress(ConnectionError):
+                ray.init(address="auto", **quiet)
+                return
+            ray.init(include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+        else:
+            ray.init(address=address, **quiet)
+    except ConnectionError as error:
+        raise UsageError(
+            f"no Ray cluster was found at '{address}': start one with ray start --head, or give --backend ray:ADDRESS"
+        ) from error
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"cannot use the Ray cluster at '{address}': {' '.join(str(error).split())[:400]}") from error
+
+
+def _require_an_answer(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or not host or "/" in host:
+        raise UsageError(f"'{address}' is no address of a Ray cluster: give HOST:PORT, as ray start --head prints it")
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise UsageError(
+            f"there is no Ray cluster at {address} ({error.strerror or error}); start one with ray start --head"
+        ) from error

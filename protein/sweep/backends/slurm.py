@@ -1,0 +1,350 @@
+"""Runs trials in jobs of Slurm. Each job is a worker that serves many trials, so trials do not queue one by one.
+
+A worker (`slurm_worker`) and the sweep talk through files in the folder of artifacts (`mailbox`), which all machines of
+the cluster share: no port has to be open, and a worker finds the sweep wherever it runs.
+
+A job lasts as long as its time limit. No trial is given to a worker whose allocation would end before the trial's cap,
+as long as a fresh job has more time: the worker is released, and another job is submitted. Before a job ends, Slurm
+signals the worker; its trial writes a checkpoint and comes back as preempted.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import folders
+from protein.sweep.backends.mailbox import Inbox, Outbox
+from protein.sweep.backends.slot import SlotSettings, factor, facts
+from protein.sweep.backends.slurm_messages import (
+    ALIVE,
+    ALIVE_SECONDS,
+    DEAD_SECONDS,
+    FROM_WORKER,
+    TO_WORKER,
+    Close,
+    Leaving,
+    Note,
+    Ready,
+    Setup,
+    Stop,
+)
+from protein.sweep.job import max_seconds
+from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
+
+LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
+POLL_SECONDS = 0.05  # between two looks at the workers' files
+COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
+WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
+OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
+MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
+OUTPUT = "job.out"
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _Worker:
+    folder: Path
+    number: str  # of its job
+    inbox: Inbox
+    outbox: Outbox
+    speed: float = 1.0  # reference seconds in one second of its node
+    host: str = ""  # "": it has not started yet
+    ends_at: float | None = None  # on the monotonic clock
+    leaving: bool = False  # it gets no more trials
+    served: int = 0  # trials
+    trial: Trial | None = None
+    last: Measurement | None = None
+    heard_at: float = dataclasses.field(default_factory=time.monotonic)
+
+    @property
+    def is_free(self) -> bool:
+        return bool(self.host) and not self.leaving and self.trial is None
+
+    def has_time_for(self, job: Job) -> bool:
+        """Whether a trial that spends all that it may ends before the allocation does."""
+        cap = max_seconds(job.config)
+        if self.ends_at is None or cap is None:
+            return True
+        return self.ends_at - time.monotonic() > cap - job.spent_seconds + OVERHEAD_SECONDS
+
+
+class SlurmBackend:
+    """Implements `protein.ports.Backend` with jobs of Slurm.
+
+    Attributes:
+        note: called with what a person should know, as one line.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: SlotSettings,
+        *,
+        workers: int,
+        cores: int,
+        options: str = "",
+        note: Callable[[str], None] = lambda line: None,
+        on_machine: Callable[[Machine], None] = lambda machine: None,
+    ) -> None:
+        """Submits a job for each worker. They start when Slurm lets them.
+
+        Args:
+            name: of the sweep; the jobs are called after it.
+            settings: what the workers must know. The folder of artifacts must be shared.
+            workers: how many jobs there are at once.
+            cores: of each.
+            options: for sbatch, as in "--partition=gpu --time=4:00:00".
+            note: see above.
+            on_machine: called with each machine that was calibrated.
+
+        Raises:
+            UsageError: there is no Slurm here, or it refuses the job.
+        """
+        self.note, self._on_machine = note, on_machine
+        self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
+        self._name, self._settings, self._workers_wanted, self._cores = name, settings, workers, cores
+        try:
+            self._options = shlex.split(options)
+        except ValueError as error:
+            raise UsageError(f"--slurm-options {options} cannot be read: {error}") from error
+        if shutil.which("sbatch") is None:
+            raise UsageError(
+                "--backend slurm needs Slurm's sbatch on this machine, and there is none: use a login node"
+            )
+        self._folder = settings.artifacts / f".slurm-{secrets.token_hex(4)}"
+        self._folder.mkdir(mode=0o700, parents=True)
+        self._workers: list[_Worker] = []
+        self._waiting: list[Job] = []
+        self._events: list[TrialProgress | Finished] = []
+        self._numbers = itertools.count()
+        self._lost_jobs = 0
+        self._looked_at = time.monotonic()
+        self._closed = threading.Event()
+        self._version = facts(settings, calibrate=False).version
+        self._show_life(0)
+        threading.Thread(target=self._show_life_until_closed, name="signs of life for workers", daemon=True).start()
+        try:
+            self._submit_missing()
+        except BaseException:
+            self.close()
+            raise
+
+    def num_slots(self) -> int:
+        self._receive()
+        return sum(bool(worker.host) and not worker.leaving for worker in self._workers)
+
+    def start(self, job: Job) -> None:
+        folders.prepare(job.directory)
+        self._waiting.append(job)
+        self._start_waiting()
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        until = time.monotonic() + timeout_seconds
+        while True:
+            self._receive()
+            if self._events or time.monotonic() >= until:
+                break
+            time.sleep(min(POLL_SECONDS, max(until - time.monotonic(), 0.0)))
+        events, self._events = self._events, []
+        return events
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        for job in [job for job in self._waiting if job.trial.id == trial.id]:
+            self._waiting.remove(job)
+            outcome = Outcome(end=end, reason=reason, cost_seconds=job.spent_seconds)
+            self._events.append(Finished(trial=trial, outcome=outcome))
+        for worker in self._workers:
+            if worker.trial is not None and worker.trial.id == trial.id:
+                worker.outbox.send(Stop(trial=trial, end=end, reason=reason))
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        for worker in self._workers:
+            with contextlib.suppress(OSError):
+                worker.outbox.send(Close())
+            worker.outbox.close()
+        if self._workers:
+            _try_slurm("scancel", *(worker.number for worker in self._workers))
+        self._workers.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _show_life_until_closed(self) -> None:
+        for count in itertools.count(1):
+            if self._closed.wait(ALIVE_SECONDS):
+                return
+            with contextlib.suppress(OSError):
+                self._show_life(count)
+
+    def _show_life(self, count: int) -> None:
+        (self._folder / ALIVE).write_text(str(count))
+
+    def _submit_missing(self) -> None:
+        for _ in range(self._workers_wanted - sum(not worker.leaving for worker in self._workers)):
+            folder = self._folder / f"{next(self._numbers):05d}"
+            folder.mkdir()
+            outbox = Outbox(folder / TO_WORKER)
+            outbox.send(Setup(slot=self._settings, cores=self._cores))
+            command = [sys.executable, "-P", "-m", "protein.sweep.backends.slurm_worker", str(folder)]
+            gpus = [f"--gpus={self._settings.gpus_per_trial}"] if self._settings.gpus_per_trial else []
+            try:
+                answer = _slurm(
+                    "sbatch",
+                    "--parsable",
+                    f"--job-name=protein-{self._name}",
+                    f"--output={folder / OUTPUT}",
+                    f"--cpus-per-task={self._cores}",
+                    f"--signal=B:USR1@{WARNING_SECONDS}",
+                    "--no-requeue",
+                    *gpus,
+                    *self._options,
+                    f"--wrap=exec {shlex.join(command)}",
+                )
+            except UsageError:
+                outbox.close()
+                raise
+            number = answer.strip().splitlines()[-1].partition(";")[0]
+            inbox = Inbox(folder / FROM_WORKER)
+            self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
+
+    def _receive(self) -> None:
+        for worker in list(self._workers):
+            for message in worker.inbox.receive():
+                worker.heard_at = time.monotonic()
+                self._take(worker, message)
+        if time.monotonic() - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = time.monotonic()
+            self._look()
+        self._start_waiting()
+
+    def _take(self, worker: _Worker, message: object) -> None:
+        if isinstance(message, Ready):
+            self._on_ready(worker, message)
+        elif isinstance(message, Leaving):
+            worker.leaving = True
+        elif isinstance(message, Note):
+            self.note(message.text)
+        elif isinstance(message, TrialProgress | Finished):
+            if worker.trial is None or worker.trial.id != message.trial.id:
+                self.note(f"a late report of trial {message.trial.number} was ignored: it runs elsewhere or has ended")
+                return
+            if isinstance(message, Finished):
+                worker.trial = None
+            elif message.measurements:
+                worker.last = message.measurements[-1]
+            self._events.append(message)
+
+    def _on_ready(self, worker: _Worker, ready: Ready) -> None:
+        if ready.facts.version != self._version:
+            raise UsageError(
+                f"node {ready.facts.host} has protein {ready.facts.version}, and this machine {self._version}:"
+                " install the same version"
+            )
+        worker.host = ready.facts.host
+        machine = ready.facts.machine
+        if machine is not None and machine not in self._machines:
+            self._machines.append(machine)
+            self._on_machine(machine)
+        worker.speed = factor(self._machines, machine)
+        if ready.seconds_left is not None:
+            worker.ends_at = time.monotonic() + ready.seconds_left - WARNING_SECONDS
+        self._lost_jobs = 0
+        self.note(f"a worker has started on node {worker.host} (Slurm job {worker.number})")
+
+    def _start_waiting(self) -> None:
+        for job in list(self._waiting):
+            free = [worker for worker in self._workers if worker.is_free]
+            for worker in free:  # a fresh one cannot do better than it does
+                if worker.has_time_for(job) or not worker.served:
+                    self._waiting.remove(job)
+                    worker.trial, worker.last = job.trial, None
+                    worker.served += 1
+                    worker.outbox.send(dataclasses.replace(job, speed=worker.speed))
+                    break
+            else:
+                if free:
+                    self._release(free[0])
+
+    def _release(self, worker: _Worker) -> None:
+        """Ends a worker whose allocation is too short for the trials to come; a fresh job takes its place."""
+        worker.leaving = True
+        worker.outbox.send(Close())
+        self.note(f"Slurm job {worker.number} has too little time left for another trial: a new one is submitted")
+        self._submit_missing()
+
+    def _look(self) -> None:
+        """Asks Slurm which jobs there are, and gives back the trials of those that have ended without a word."""
+        if not self._workers:
+            self._submit_missing()
+            return
+        answer = _try_slurm("squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(w.number for w in self._workers))
+        if answer is None:  # Slurm's controller does not answer: the workers go on
+            return
+        states = dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
+        for worker in list(self._workers):
+            state = states.get(worker.number, "GONE")
+            silent = bool(worker.host) and time.monotonic() - worker.heard_at > DEAD_SECONDS
+            if state in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED") and not silent:
+                continue
+            for message in worker.inbox.receive():  # its last words
+                self._take(worker, message)
+            self._on_ended(worker, "has been silent for too long" if silent else f"ended ({state.lower()})")
+        self._submit_missing()
+
+    def _on_ended(self, worker: _Worker, how: str) -> None:
+        self._workers.remove(worker)
+        worker.outbox.close()
+        _try_slurm("scancel", worker.number)
+        if worker.trial is not None:
+            last = worker.last
+            outcome = Outcome(
+                end=TrialEnd.INTERRUPTED,
+                reason=f"{PREEMPTED}Slurm job {worker.number} on node {worker.host} {how}",
+                cost_seconds=0.0 if last is None else last.elapsed_seconds,
+                steps=0 if last is None else last.steps,
+            )
+            self._events.append(Finished(trial=worker.trial, outcome=outcome))
+        if not worker.host:
+            self._lost_jobs += 1
+            if self._lost_jobs >= MAX_LOST_JOBS:
+                raise UsageError(
+                    f"{self._lost_jobs} Slurm jobs in a row {how} before they were ready{_last_line(worker.folder)}"
+                )
+        elif not worker.leaving:
+            self.note(f"Slurm job {worker.number} on node {worker.host} {how}")
+
+
+def _last_line(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = [line for line in (folder / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
+        return f": {lines[-1][:300]}" if lines else ""
+    return ""
+
+
+def _slurm(*command: str) -> str:
+    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{command[0]} does not work: {error}") from error
+    if done.returncode:
+        words = " ".join(done.stderr.split())[:300]
+        raise UsageError(f"{command[0]} refused: {words or f'exit code {done.returncode}'}; see --slurm-options")
+    return done.stdout
+
+
+def _try_slurm(*command: str) -> str | None:
+    with contextlib.suppress(UsageError):
+        return _slurm(*command)
+    return None

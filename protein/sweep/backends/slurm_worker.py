@@ -1,0 +1,160 @@
+"""A worker in a Slurm job: `python -m protein.sweep.backends.slurm_worker FOLDER`. It runs one trial after the other.
+
+It ends when it is told to; when its allocation ends, which Slurm announces by a signal (SIGUSR1 some time before,
+SIGTERM for a preemption): the trial then writes its checkpoint and is given back; and when the sweep has been silent
+for `DEAD_SECONDS`: nobody would take the result.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from protein.errors import ProteinError
+from protein.ports import Finished, Job
+from protein.sweep.backends.mailbox import Inbox, Outbox
+from protein.sweep.backends.slot import Slot, facts
+from protein.sweep.backends.slurm_messages import (
+    ALIVE,
+    ALIVE_SECONDS,
+    DEAD_SECONDS,
+    FROM_WORKER,
+    TO_WORKER,
+    Alive,
+    Close,
+    Leaving,
+    Note,
+    Ready,
+    Setup,
+    Stop,
+)
+from protein.types import PREEMPTED, Outcome, Trial, TrialEnd
+
+POLL_SECONDS = 0.1
+SETUP_SECONDS = 60.0  # within which the first message must be there
+
+
+class _Worker:
+    def __init__(self, folder: Path) -> None:
+        self._inbox, self._outbox = Inbox(folder / TO_WORKER), Outbox(folder / FROM_WORKER)
+        self._alive = folder.parent / ALIVE
+        self._heard, self._heard_at = "", time.monotonic()
+        self._said_at = time.monotonic()
+        self._trial: Trial | None = None
+        self._signal = ""  # the one by which Slurm has announced the end
+        self._leaving = False
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def run(self) -> None:
+        setup = self._setup()
+        slot = Slot(setup.slot)
+        try:
+            self._outbox.send(Ready(facts=facts(setup.slot), seconds_left=seconds_left()))
+            while not (self._leaving and self._trial is None) and self._sweep_lives():
+                if self._is_told_to_end(slot):
+                    return
+                self._leave_if_told(slot)
+                self._report(slot)
+        finally:
+            slot.close()
+            self._outbox.close()
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._signal = signal.Signals(number).name
+
+    def _setup(self) -> Setup:
+        until = time.monotonic() + SETUP_SECONDS
+        while time.monotonic() < until:
+            for message in self._inbox.receive():
+                assert isinstance(message, Setup)
+                return message
+            time.sleep(POLL_SECONDS)
+        raise ProteinError(f"no message of the sweep within {SETUP_SECONDS:.0f} s: is the folder shared?")
+
+    def _is_told_to_end(self, slot: Slot) -> bool:
+        """Does what the sweep has asked for. Returns whether that is to end."""
+        for message in self._inbox.receive():
+            if isinstance(message, Job):
+                self._start(slot, message)
+            elif isinstance(message, Stop):
+                slot.stop(message.trial, message.end, message.reason)
+            elif isinstance(message, Close):
+                return True
+        return False
+
+    def _start(self, slot: Slot, job: Job) -> None:
+        reason = "its Slurm job is about to end"
+        if not self._leaving:
+            try:
+                slot.start(job)
+            except OSError as error:
+                reason = f"its Slurm job cannot start it: {error}"
+            else:
+                self._trial = job.trial
+                return
+        outcome = Outcome(end=TrialEnd.INTERRUPTED, reason=f"{PREEMPTED}{reason}", cost_seconds=job.spent_seconds)
+        self._outbox.send(Finished(trial=job.trial, outcome=outcome))
+
+    def _leave_if_told(self, slot: Slot) -> None:
+        if self._signal and not self._leaving:
+            self._leaving = True
+            self._outbox.send(Leaving())
+            if self._trial is not None:
+                slot.stop(
+                    self._trial, TrialEnd.INTERRUPTED, f"{PREEMPTED}its Slurm job ends (Slurm sent {self._signal})"
+                )
+
+    def _report(self, slot: Slot) -> None:
+        events = slot.poll(POLL_SECONDS)
+        news: list[object] = [*events, *(Note(text=text) for text in slot.take_notes())]
+        if not news and time.monotonic() - self._said_at > ALIVE_SECONDS:
+            news = [Alive()]
+        if news:
+            self._outbox.send(*news)
+            self._said_at = time.monotonic()
+        if any(isinstance(event, Finished) for event in events):
+            self._trial = None
+
+    def _sweep_lives(self) -> bool:
+        heard = self._heard
+        with contextlib.suppress(OSError):
+            heard = self._alive.read_text()
+        if heard != self._heard:
+            self._heard, self._heard_at = heard, time.monotonic()
+        return time.monotonic() - self._heard_at < DEAD_SECONDS
+
+
+def seconds_left() -> float | None:
+    """Returns how long this process's allocation lasts; None: without limit, or it is not known."""
+    if (end := os.environ.get("SLURM_JOB_END_TIME")) is not None:
+        return max(float(end) - time.time(), 0.0)
+    command = ["squeue", "-h", "-j", os.environ.get("SLURM_JOB_ID", ""), "-o", "%L"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_left(answer)
+
+
+def parse_left(text: str) -> float | None:
+    """Returns the seconds of a time as squeue prints it, [DAYS-][HOURS:]MINUTES:SECONDS; None: it is none."""
+    days, _, rest = text.rpartition("-")
+    try:
+        parts = [int(part) for part in rest.split(":")]
+        seconds = float(int(days) * 86_400) if days else 0.0
+    except ValueError:  # such as UNLIMITED
+        return None
+    for part, unit in zip(reversed(parts), (1, 60, 3600), strict=False):
+        seconds += part * unit
+    return seconds
+
+
+if __name__ == "__main__":
+    try:
+        _Worker(Path(sys.argv[1])).run()
+    except ProteinError as error:
+        sys.exit(f"error: {error}")

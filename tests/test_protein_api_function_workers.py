@@ -1,0 +1,222 @@
+"""A sweep over a function in several processes: `Sweep.run(train, workers=2)`."""
+
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein.errors import UsageError
+from protein.types import TrialEnd, TrialState
+
+SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
+START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
+
+
+def loss(lr: float, epochs: int) -> float:
+    return (math.log10(lr) + 2.0) ** 2 / 4.0 + math.exp(-epochs / 8.0)
+
+
+def train(params: dict[str, Any], report: Report) -> float:
+    """Costs a second an epoch, by its own word."""
+    for epoch in range(1, params["epochs"] + 1):
+        report(epoch, loss(params["lr"], epoch), cost_seconds=float(epoch))
+    return loss(params["lr"], params["epochs"])
+
+
+def run(folder: Path, function: Any = train, *, workers: Any = 2, max_trials: int = 6, **more: Any) -> SweepResult:
+    sweep = Sweep(
+        SPACE,
+        budget=1000.0,
+        max_trials=max_trials,
+        name="mine",
+        direction="minimize",
+        start=START,
+        quiet=True,
+        store=str(folder / "own.db"),
+    )
+    return sweep.run(function, workers=workers, **more)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_several_trials_run_at_once_with_the_same_results(tmp_path: Path, start_method: Any) -> None:
+    result = run(tmp_path, start_method=start_method)
+    assert len(result.trials) == 6 and not result.interrupted
+    for trial in result.trials:
+        assert trial.end is TrialEnd.COMPLETE
+        assert trial.score == loss(float(trial.params["lr"]), int(trial.params["epochs"]))
+        assert trial.cost_seconds == len(trial.curve) == trial.params["epochs"]
+    assert result.trials[0].params == START
+
+
+def test_a_closure_runs_in_processes_that_share_neither_memory_nor_cores(tmp_path: Path) -> None:
+    seen: list[int] = []
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+
+    def together(params: dict[str, Any], report: Report) -> float:
+        """Waits until another trial is there, too: alone it would wait for ever."""
+        (meeting / str(os.getpid())).write_text("")
+        while len(list(meeting.iterdir())) < 2:
+            time.sleep(0.01)
+        seen.append(os.getpid())
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [-1]
+        report(1, 1.0, cost_seconds=1.0, pid=os.getpid(), first_core=cores[0], cores=len(cores))
+        return loss(params["lr"], params["epochs"])
+
+    result = run(tmp_path, together, max_trials=2)
+    assert [trial.end for trial in result.trials] == [TrialEnd.COMPLETE] * 2
+    metrics = [trial.curve[0].metrics for trial in result.trials]
+    assert len({each["pid"] for each in metrics} | {os.getpid()}) == 3
+    assert seen == []
+    if len(os.sched_getaffinity(0)) >= 2:
+        assert metrics[0]["first_core"] != metrics[1]["first_core"]
+        assert metrics[0]["cores"] == metrics[1]["cores"] == len(os.sched_getaffinity(0)) // 2
+
+
+def test_what_happens_to_one_process_happens_to_its_trial_alone(tmp_path: Path) -> None:
+    def odd(params: dict[str, Any], report: Report) -> float:
+        report(1, 1.0, cost_seconds=1.0)
+        number = int(report.directory.name)
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 2:
+            os._exit(3)
+        if number == 3:
+            raise ArithmeticError("loss is\nnan")
+        if number == 4:
+            return math.nan
+        return loss(params["lr"], params["epochs"])
+
+    result = run(tmp_path, odd)
+    ends = {trial.number: (trial.end, trial.reason) for trial in result.trials}
+    assert ends == {
+        0: (TrialEnd.COMPLETE, ""),
+        1: (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)"),
+        2: (TrialEnd.CRASHED, "its process exited with code 3 before the function ended"),
+        3: (TrialEnd.USER_ERROR, "ArithmeticError: loss is nan"),
+        4: (TrialEnd.DIVERGED, "the score is nan"),
+        5: (TrialEnd.COMPLETE, ""),
+    }
+    log = result.trials[3].artifact("log")
+    assert log is not None and "Traceback" in Path(log).read_text()
+
+
+def test_a_mistake_in_the_function_ends_the_sweep_at_once_and_is_raised(tmp_path: Path) -> None:
+    def wrong(params: dict[str, Any], report: Report) -> Any:
+        return "good"
+
+    with pytest.raises(UsageError, match=r"it returned 'good' instead of a number\. Correct it"):
+        run(tmp_path, wrong)
+    assert all(trial.end is TrialEnd.COMPLETE for trial in run(tmp_path).trials[2:])
+
+
+def test_an_interrupt_raised_in_the_function_ends_the_sweep_in_order(tmp_path: Path) -> None:
+    def interrupted(params: dict[str, Any], report: Report) -> float:
+        if int(report.directory.name) == 3:
+            raise KeyboardInterrupt
+        return train(params, report)
+
+    result = run(tmp_path, interrupted)
+    assert result.interrupted and len(result.trials) <= 5
+    assert result.trials[3].end is TrialEnd.INTERRUPTED
+    assert len(run(tmp_path).trials) == 6
+
+
+def test_a_function_sweep_goes_on_when_the_server_of_its_trials_dies(tmp_path: Path) -> None:
+    marker = tmp_path / "killed"
+
+    def kills(params: dict[str, Any], report: Report) -> float:
+        report(1, 1.0, cost_seconds=1.0)
+        if int(report.directory.name) == 2 and not marker.exists():
+            marker.write_text("")
+            psutil.Process().parent().kill()
+            time.sleep(600)
+        return loss(params["lr"], params["epochs"])
+
+    result = run(tmp_path, kills)
+    assert marker.exists() and not result.interrupted
+    lost = [trial for trial in result.trials if trial.reason == "preempted: the server of trials died"]
+    assert 1 <= len(lost) <= 2
+    assert all(trial.end is TrialEnd.INTERRUPTED for trial in lost)
+    assert all(trial.end is TrialEnd.COMPLETE for trial in result.trials if trial not in lost)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"workers": 0}, "workers must be a whole number, 1 or more, got 0"),
+        ({"workers": "two"}, "workers must be a whole number, 1 or more, got 'two'"),
+        ({"gpus": "cuda:0"}, "'cuda:0' is no id of a GPU"),
+        ({"start_method": "spawn"}, "the function must be at the top level of a module"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing_behind(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        run(tmp_path, lambda params, report: 1.0, **settings)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "own.db").exists()
+
+
+PROGRAM = """
+import sys, time
+from protein import Float, Space, Sweep
+
+def train(params, report):
+    for step in range(6000):
+        report(step, 1.0)
+        time.sleep(0.02)
+    return 1.0
+
+if __name__ == "__main__":
+    result = Sweep(Space([Float("lr", 0.1, 1.0)]), budget="1h", name="mine", store="own.db").run(train, workers=2)
+    print("interrupted:", result.interrupted, [trial.end.value for trial in result.trials])
+"""
+
+
+def test_ctrl_c_ends_all_trials_in_order(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    program = subprocess.Popen(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name != "PROTEIN_STORE"},
+    )
+    until = time.monotonic() + 60
+    while len(trials := psutil.Process(program.pid).children(recursive=True)) < 3:
+        assert time.monotonic() < until, "two trials and their server never ran"
+        time.sleep(0.1)
+    os.killpg(program.pid, signal.SIGINT)
+    output, errors = program.communicate(timeout=60)
+    assert (program.returncode, errors) == (0, "")
+    assert "interrupted: True ['interrupted', 'interrupted']" in output
+    assert not [one for one in trials if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_torch_computes_in_a_fork_of_a_program_that_has_used_it(tmp_path: Path) -> None:
+    """Its threads are not in the fork: with more than one it would wait for them for ever."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.sort(torch.randn(2_000_000))
+    try:
+
+        def computes(params: dict[str, Any], report: Report) -> float:
+            return float(torch.sort(torch.randn(2_000_000)).values[0])
+
+        result = run(tmp_path, computes, max_trials=2)
+    finally:
+        torch.set_num_threads(before)
+    assert [trial.state for trial in result.trials] == [TrialState.COMPLETE] * 2

@@ -1,0 +1,441 @@
+"""What only commands do. What every backend does is in tests/contracts/test_backends.py."""
+
+import dataclasses
+import json
+import math
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep import continuing
+from protein.sweep.backends import command
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.commands.settings import CommandSettings
+from protein.types import Direction, Outcome, Resources, Trial, TrialEnd
+
+ASSETS = Path(__file__).parent / "assets"
+PATIENCE_SECONDS = 60.0
+PYTHON = shlex.quote(sys.executable)
+
+
+@pytest.fixture
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def backend(notes: list[str]) -> Iterator[CommandBackend]:
+    made = CommandBackend(Direction.MAXIMIZE, note=notes.append)
+    yield made
+    made.close()
+
+
+def job(directory: Path, text: str, number: int = 0, params: dict[str, Any] | None = None, **settings: Any) -> Job:
+    given = CommandSettings(text=text, **{"params": "placeholders", **settings})
+    return Job(
+        trial=Trial(id=number, sweep_id=1, number=number, params=params or {}, seed=7, owner="test"),
+        config={"params": params or {}, "seed": 7, "max_seconds": None, "command": given.to_dict()},
+        directory=directory / str(number),
+        max_seconds=None,
+        max_memory_bytes=None,
+    )
+
+
+def python(code: str) -> str:
+    """Returns the command line of a small Python program."""
+    return f"{PYTHON} -S -c {shlex.quote(code)}".replace("{", "{{").replace("}", "}}")
+
+
+def run(backend: CommandBackend, one: Job) -> tuple[list[tuple[int, float | None]], Finished]:
+    backend.start(one)
+    return wait(backend)
+
+
+def wait(backend: CommandBackend) -> tuple[list[tuple[int, float | None]], Finished]:
+    points: list[tuple[int, float | None]] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for event in backend.poll(0.1):
+            if isinstance(event, Finished):
+                return points, event
+            assert isinstance(event, TrialProgress)
+            points += [(point.steps, point.score) for point in event.measurements]
+    raise AssertionError("the trial never ended")
+
+
+def outcome(backend: CommandBackend, one: Job) -> Outcome:
+    return run(backend, one)[1].outcome
+
+
+def test_a_program_in_c_is_a_trial(backend: CommandBackend, tmp_path: Path) -> None:
+    program = tmp_path / "report"
+    subprocess.run(["cc", "-o", program, ASSETS / "report.c"], check=True)
+    points, finished = run(backend, job(tmp_path, f"{program} {{rate}}", params={"rate": 0.75}))
+    assert points == [(10, 0.75), (20, 0.75), (30, 0.75)]
+    assert (finished.outcome.end, finished.outcome.score, finished.outcome.steps) == (TrialEnd.COMPLETE, 0.75, 30)
+    assert finished.outcome.cost_seconds > 0
+    assert finished.outcome.timings["cpu"] >= 0
+
+
+def styled(one: Job, style: str) -> Job:
+    """Returns a job whose parameters are passed in another way."""
+    settings = {**one.config["command"], "params": style}
+    return dataclasses.replace(one, config={**one.config, "command": settings})
+
+
+def test_a_shell_script_reports_on_the_descriptor_and_gets_its_environment(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    points, finished = run(backend, styled(job(tmp_path, str(ASSETS / "report.sh"), params={"rate": 0.5}), "env"))
+    assert (points, finished.outcome.score) == ([(1, 0.5)], 0.5)
+    log = (tmp_path / "0" / "trial.log").read_text()
+    assert "training with rate 0.5" in log and '"level": "info"' in log, "an object without a score is text"
+
+
+def test_a_program_gets_its_parameters_as_flags_and_in_a_file(backend: CommandBackend, tmp_path: Path) -> None:
+    code = """
+import os, sys, json
+params = json.load(open(os.environ["PROTEIN_PARAMS_FILE"]))
+open("seen", "w").write(repr((sys.argv[1:], params, os.environ["PROTEIN_SEED"])))
+print(json.dumps({"score": 1}))
+"""
+    params = {"learning_rate": 1e-05, "on": True, "name": "a b; $(c) {d}"}
+    one = job(tmp_path, python(code), params=params, chdir="{directory}", fixed={"size": 3})
+    for style, flag in (("flags", "--learning_rate"), ("dashes", "--learning-rate")):
+        assert outcome(backend, styled(one, style)).end is TrialEnd.COMPLETE
+        words = [flag, "1e-05", "--on", "True", "--name", "a b; $(c) {d}"]
+        seen = (tmp_path / "0" / "seen").read_text()
+        assert seen == repr((["--size", "3", *words], {"size": 3, **params}, "7"))
+
+
+def test_python_reports_where_a_launcher_closes_the_descriptor(backend: CommandBackend, tmp_path: Path) -> None:
+    inner = (
+        "import protein; protein.report(5, 0.5, loss=0.1); protein.report(6, None);"
+        "protein.report_result(0.75, cost_seconds=4)"
+    )
+    words = f"[sys.executable, '-c', {inner!r}]"
+    code = f"import subprocess, sys; sys.exit(subprocess.run({words}, close_fds=True).returncode)"
+    points, finished = run(backend, job(tmp_path, python(code)))
+    assert points == [(5, 0.5), (6, None)]
+    assert (finished.outcome.score, finished.outcome.cost_seconds) == (0.75, 4.0)
+
+
+def test_python_knows_its_trial(backend: CommandBackend, tmp_path: Path) -> None:
+    code = (
+        "import protein; t = protein.trial(); (t.checkpoint_directory / 'x').write_text('1');"
+        "protein.report(1, t.params['a'] + t.seed + t.number + t.resumes)"
+    )
+    one = job(tmp_path, f"{PYTHON} -c {shlex.quote(code)}", 2, {"a": 0.5})
+    finished = run(backend, one)[1]
+    assert finished.outcome.score == 9.5
+    assert (tmp_path / "2" / "checkpoint" / "x").is_file()
+    again = dataclasses.replace(one, resumes=tmp_path / "2" / "checkpoint", spent_seconds=100.0)
+    resumed = run(backend, again)[1].outcome
+    assert resumed.score == 10.5
+    assert 100.0 < resumed.cost_seconds < 160.0, "the cost is that of the whole trial"
+
+
+def test_a_trial_that_resumes_gets_its_flag_and_keeps_its_checkpoint(backend: CommandBackend, tmp_path: Path) -> None:
+    code = """
+import sys, pathlib
+files = list(pathlib.Path(sys.argv[-1]).iterdir())
+print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
+"""
+    text = f"{PYTHON} -S -c {shlex.quote(code)}".replace("{", "{{").replace("}", "}}") + " {directory}/checkpoint"
+    one = job(tmp_path, text, resume="--resume {checkpoint}")
+    assert outcome(backend, one).score == 20, "one argument, an empty folder"
+    (tmp_path / "0" / "checkpoint" / "weights").write_text("w")
+    resumed = dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint")
+    assert outcome(backend, resumed).score == 41
+    assert outcome(backend, one).score == 20, "what an earlier sweep has left is not its own"
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "steps", "points"),
+    [
+        ("epoch 1: reward: 0.5,\nepoch 2: reward: 1,250\n", r"reward: (\S+)", r"epoch (\d+)", [(1, 0.5), (2, 1250.0)]),
+        (
+            "10%| | 1/9 [0.1]\r\x1b[32mstep 2 acc 87.5%\x1b[0m\r",
+            r"step (?P<steps>\d+) acc (?P<score>\S+)",
+            "",
+            [(2, 87.5)],
+        ),
+        ("acc 1\nacc 2", r"acc (\d)", "", [(1, 1.0), (2, 2.0)]),
+    ],
+)
+def test_scores_are_read_from_a_log(
+    backend: CommandBackend, tmp_path: Path, text: str, pattern: str, steps: str, points: list[tuple[int, float]]
+) -> None:
+    code = f"import sys; sys.stderr.write({text!r})"
+    one = job(tmp_path, python(code), score_from="regex", score=pattern, steps=steps)
+    found, finished = run(backend, one)
+    assert found == points
+    assert finished.outcome.score == points[-1][1]
+
+
+def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    code = """
+import sys, time, pathlib
+out = pathlib.Path(sys.argv[1]) / "logs" / "progress.csv"
+out.parent.mkdir()
+out.write_text("# made by hand\\nsteps,reward\\n1,0.5\\n")
+time.sleep(1.5)
+out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,")
+time.sleep(1.5)
+out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n4,5,1.0\\n")
+"""
+    text = python(code) + " {directory}"
+    one = job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="**/progress.csv")
+    backend.start(one)
+    first: list[TrialProgress | Finished] = []
+    while not first:
+        first = backend.poll(0.1)
+    assert isinstance(first[0], TrialProgress), "it is read before the program ends"
+    points, finished = wait(backend)
+    assert points == [(2, 0.75), (4, 1.0)]
+    assert finished.outcome.score == 1.0
+
+
+def test_event_files_of_tensorboard_are_read(backend: CommandBackend, tmp_path: Path) -> None:
+    code = """
+import sys
+from torch.utils.tensorboard import SummaryWriter
+writer = SummaryWriter(sys.argv[1] + "/runs/one")
+for step in (10, 20):
+    writer.add_scalar("charts/return", step / 4, step)
+    writer.add_scalar("losses/value", -1.0, step)
+writer.add_scalar("charts/return", 7.0, 30, new_style=True)
+writer.close()
+"""
+    text = f"{PYTHON} -W ignore -c {shlex.quote(code)} {{directory}}"
+    one = job(tmp_path, text, score_from="tensorboard", score="charts/return", file=".")
+    points, finished = run(backend, one)
+    assert points == [(10, 2.5), (20, 5.0), (30, 7.0)]
+    assert finished.outcome.score == 7.0
+    other = outcome(backend, job(tmp_path, text, 1, score_from="tensorboard", score="charts/reward", file="."))
+    assert other.reason.endswith("no event file has the tag 'charts/reward'; tags: charts/return, losses/value")
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "end", "reason"),
+    [
+        ("print('hello')", {}, TrialEnd.MISTAKE, "exited without a score: it printed no line such as"),
+        (
+            "print('hello')",
+            {"score_from": "regex", "score": "acc (.*)"},
+            TrialEnd.MISTAKE,
+            "exited without a score: no line matched 'acc (.*)'; its last line: hello",
+        ),
+        (
+            "print('hello')",
+            {"score_from": "csv", "score": "acc", "file": "a.csv"},
+            TrialEnd.MISTAKE,
+            "exited without a score: it wrote no file a.csv in its folder",
+        ),
+        ("print('{\"score\": NaN}')", {}, TrialEnd.DIVERGED, "its last score is nan"),
+        ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is nan"),
+        ("raise SystemExit('no such level')", {}, TrialEnd.USER_ERROR, "exited with code 1: no such level"),
+        ("raise MemoryError('1 GiB')", {}, TrialEnd.OUT_OF_MEMORY, "exited with code 1: MemoryError: 1 GiB"),
+        ("raise OSError(28, 'No space left on device')", {}, TrialEnd.DISK, "exited with code 1: OSError: [Errno 28]"),
+        ("import os; os.kill(os.getpid(), 11)", {}, TrialEnd.CRASHED, "killed by SIGSEGV"),
+    ],
+)
+def test_a_command_that_fails_says_how(
+    backend: CommandBackend, tmp_path: Path, code: str, settings: dict[str, str], end: TrialEnd, reason: str
+) -> None:
+    found = outcome(backend, job(tmp_path, python(code), **settings))
+    assert (found.end, found.score) == (end, None)
+    assert found.reason.startswith(reason)
+    assert "\n" not in found.reason
+
+
+def test_a_program_that_is_not_there_says_so(backend: CommandBackend, tmp_path: Path) -> None:
+    found = outcome(backend, job(tmp_path, "/no/such/program"))
+    assert (found.end, found.reason) == (
+        TrialEnd.MISTAKE,
+        "'/no/such/program' cannot be started: No such file or directory (/no/such/program)",
+    )
+
+
+def test_a_trial_without_a_score_teaches_once_others_have_reported(backend: CommandBackend, tmp_path: Path) -> None:
+    assert outcome(backend, job(tmp_path, python("print('{\"score\": 1}')"))).score == 1
+    assert outcome(backend, job(tmp_path, python("pass"), 1)).end is TrialEnd.CRASHED
+
+
+def test_steps_that_go_back_and_garbage_lose_nothing_and_are_told_once(
+    backend: CommandBackend, tmp_path: Path, notes: list[str]
+) -> None:
+    lines = ['{"steps": 5, "score": 1}', '{"steps": 3, "score": 2}', '{"steps": 4, "score": 2}', '{"score": 1e999}']
+    lines += ['{"steps": 9, "score": 3}', "{" * 50_000, '{"score": [1]}', '{"steps": 10, "score": 4}']
+    points, finished = run(backend, job(tmp_path, python(f"print({chr(10).join(lines)!r})")))
+    assert points == [(5, 1.0), (6, None), (9, 3.0), (10, None), (10, 4.0)]
+    assert finished.outcome.score == 4.0
+    assert [line.split(":")[0] for line in notes] == [
+        "trial 0 reported 3 steps after 5",
+        "trial 0 reported the score inf",
+    ]
+
+
+def test_a_score_that_is_minimised_is_stored_as_its_negative(tmp_path: Path) -> None:
+    backend = CommandBackend(Direction.MINIMIZE)
+    points, finished = run(backend, job(tmp_path, python("print('{\"score\": 2.5}')")))
+    backend.close()
+    assert (points, finished.outcome.score) == ([(1, -2.5)], -2.5)
+
+
+def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBackend, tmp_path: Path) -> None:
+    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600)"
+    one = job(tmp_path, python(code))
+    one = dataclasses.replace(one, config={**one.config, "max_seconds": 2.0})
+    found = outcome(backend, one)
+    assert (found.end, found.score, found.reason) == (TrialEnd.CAPPED, 1.0, "stopped at its cost cap")
+    assert 2.0 <= found.cost_seconds < 30.0
+
+
+def sleepers() -> list[psutil.Process]:
+    """Returns the processes that a test's command has left behind."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if "sleep(600.125)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+FORKS_TWICE = """
+import os, sys
+for daemon in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600.125)"])
+        os._exit(0)
+    os.wait()
+print('{"score": 1}', flush=True)
+"""
+
+
+def test_children_that_forked_twice_are_ended(backend: CommandBackend, tmp_path: Path) -> None:
+    assert outcome(backend, job(tmp_path, python(FORKS_TWICE))).end is TrialEnd.COMPLETE
+    assert sleepers() == []
+
+
+def test_nothing_of_a_trial_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    text = python(FORKS_TWICE + "import time; time.sleep(600.125)")
+    code = f"""
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_protein_sweep_backends_command import CommandBackend, Direction, job
+backend = CommandBackend(Direction.MAXIMIZE)
+backend.start(job(Path({str(tmp_path)!r}), {text!r}))
+while not backend.poll(0.1):
+    pass
+print("running", flush=True)
+time.sleep(600)
+"""
+    sweep = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert sweep.stdout is not None and sweep.stdout.readline() == b"running\n"
+    assert len([one for one in sleepers() if one.pid != sweep.pid]) == 4
+    sweep.kill()
+    sweep.wait()
+    sweep.stdout.close()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sleepers():
+        assert time.monotonic() < deadline, "a process of the trial lives on"
+        time.sleep(0.05)
+
+
+def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:
+    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600.125)"
+    backend.start(job(tmp_path, python(code)))
+    while not backend.poll(0.1):
+        pass
+    process = next(iter(backend._running.values()))
+    while "supervisor" not in process._status:
+        backend.poll(0.1)
+    os.kill(process._status["supervisor"], signal.SIGKILL)
+    found = wait(backend)[1].outcome
+    assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sleepers():
+        assert time.monotonic() < deadline, "the command lives on"
+        time.sleep(0.05)
+
+
+def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:
+    good = python("print('{\"score\": 1}')")
+    assert outcome(backend, job(tmp_path, good)).score == 1
+    assert backend._server is not None
+    backend._server._process.kill()
+    backend._server._process.wait()
+    assert outcome(backend, job(tmp_path, good, 1)).score == 1
+
+
+def test_silence_ends_a_command(tmp_path: Path) -> None:
+    backend = CommandBackend(Direction.MAXIMIZE, silence_seconds=0.5)
+    found = outcome(backend, job(tmp_path, python("import time; time.sleep(600)")))
+    backend.close()
+    assert found.end is TrialEnd.HUNG
+    assert found.reason.startswith("killed after 0 s without a sign of life")
+
+
+def test_the_log_keeps_to_its_limit(backend: CommandBackend, tmp_path: Path) -> None:
+    code = "import sys; [sys.stderr.write('x' * 1023 + '\\n') for _ in range(20 * 1024)]; print('{\"score\": 1}')"
+    assert outcome(backend, job(tmp_path, python(code))).score == 1
+    assert (tmp_path / "0" / "trial.log").stat().st_size <= 17 * 2**20
+
+
+def test_a_trial_keeps_to_its_cores(backend: CommandBackend, tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    code = "import os; print('{\"score\": %d}' % (100 * len(os.sched_getaffinity(0)) + min(os.sched_getaffinity(0))))"
+    one = job(tmp_path, python(code))
+    assert outcome(backend, dataclasses.replace(one, resources=Resources(cores=(core,)))).score == 100 + core
+
+
+def test_a_link_in_the_trials_folder_is_not_written_through(backend: CommandBackend, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "data").write_text("kept")
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "checkpoint").symlink_to(precious)
+    (tmp_path / "0" / "params.json").symlink_to(precious / "data")
+    assert outcome(backend, job(tmp_path, python("print('{\"score\": 1}')"))).score == 1
+    assert (precious / "data").read_text() == "kept"
+
+
+def test_what_a_complete_trial_leaves_can_be_continued(backend: CommandBackend, tmp_path: Path) -> None:
+    code = """
+import os
+path = os.environ["PROTEIN_CHECKPOINT_DIR"] + "/n"
+before = len(open(path).read()) if os.path.exists(path) else 0
+open(path, "w").write("x" * (before + 1))
+print('{"score": %d}' % before)
+"""
+    finished = run(backend, job(tmp_path, python(code)))[1]
+    left = next(Path(one.path) for one in finished.artifacts if one.kind == continuing.ARTIFACT)
+    assert finished.outcome.metrics[continuing.SECONDS] == finished.outcome.cost_seconds
+    more = run(backend, dataclasses.replace(job(tmp_path, python(code), 1), continues=left))[1]
+    assert more.outcome.score == 1
+    assert (left / "n").read_text() == "x", "what it goes on from stays as it is"
+
+
+def test_the_config_of_a_trial_holds_its_words(backend: CommandBackend, tmp_path: Path) -> None:
+    run(backend, job(tmp_path, "/bin/echo {a}", params={"a": 2}))
+    kept = json.loads((tmp_path / "0" / "config.json").read_text())
+    assert (kept["words"], kept["params"], kept["seed"]) == (["/bin/echo", "2"], {"a": 2}, 7)
+    assert math.isfinite(command.GRACE_SECONDS)

@@ -1,0 +1,229 @@
+"""Trials in jobs of a real Slurm of one node, which the tests start. Without Slurm they are skipped."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import slurm_cluster
+
+from protein.errors import UsageError
+from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.mailbox import Inbox, Outbox
+from protein.sweep.backends.slot import SlotSettings, put_probe
+from protein.sweep.backends.slurm import SlurmBackend
+from protein.sweep.backends.slurm_worker import parse_left
+from protein.types import Trial, TrialEnd
+
+PATIENCE_SECONDS = 90.0
+ASSETS = str(Path(__file__).parent / "assets")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[None]:
+    if reason := slurm_cluster.why_not():
+        pytest.skip(reason)
+    with slurm_cluster.running():
+        yield
+
+
+def settings(folder: Path) -> SlotSettings:
+    make = functools.partial(LocalBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS)
+    return SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=(*sys.path, ASSETS))
+
+
+@pytest.fixture
+def start(slurm: None, tmp_path: Path) -> Iterator[Callable[..., SlurmBackend]]:
+    """Makes backends that are closed after the test."""
+    made: list[SlurmBackend] = []
+
+    def make(**changes: Any) -> SlurmBackend:
+        made.append(SlurmBackend("test", settings(tmp_path), **{"workers": 1, "cores": 1} | changes))
+        return made[-1]
+
+    yield make
+    for backend in made:
+        backend.close()
+
+
+def job(folder: Path, number: int = 0, *, max_seconds: float | None = None, **train: object) -> Job:
+    params: Any = train
+    trial = Trial(id=100 + number, sweep_id=1, number=number, params=params, seed=0, owner="test")
+    return Job(
+        trial=trial,
+        config={"train": {"max_seconds": max_seconds, **train}, "seed": 0},
+        directory=folder / f"{number:04d}",
+        max_seconds=None,
+        max_memory_bytes=None,
+    )
+
+
+def wait_for_slots(backend: SlurmBackend, count: int = 1) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while backend.num_slots() < count:
+        assert time.monotonic() < until, "no job of Slurm has become a worker"
+        time.sleep(0.05)
+
+
+def wait(backend: SlurmBackend, count: int = 1) -> dict[int, Finished]:
+    finished: dict[int, Finished] = {}
+    until = time.monotonic() + PATIENCE_SECONDS
+    while len(finished) < count:
+        assert time.monotonic() < until, "a trial has never ended"
+        finished |= {event.trial.number: event for event in backend.poll(0.2) if isinstance(event, Finished)}
+    return finished
+
+
+def wait_for_a_report(backend: SlurmBackend) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not any(isinstance(event, TrialProgress) and event.measurements for event in backend.poll(0.2)):
+        assert time.monotonic() < until, "the trial has never reported"
+
+
+def test_one_job_serves_many_trials(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    notes: list[str] = []
+    backend = start(note=notes.append)
+    wait_for_slots(backend)
+    for number in range(3):
+        backend.start(job(tmp_path, number))
+        outcome = wait(backend)[number].outcome
+        assert (outcome.end, outcome.score, outcome.cost_seconds) == (TrialEnd.COMPLETE, 2.0, 0.3)
+    assert len([line for line in notes if "a worker has started" in line]) == 1
+    backend.start(job(tmp_path, 3, behaviour="polite"))
+    wait_for_a_report(backend)
+    backend.stop(job(tmp_path, 3).trial, TrialEnd.STOPPED_EARLY, "stopped early: low")
+    outcome = wait(backend)[3].outcome
+    assert (outcome.end, outcome.reason) == (TrialEnd.STOPPED_EARLY, "stopped early: low")
+
+
+def test_a_job_that_slurm_is_about_to_end_gives_its_trial_back(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    number = backend._workers[0].number
+    subprocess.run(["scancel", "--batch", "--signal=USR1", number], check=True)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason == "preempted: its Slurm job ends (Slurm sent SIGUSR1)"
+    assert (outcome.cost_seconds, outcome.steps) == (0.25, 2), "what it has spent counts"
+    wait_for_slots(backend)
+    assert backend._workers[-1].number != number, "another job took its place"
+
+
+def test_a_cancelled_job_gives_its_trial_back(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="polite"))
+    wait_for_a_report(backend)
+    subprocess.run(["scancel", backend._workers[0].number], check=True)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: ")
+
+
+def test_a_worker_that_dies_without_a_word_loses_nothing_but_its_trial(
+    start: Callable[..., SlurmBackend], tmp_path: Path
+) -> None:
+    backend = start()
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, behaviour="hang"))
+    wait_for_a_report(backend)
+    worker = next(
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if str(backend._workers[0].folder) in (process.info["cmdline"] or []) and "-m" in process.info["cmdline"]
+    )
+    worker.send_signal(signal.SIGKILL)
+    outcome = wait(backend)[0].outcome
+    assert outcome.end is TrialEnd.INTERRUPTED
+    assert outcome.reason.startswith("preempted: Slurm job ") and "ended (" in outcome.reason
+    assert (outcome.cost_seconds, outcome.steps) == (0.1, 1)
+    wait_for_slots(backend)
+    backend.start(job(tmp_path, 1))
+    assert wait(backend)[1].outcome.end is TrialEnd.COMPLETE
+
+
+def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    """The first trial goes to a fresh job whatever its cap; the second one is too long for the rest of it."""
+    notes: list[str] = []
+    backend = start(options="--time=3", note=notes.append)
+    wait_for_slots(backend)
+    first = backend._workers[0].number
+    backend.start(job(tmp_path, 0, max_seconds=3600.0))
+    assert wait(backend)[0].outcome.end is TrialEnd.COMPLETE
+    backend.start(job(tmp_path, 1, max_seconds=10.0))
+    assert wait(backend)[1].outcome.end is TrialEnd.COMPLETE
+    assert backend._workers[0].number == first
+    backend.start(job(tmp_path, 2, max_seconds=3600.0))
+    assert wait(backend)[2].outcome.end is TrialEnd.COMPLETE
+    assert f"Slurm job {first} has too little time left for another trial: a new one is submitted" in notes
+    assert backend._workers[-1].number != first
+
+
+def test_close_ends_the_jobs_and_leaves_no_files(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    backend = start(workers=2)
+    wait_for_slots(backend, 2 if (os.cpu_count() or 1) > 1 else 1)
+    backend.close()
+    backend.close()
+    until = time.monotonic() + PATIENCE_SECONDS
+    while subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout.strip():
+        assert time.monotonic() < until, "a job lives on"
+        time.sleep(0.2)
+    assert not list(tmp_path.glob(".slurm-*"))
+
+
+def test_options_that_slurm_refuses_are_an_error_at_once(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"sbatch refused: .*nowhere.*; see --slurm-options"):
+        start(options="--partition=nowhere")
+    assert not list(tmp_path.glob(".slurm-*"))
+
+
+def test_jobs_that_cannot_run_protein_end_the_sweep_with_their_last_words(
+    start: Callable[..., SlurmBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    backend = start()
+    until = time.monotonic() + PATIENCE_SECONDS
+    with pytest.raises(UsageError, match=r"3 Slurm jobs in a row ended .* before they were ready: .*/no/python"):
+        while time.monotonic() < until:
+            backend.poll(0.2)
+
+
+def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="needs Slurm's sbatch on this machine, and there is none"):
+        SlurmBackend("test", settings(tmp_path), workers=1, cores=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0:09", 9.0), ("59:59", 3599.0), ("1:00:00", 3600.0), ("2-03:00:01", 183_601.0), ("UNLIMITED", None), ("", None)],
+)
+def test_the_rest_of_an_allocation_is_read_as_squeue_prints_it(text: str, seconds: float | None) -> None:
+    assert parse_left(text) == seconds
+
+
+def test_a_reader_takes_only_whole_messages(tmp_path: Path) -> None:
+    file = tmp_path / "box"
+    inbox, outbox = Inbox(file), Outbox(file)
+    assert inbox.receive() == []
+    outbox.send({"a": 1}, "two")
+    assert inbox.receive() == [{"a": 1}, "two"]
+    outbox.send("x" * 1000)
+    outbox.close()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert inbox.receive() == []
+    file.write_bytes(whole)
+    assert inbox.receive() == ["x" * 1000]
