@@ -53,10 +53,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize(("page", "text"), blocks("python"))
 def test_code_is_that_of_an_example(page: str, text: str) -> None:
-    examples = [path.read_text() for path in (ROOT / "examples").glob("*.py")]
+    examples = [path.read_text() for path in (ROOT / "examples").rglob("*.py")]
     assert any(f"\n{text.strip()}\n" in f"\n{example.strip()}\n" for example in examples), (
         f"a block of {page} is no part of any file in examples/, which the tests run"
     )
+
+
+@pytest.mark.parametrize(("page", "text"), [one for one in blocks("toml") if "[env]" not in one[1]])
+def test_a_space_is_that_of_an_example(page: str, text: str) -> None:
+    assert text in [path.read_text() for path in (ROOT / "examples").rglob("*.toml")], page
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
@@ -67,7 +72,7 @@ def test_every_example_is_shown(example: Path) -> None:
 @pytest.mark.parametrize("line", commands())
 def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "examples" / "walk.py", tmp_path)
-    [(_, config)] = blocks("toml")
+    [config] = [text for _, text in blocks("toml") if "[env]" in text]
     assert tomllib.loads(config)["env"] == {"name": "pong"}
     (tmp_path / "mine.toml").write_text(config)
     monkeypatch.chdir(tmp_path)

@@ -253,7 +253,7 @@ writer.close()
     ],
 )
 def test_a_command_that_fails_says_how(
-    backend: CommandBackend, tmp_path: Path, code: str, settings: dict[str, str], end: TrialEnd, reason: str
+    backend: CommandBackend, tmp_path: Path, code: str, settings: dict[str, Any], end: TrialEnd, reason: str
 ) -> None:
     found = outcome(backend, job(tmp_path, python(code), **settings))
     assert (found.end, found.score) == (end, None)
@@ -439,3 +439,23 @@ def test_the_config_of_a_trial_holds_its_words(backend: CommandBackend, tmp_path
     kept = json.loads((tmp_path / "0" / "config.json").read_text())
     assert (kept["words"], kept["params"], kept["seed"]) == (["/bin/echo", "2"], {"a": 2}, 7)
     assert math.isfinite(command.GRACE_SECONDS)
+
+
+def test_costs_are_in_seconds_of_the_reference_machine(backend: CommandBackend, tmp_path: Path) -> None:
+    code = 'print(\'{"score": 1, "cost_seconds": 2}\'); print(\'{"score": 2, "cost_seconds": 3}\')'
+    one = dataclasses.replace(job(tmp_path, python(code)), speed=4.0, spent_seconds=100.0)
+    backend.start(one)
+    costs: list[float] = []
+    while True:
+        for event in backend.poll(0.1):
+            if isinstance(event, Finished):
+                assert event.outcome.cost_seconds == 112.0
+                assert costs == [108.0, 112.0]
+                return
+            costs += [point.elapsed_seconds for point in event.measurements]
+
+
+def test_a_command_that_resumes_may_report_the_cost_of_the_whole_trial(backend: CommandBackend, tmp_path: Path) -> None:
+    code = 'print(\'{"score": 1, "cost_seconds": 101}\')'
+    one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=100.0)
+    assert outcome(backend, one).cost_seconds == 101.0

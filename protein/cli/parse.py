@@ -73,6 +73,10 @@ _WITH_VALUES = {"sweep": frozenset({"env.name", "train.seed"}), "train": frozens
 _RENAMED: Mapping[str, Mapping[str, str]] = {"sweep": {"--prior": "--warm-start"}}
 
 
+# Flags whose value may begin with dashes: words for another program.
+_TAKES_FLAGS = ("--resume-flag",)
+
+
 def parse(words: Sequence[str]) -> Command:
     """Returns the command that the words ask for.
 
@@ -81,6 +85,7 @@ def parse(words: Sequence[str]) -> Command:
         SystemExit: help or the version was asked for and has been printed.
     """
     words = _with_new_names(list(words) or ["--help"])
+    parsed_words = _joined(words)
     if words[0] == "--version":
         print(f"protein {importlib.metadata.version('protein-sweep')}")
         raise SystemExit(0)
@@ -89,7 +94,7 @@ def parse(words: Sequence[str]) -> Command:
             raise UsageError(f"unknown flag '{words[0]}'{nearest(words[0], ['--help', '--version'])}")
         raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
     classes = {name: _class(name, words) for name in COMMANDS}
-    parsed = _run_tyro(classes, words)
+    parsed = _run_tyro(classes, parsed_words)
     return Command(
         name=words[0],
         module=COMMANDS[words[0]][1],
@@ -109,6 +114,16 @@ def _with_new_names(words: Sequence[str]) -> list[str]:
             print(f"{old} is now called {renamed[old]}", file=sys.stderr)
         replaced.append(renamed.get(old, old) + equals + value)
     return replaced
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Returns the words with each flag of `_TAKES_FLAGS` and its value as one word: the value may look like a flag."""
+    found: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        value = next(rest, None) if word.replace("_", "-") in _TAKES_FLAGS else None
+        found.append(word if value is None else f"{word}={value}")
+    return found
 
 
 def _class(name: str, words: Sequence[str]) -> type:

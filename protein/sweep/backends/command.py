@@ -14,6 +14,7 @@ command that was killed has also spent the time since its last report.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import selectors
@@ -31,6 +32,7 @@ from protein.sweep.backends import folders, memory, supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
 from protein.sweep.commands.settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
+from protein.sweep.speed import in_reference, own_limits
 from protein.types import Direction, Trial, TrialEnd
 
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
@@ -64,12 +66,15 @@ class CommandBackend:
         self._selector = selectors.DefaultSelector()
         self._server: _Server | None = None
         self._running: dict[int, CommandProcess] = {}
+        self._places: dict[int, tuple[float, float]] = {}  # by the trial's id: see `in_reference`
 
     def num_slots(self) -> int | None:
         return None
 
     def start(self, job: Job) -> None:
         settings = CommandSettings.from_config(job.config)
+        self._places[job.trial.id] = factor, behind = job.speed or 1.0, job.spent_seconds
+        here = _of_this_run(job, factor)
         directory = Path(os.path.abspath(job.directory))  # noqa: PTH100
         folders.prepare(directory)
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
@@ -92,17 +97,23 @@ class CommandBackend:
             environment.pop(name, None)  # those of a trial in which this sweep runs itself
         if resumes is not None:
             environment["PROTEIN_RESUME"] = "1"
-        if (limit := job.config["max_seconds"]) is not None:
+        if (limit := here.config["max_seconds"]) is not None:
             environment["PROTEIN_MAX_SECONDS"] = repr(limit)
         environment.update(devices.environment(job.resources, environment))
         cwd = commands.working_directory(settings, str(directory))
-        process = self._spawn(job, words, environment, cwd, directory)
+        process = self._spawn(here, words, environment, cwd, directory, behind / factor)
         self._running[job.trial.id] = process
         for stream in process.streams:
             self._selector.register(stream.descriptor, selectors.EVENT_READ, (process, stream))
 
     def _spawn(
-        self, job: Job, words: list[str], environment: dict[str, str], cwd: str | None, directory: Path
+        self,
+        job: Job,
+        words: list[str],
+        environment: dict[str, str],
+        cwd: str | None,
+        directory: Path,
+        behind_seconds: float,
     ) -> CommandProcess:
         pipes = [os.pipe() for _ in range(5)]  # control, status, report, stdout, stderr
         (control, control_in), (status_out, status), (report_out, report), (out, out_in), (err, err_in) = pipes
@@ -130,6 +141,7 @@ class CommandBackend:
             stdout=out,
             stderr=err,
             spawned=began,
+            behind_seconds=behind_seconds,
             note=self._tell,
         )
 
@@ -169,7 +181,8 @@ class CommandBackend:
                 process.read_rest()
             self._has_reported = self._has_reported or process.has_reported
             if points := process.take_measurements():
-                events.append(TrialProgress(trial=process.job.trial, measurements=points))
+                progress = TrialProgress(trial=process.job.trial, measurements=points)
+                events.append(in_reference(progress, *self._places[process.job.trial.id]))
             if ended:
                 events.append(self._finish(process))
             else:
@@ -221,6 +234,7 @@ class CommandBackend:
         process.end_left_behind()
         outcome = process.outcome(others_reported=self._has_reported)
         finished = Finished(trial=process.job.trial, outcome=outcome, artifacts=process.artifacts(outcome))
+        finished = in_reference(finished, *self._places[process.job.trial.id])
         self._forget(process)
         return finished
 
@@ -229,7 +243,14 @@ class CommandBackend:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(stream.descriptor)
         process.close()
-        del self._running[process.job.trial.id]
+        del self._running[process.job.trial.id], self._places[process.job.trial.id]
+
+
+def _of_this_run(job: Job, factor: float) -> Job:
+    """Returns the job with what this run of the trial may cost, in seconds of this machine."""
+    limit = job.config["max_seconds"]
+    rest = None if limit is None else max(limit - job.spent_seconds, 0.0)
+    return own_limits(dataclasses.replace(job, config={**job.config, "max_seconds": rest}), factor)
 
 
 class _Server:

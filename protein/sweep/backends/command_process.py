@@ -71,6 +71,7 @@ class CommandProcess:
         stdout: int,
         stderr: int,
         spawned: float,
+        behind_seconds: float,
         note: Callable[[str, str], None],
     ) -> None:
         """Takes over the sweep's ends of the pipes.
@@ -86,6 +87,7 @@ class CommandProcess:
             stdout: what it prints.
             stderr: the same.
             spawned: when it was started, on the monotonic clock.
+            behind_seconds: what an interrupted run of the trial has cost already. Costs here are of this run alone.
             note: called with a kind and a line for what a person should know.
         """
         self.job, self.directory, self.words, self.spawned = job, directory, words, spawned
@@ -105,7 +107,8 @@ class CommandProcess:
         self._said: Said | None = None  # the last report with a score, usable or not
         self._result: Said | None = None
         self._result_before_end = False  # its result had come before it was told to end
-        self._cost_seconds: float | None = None  # the last that it has reported, of the whole trial
+        self._cost_seconds: float | None = None  # the last that it has reported, of this run
+        self._behind, self._counts_from = behind_seconds, 0.0
         self._cost_at = spawned
         self._last_words = ""
         self._log: BinaryIO | None = None
@@ -219,7 +222,7 @@ class CommandProcess:
         return []
 
     def _wall_seconds(self, now: float) -> float:
-        return self.job.spent_seconds + now - self.spawned
+        return now - self.spawned
 
     def _take(self, stream: Stream, line: bytes) -> None:
         if stream.name == "status":
@@ -244,8 +247,10 @@ class CommandProcess:
         """Takes a report into the curve, and keeps it if its score may be the final one."""
         now = time.monotonic()
         if said.cost_seconds is not None:
-            cost = said.cost_seconds + (self.job.spent_seconds if self._counts_from_zero(said) else 0.0)
-            self._cost_seconds, self._cost_at = max(cost, self._cost_seconds or 0.0), now
+            if self._cost_seconds is None:  # a command that resumes may go on from the cost that it had
+                self._counts_from = self._behind if said.cost_seconds >= self._behind else 0.0
+            self._cost_seconds = max(said.cost_seconds - self._counts_from, self._cost_seconds or 0.0)
+            self._cost_at = now
         if said.score is not None or said.is_result:
             self._said = said
         if said.is_result:
@@ -269,10 +274,6 @@ class CommandProcess:
         self._last = point
         self._last_score = self._last_score if point.score is None else point.score
         self._fresh.append(point)
-
-    def _counts_from_zero(self, said: Said) -> bool:
-        """Whether a resumed command reports the cost of this run alone, and not that of the whole trial."""
-        return self._cost_seconds is None and (said.cost_seconds or 0.0) < self.job.spent_seconds
 
     def _remark(self, kind: str, text: str) -> None:
         self._write_log(f"protein: {text}\n".encode())
@@ -313,7 +314,7 @@ class CommandProcess:
     def _final_cost_seconds(self) -> float:
         now = time.monotonic()
         wall = self._status.get("seconds")
-        whole = self._wall_seconds(now) if wall is None else self.job.spent_seconds + float(wall)
+        whole = self._wall_seconds(now) if wall is None else float(wall)
         if self._cost_seconds is None:
             return max(whole, self._last.elapsed_seconds if self._last else 0.0)
         killed = self._status.get("code") is None or self._status["code"] < 0

@@ -1,0 +1,234 @@
+"""`protein sweep --command` from the command line, with real programs."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from protein.api.command_sweep import short_name
+from protein.cli import main
+
+PROGRAM = """
+import argparse, math
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--steps", type=int)
+given = parser.parse_args()
+for step in range(1, 4):
+    print("step", step * given.steps, "loss:", abs(math.log10(given.lr) + 2) / step)
+"""
+SPACE = """
+cost_parameter = "steps"
+direction = "minimize"
+[space]
+lr = { value = 1e-4, min = 1e-5, max = 1e-1, scale = "log" }
+steps = { min = 10, max = 1000, scale = "log" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROTEIN_STORE", raising=False)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "space.toml").write_text(SPACE)
+    return tmp_path
+
+
+def command(text: str = "{python} -S train.py --lr {{lr}} --steps {{steps}}") -> str:
+    return text.format(python=sys.executable)
+
+
+def sweep(*words: str, text: str | None = None, trials: int = 3) -> int:
+    reading = ["--score-regex", r"loss: (\S+)", "--steps-regex", r"step (\d+)"]
+    given = ["--command", command() if text is None else text, "--space", "space.toml", "--max-trials", str(trials)]
+    return main(["sweep", *given, *reading, "--calibrate", "False", *words])
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str, text: str | None = None) -> str:
+    assert sweep(*words, text=text) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: ") and "\n" not in error
+    return error
+
+
+def test_a_program_is_swept_and_every_view_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    out = capsys.readouterr().out
+    assert "sweep 'train': 2 values are searched" in out
+    assert "trial 0: score 0.67" in out, "the config of the file is the first, and scores are as the program knows them"
+    assert "run the recommended config (trial " in out
+    assert main(["best", "train", "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)
+    lr, steps = best["params"]["lr"], best["params"]["steps"]
+    assert best["command"] == f"{sys.executable} -S train.py --lr {lr!r} --steps {steps}"
+    for words in (
+        ["best", "train"],
+        ["status"],
+        ["status", "train"],
+        ["show", "train"],
+        ["show", "train", "--trial", "0"],
+        ["pareto", "train"],
+        ["plot", "front", "train"],
+        ["plot", "curves", "train"],
+        ["report", "train"],
+    ):
+        assert main(words) == 0, words
+        assert "-0." not in capsys.readouterr().out, "a loss is shown as the program knows it"
+
+
+def test_the_same_command_again_resumes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    assert sweep(trials=4) == 0
+    assert "sweep 'train' is resumed: 3 trials so far" in capsys.readouterr().out
+    assert main(["show", "train", "--json"]) == 0
+    assert [trial["state"] for trial in json.loads(capsys.readouterr().out)["trials"]] == ["complete"] * 4
+
+
+def test_a_changed_command_is_refused_and_may_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    changed = command("{python} -S -B train.py --lr {{lr}} --steps {{steps}}")
+    error = refused(capsys, text=changed)
+    assert f"sweep 'train' exists with --command = {command()} (now {changed})" in error
+    assert error.endswith("or go on with the new ones by --accept-changes")
+    assert sweep("--accept-changes", text=changed, trials=4) == 0
+    assert sweep(text=changed, trials=5) == 0, "the new one is stored"
+    capsys.readouterr()
+    assert main(["best", "train"]) == 0
+    assert f"{sys.executable} -S -B train.py --lr" in capsys.readouterr().out
+
+
+def test_a_changed_space_is_refused_in_any_case(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    (folder / "space.toml").write_text(SPACE.replace("max = 1000", "max = 2000"))
+    error = refused(capsys, "--accept-changes")
+    assert "steps = swept from 10 to 1000 (log) (now swept from 10 to 2000 (log))" in error
+    assert "--accept-changes" not in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{python} train.py --lr {{lr}}", "--command has no placeholder for the parameter 'steps'"),
+        (
+            "{python} train.py --lr {{lr}} --steps {{stesp}}",
+            "the placeholder {stesp}, but no parameter is called so; did",
+        ),
+        ("{python} train.py --lr {{lr", "a single { in '{lr'; write {{ for a brace"),
+        ("{python} train.py '--lr {{lr}}", "cannot be split into words: No closing quotation"),
+        ("", "--command is empty"),
+        ("no-such-program --lr {{lr}} --steps {{steps}}", "there is no program 'no-such-program'"),
+    ],
+)
+def test_a_command_that_cannot_work_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    assert message in refused(capsys, text=command(text))
+    assert not (folder / "runs").exists(), "nothing is stored"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--env", "pong"], "--env is for our trainer"),
+        (["--train.learning-rate", "0.1"], "--train.learning-rate is a value of our trainer"),
+        (["--score-csv", "a.csv:b"], "--score-regex and --score-csv are two ways to read the score; give one"),
+        (["--params", "flgs"], "--params 'flgs' is unknown; did you mean 'flags'?"),
+        (["--direction", "up"], "--direction 'up' must be maximize or minimize"),
+        (["--resume-flag", "--resume {chekpoint}"], "the placeholder {chekpoint}, but no parameter is called so; did"),
+        (["--score-regex", "loss"], "--score-regex 'loss' has no group"),
+        (["--score-regex", "(loss"], "--score-regex '(loss' is no regular expression"),
+        (["--space", "none.toml"], "--space none.toml: no such file"),
+        (["--max-silence", "soon"], "--max-silence"),
+    ],
+)
+def test_flags_that_cannot_work_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert message in refused(capsys, *words)
+
+
+def test_flags_of_a_command_need_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--env", "cartpole", "--score-csv", "a.csv:b"]) == 2
+    assert "--score-csv goes with --command" in capsys.readouterr().err
+
+
+def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(capsys, "--score-regex", "accuracy (.*)")
+    assert "trial 0 exited without a score: no line matched 'accuracy (.*)'; its last line: step" in error
+    assert error.endswith("Correct it and run the sweep again, with --accept-changes")
+    assert sweep("--accept-changes", trials=4) == 0
+    assert main(["show", "train", "--json"]) == 0
+    out = capsys.readouterr().out
+    assert [trial["state"] for trial in json.loads(out[out.index("{") :])["trials"]].count("complete") == 3
+
+
+def test_a_sweep_file_of_wandb_says_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "sweep.yaml").write_text(
+        "program: train.py\ncommand: ['${interpreter}', '-S', '${program}', '${args}']\nmethod: bayes\n"
+        "metric: {name: loss, goal: minimize}\n"
+        "parameters:\n  lr: {min: 0.001, max: 0.1}\n  steps: {values: [8, 16, 32]}\n"
+    )
+    words = ["--space", "sweep.yaml", "--score-regex", r"loss: (\S+)", "--max-trials", "2", "--calibrate", "False"]
+    assert main(["sweep", *words]) == 0
+    out = capsys.readouterr().out
+    assert "note: --space sweep.yaml: 'method: bayes' is not taken over" in out
+    assert "python -S train.py --lr=0." in out
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "any_program"
+
+
+def test_the_example_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"{sys.executable} {EXAMPLES / 'train.py'}"
+    words = ["--command", program, "--space", str(EXAMPLES / "space.toml"), "--name", "sgd", "--max-trials", "2"]
+    assert main(["sweep", *words, "--calibrate", "False"]) == 0
+    out = capsys.readouterr().out
+    assert "sweep 'sgd': 2 complete" in out
+    assert f"{program} --alpha " in out
+
+
+def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "steps.toml").write_text("[space]\nrate = { min = 0.1, max = 0.2 }\nsteps = 400\n")
+    program = f"{sys.executable} {EXAMPLES / 'resumable.py'}"
+    words = ["sweep", "--command", program, "--space", "steps.toml", "--name", "go", "--max-trials", "1"]
+    words += ["--calibrate", "False"]
+    killed = subprocess.Popen([sys.executable, "-m", "protein", *words], stdout=subprocess.DEVNULL)
+    checkpoint = folder / "runs" / "go" / "0000" / "checkpoint" / "state"
+    deadline = time.monotonic() + 60.0
+    while not checkpoint.exists():
+        assert time.monotonic() < deadline, "the trial never saved anything"
+        time.sleep(0.02)
+    time.sleep(0.5)
+    killed.kill()
+    killed.wait()
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["show", "go", "--trial", "0", "--json"]) == 0
+    trial = json.loads(capsys.readouterr().out)
+    assert (trial["state"], trial["steps"]) == ("complete", 400)
+    steps = [point["steps"] for point in trial["curve"]]
+    assert steps == sorted(steps) and steps[0] == 1, "the curve of the first process stays"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("python -W ignore -u train.py --lr {lr}", "train.py"),
+        ("python -m rl_zoo3.train --algo ppo", "rl_zoo3.train"),
+        ("env A=1 nice ./bin/fit {lr}", "fit"),
+        ("uv run src/train.py", "train.py"),
+        ("python -c 'print(1)'", "python"),
+        ("./pong --lr {lr}", "./pong"),
+        ("sh -c 'echo {lr} | fit'", "sh"),
+    ],
+)
+def test_a_sweep_is_called_after_its_program(text: str, name: str) -> None:
+    assert short_name(text) == name, "and never like one of our environments"
