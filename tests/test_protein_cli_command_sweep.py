@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from protein.api.command_sweep import short_name
 from protein.cli import main
 
 PROGRAM = """
@@ -215,3 +216,19 @@ def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
     assert (trial["state"], trial["steps"]) == ("complete", 400)
     steps = [point["steps"] for point in trial["curve"]]
     assert steps == sorted(steps) and steps[0] == 1, "the curve of the first process stays"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("python -W ignore -u train.py --lr {lr}", "train.py"),
+        ("python -m rl_zoo3.train --algo ppo", "rl_zoo3.train"),
+        ("env A=1 nice ./bin/fit {lr}", "fit"),
+        ("uv run src/train.py", "train.py"),
+        ("python -c 'print(1)'", "python"),
+        ("./pong --lr {lr}", "./pong"),
+        ("sh -c 'echo {lr} | fit'", "sh"),
+    ],
+)
+def test_a_sweep_is_called_after_its_program(text: str, name: str) -> None:
+    assert short_name(text) == name, "and never like one of our environments"

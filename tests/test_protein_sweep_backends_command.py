@@ -253,7 +253,7 @@ writer.close()
     ],
 )
 def test_a_command_that_fails_says_how(
-    backend: CommandBackend, tmp_path: Path, code: str, settings: dict[str, str], end: TrialEnd, reason: str
+    backend: CommandBackend, tmp_path: Path, code: str, settings: dict[str, Any], end: TrialEnd, reason: str
 ) -> None:
     found = outcome(backend, job(tmp_path, python(code), **settings))
     assert (found.end, found.score) == (end, None)

@@ -1,5 +1,6 @@
 """A sweep over a command: any program, in any language. Its definition, its designer, and what it found."""
 
+import itertools
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from protein.types import Direction, SweepSpec, TrialRecord
 _INTERPRETERS = re.compile(
     r"(env|python[\d.]*|uv|uvx|run|sh|bash|node|Rscript|julia|perl|ruby|java|nice|stdbuf|torchrun)"
 )
+_SCRIPT = re.compile(r"\.(py|sh|R|jl|js|ts|rb|pl|lua|jar)$")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -149,13 +151,13 @@ def short_name(text: str) -> str:
 
     It is never that of one of our environments.
     """
-    found = ""
-    for word in template.parse(text, "--command").words:
-        if word.startswith(("-", "+")) or _ASSIGNMENT.match(word):
-            continue
-        found = os.path.basename(word)  # noqa: PTH119
-        if not _INTERPRETERS.fullmatch(found) or not found:
-            break
+    words = template.parse(text, "--command").words
+    scripts = [word for word in words if _SCRIPT.search(word) and not word.startswith("-")]
+    modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
+    others = [word for word in words if not word.startswith(("-", "+")) and not _ASSIGNMENT.match(word)]
+    programs = [word for word in others if not _INTERPRETERS.fullmatch(os.path.basename(word))]  # noqa: PTH119
+    inline = "-c" in words  # what follows is code, and no name
+    found = os.path.basename([*scripts, *modules, *([] if inline else programs), *others, ""][0])  # noqa: PTH119
     found = re.sub(r"[{}\s]", "", found)[:NAME_LENGTH] or "command"
     return f"./{found}" if found in envs_c.names() else found
 

@@ -123,6 +123,14 @@ def test_the_longest_name_fits(store: Store) -> None:
     assert store.find_sweep(new_sweep(store, "\U0001f3d3" * 200).spec.name) is not None
 
 
+def test_the_config_may_be_replaced(store: Store) -> None:
+    sweep, other = new_sweep(store), new_sweep(store, "other")
+    config = {"command": {"text": "python train.py"}}
+    store.set_config(sweep.id, config)
+    assert store.find_sweep("s") == dataclasses.replace(sweep, spec=dataclasses.replace(sweep.spec, config=config))
+    assert store.find_sweep("other") == other
+
+
 def test_the_budget_may_change(store: Store) -> None:
     sweep = new_sweep(store)
     other = new_sweep(store, "other")
@@ -146,10 +154,11 @@ def test_an_impossible_budget_is_refused(store: Store, budget: float) -> None:
     "call",
     [
         lambda store: store.set_budget(99, 1.0),
+        lambda store: store.set_config(99, {}),
         lambda store: store.interrupt_orphans(99, ["me"]),
         lambda store: start(store, dataclasses.replace(new_sweep(store), id=99)),
     ],
-    ids=["set_budget", "interrupt_orphans", "start_trial"],
+    ids=["set_budget", "set_config", "interrupt_orphans", "start_trial"],
 )
 def test_an_unknown_sweep_is_an_error(store: Store, call: Callable[[Store], object]) -> None:
     with pytest.raises(StoreError, match="no sweep has the id 99"):
