@@ -23,10 +23,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+import psutil
+
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep import gpus
 from protein.sweep.backends import supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
@@ -37,6 +40,7 @@ from protein.types import Direction, Trial, TrialEnd
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 3600.0  # unlike our trainer's, an unknown program may have nothing to say for long
 MEMORY_CHECK_SECONDS = 1.0
+AWAY_SECONDS = 30.0  # between two polls; such time counts towards no limit but that of the cost
 FILE_SECONDS = 0.5  # how often a CSV or event file is looked at
 
 
@@ -49,6 +53,7 @@ class CommandBackend:
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
         note: Callable[[str], None] | None = None,
+        gpu_memory: Callable[[Collection[int]], int] = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -56,7 +61,10 @@ class CommandBackend:
             direction: of the scores that the command reports.
             silence_seconds: a command that writes nothing for so long is ended; None: never.
             note: called with what a person should know of a command that behaves oddly, once for each kind.
+            gpu_memory: returns the GPU memory in bytes that processes use together, by their ids.
         """
+        self._gpu_memory = gpu_memory
+        self._polled = time.monotonic()
         self._direction = direction
         self._silence_seconds = silence_seconds
         self._note = note
@@ -173,6 +181,10 @@ class CommandBackend:
                 self._selector.unregister(stream.descriptor)
         events: list[TrialProgress | Finished] = []
         now = time.monotonic()
+        if (away := now - self._polled) > AWAY_SECONDS + timeout_seconds:  # this process was stopped, or the machine
+            for process in self._running.values():
+                process.excuse(away)
+        self._polled = now
         for process in list(self._running.values()):
             ended = process.ended
             if ended or now >= process.next_file_check:
@@ -220,18 +232,28 @@ class CommandBackend:
                 process.kill()
         elif (left := process.seconds_to_limit()) is not None and left <= 0:
             process.terminate(job.at_limit, job.at_limit.text, GRACE_SECONDS)
-        elif limit is not None and now - process.spawned > limit:
+        elif limit is not None and now - process.spawned - process.excused_seconds > limit:
             reason = f"killed after {limit:.0f} s, its limit with start-up and evaluation"
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
         elif self._silence_seconds is not None and now - process.last_sign > self._silence_seconds:
             reason = f"killed after {self._silence_seconds:.0f} s without a sign of life; --max-silence changes that"
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
-        elif job.max_memory_bytes is not None and now >= process.next_memory_check:
+        elif now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            used = process.resident_bytes()
-            if used > job.max_memory_bytes:
-                allowed = job.max_memory_bytes / 2**30
-                reason = f"killed at {used / 2**30:.1f} GiB of memory, over its limit of {allowed:.1f} GiB"
+            self._enforce_memory(process)
+
+    def _enforce_memory(self, process: CommandProcess) -> None:
+        memory, gpu_memory = process.job.max_memory_bytes, process.job.resources.max_gpu_memory_bytes
+        if memory is None and gpu_memory is None:
+            return
+        members = process.members()
+        for allowed, what in ((memory, "memory"), (gpu_memory, "GPU memory")):
+            if allowed is None or process.requested_end is not None:
+                continue
+            used = _resident_bytes(members) if what == "memory" else self._gpu_memory([one.pid for one in members])
+            if used > allowed:
+                limit = allowed / 2**30
+                reason = f"killed at {used / 2**30:.1f} GiB of {what}, over its limit of {limit:.1f} GiB"
                 process.terminate(TrialEnd.OUT_OF_MEMORY, reason, GRACE_SECONDS)
 
     def _finish(self, process: CommandProcess) -> Finished:
@@ -313,3 +335,12 @@ def _write(path: Path, text: str) -> None:
     if path.is_symlink():
         path.unlink()
     path.write_text(text)
+
+
+def _resident_bytes(processes: list[psutil.Process]) -> int:
+    """Returns the resident memory of processes; those that have ended have none."""
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_info().rss
+    return total
