@@ -229,18 +229,6 @@ def test_a_child_in_a_session_of_its_own_does_not_outlive_the_trial(local: Local
     assert [running.job.trial.number for running in local._running.values()] == [1], "the other trial goes on"
 
 
-def test_a_folder_of_a_trial_that_is_a_symbolic_link_is_refused(local: LocalBackend, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    (runs / "0").symlink_to(outside)
-    with pytest.raises(OSError) as caught:
-        local.start(job(runs))
-    assert f"it is a symbolic link to {outside}, which nothing is written through" in str(caught.value)
-    assert not list(outside.iterdir())
-
-
 def test_a_file_that_is_a_symbolic_link_is_replaced_and_not_written_through(
     local: LocalBackend, tmp_path: Path
 ) -> None:

@@ -177,7 +177,8 @@ def test_a_killed_trial_ends_alone(tmp_path: Path, victim: str) -> None:
                 for process in killed:
                     process.kill()
 
-    sweeping.sweep(tmp_path, listener=KillFirst(), spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=1.5)
+    listener = KillFirst()
+    sweeping.sweep(tmp_path, listener=listener, spec=sweeping.sweep_spec(sleep=1.0), budget_seconds=2.5)
     first, *others = stored(tmp_path)
     if victim == "trial":
         assert first.end is TrialEnd.CRASHED
@@ -454,6 +455,13 @@ def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() 
         "seed": 7,
         "max_seconds": 10.0,
     }
+
+
+def test_trials_save_every_ten_seconds_unless_the_user_wants_more_or_none() -> None:
+    for given, expected in ((60.0, 10.0), (2.0, 2.0), (0.0, 0.0)):
+        config = {"train": {"threads": 1, "seed": 0, "max_seconds": 0.0, "checkpoint_seconds": given}}
+        train = trial_config(config, {}, seed=7, threads=2, max_seconds=None)["train"]
+        assert train["checkpoint_seconds"] == expected
 
 
 def test_seeds_differ_between_trials_sweeps_and_uses() -> None:

@@ -23,7 +23,7 @@ from ray_clusters import RayCluster
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends.command import CommandBackend
-from protein.sweep.backends.function import FunctionBackend, Report
+from protein.sweep.backends.function import FunctionBackend, Report, run_trial
 from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
@@ -229,6 +229,40 @@ def test_files_of_an_earlier_sweep_in_the_same_folder_are_nothing_to_go_on_from(
         _, finished = run(backend, one)
         kinds = {artifact.kind for artifact in finished[number].artifacts}
         assert (continuing.ARTIFACT in kinds) is (behaviour == "kept"), "what was written again is its own"
+
+
+def test_a_trials_folder_that_is_a_symbolic_link_is_refused(backend: Backend, tmp_path: Path) -> None:
+    """It may lead anywhere. Nothing is written through it, and other trials go on."""
+    outside, runs = tmp_path / "outside", tmp_path / "runs"
+    for folder in (outside, runs):
+        folder.mkdir()
+    (runs / "0").symlink_to(outside)
+    with pytest.raises(OSError) as caught:
+        backend.start(job(runs, 0, behaviour="kept"))
+    assert caught.value.strerror == f"it is a symbolic link to {outside}, which nothing is written through"
+    assert not list(outside.iterdir())
+    _, finished = run(backend, job(runs, 1))
+    assert finished[1].outcome.state is TrialState.COMPLETE
+
+
+def test_what_a_link_in_a_functions_folder_leads_to_is_nothing_to_go_on_from(tmp_path: Path) -> None:
+    one, outside = job(tmp_path), tmp_path / "outside"
+    outside.write_text("x")
+    one.directory.mkdir()
+    (one.directory / "link").symlink_to(outside)
+
+    def writes(params: dict[str, Any], report: Report) -> float:
+        outside.write_text("more")
+        if params["train"] == "kept":
+            (report.directory / "state").write_text("x")
+        return 1.0
+
+    for behaviour in ("good", "kept"):
+        trial = dataclasses.replace(one.trial, params={"train": behaviour})
+        this = dataclasses.replace(one, trial=trial)
+        ended = run_trial(writes, Direction.MAXIMIZE, this, Report(this, Direction.MAXIMIZE, lambda _: None))
+        kinds = {artifact.kind for artifact in ended.finished.artifacts}
+        assert (continuing.ARTIFACT in kinds) is (behaviour == "kept")
 
 
 def test_a_process_tells_what_was_no_training_and_leaves_its_files(trainers: Backend, tmp_path: Path) -> None:

@@ -23,14 +23,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep import gpus
-from protein.sweep.backends import supervisor
+from protein.sweep import devices, gpus
+from protein.sweep.backends import folders, memory, supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
 from protein.sweep.commands.settings import CHECKPOINTS, PARAMS_FILE, CommandSettings
@@ -53,7 +51,7 @@ class CommandBackend:
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
         note: Callable[[str], None] | None = None,
-        gpu_memory: Callable[[Collection[int]], int] = gpus.used_bytes,
+        gpu_memory: memory.GpuMemory = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -82,9 +80,8 @@ class CommandBackend:
         settings = CommandSettings.from_config(job.config)
         self._places[job.trial.id] = factor, behind = job.speed or 1.0, job.spent_seconds
         here = _of_this_run(job, factor)
-        # A symbolic link in the folder's place would be followed, and files elsewhere changed.
         directory = Path(os.path.abspath(job.directory))  # noqa: PTH100
-        directory.mkdir(parents=True, exist_ok=True)
+        folders.prepare(directory)
         resumes = _prepare_checkpoints(job, directory / CHECKPOINTS)
         params, seed = job.trial.params, job.config["seed"]
         words = commands.words(settings, params, seed=seed, directory=str(directory), resumes=resumes)
@@ -107,8 +104,7 @@ class CommandBackend:
             environment["PROTEIN_RESUME"] = "1"
         if (limit := here.config["max_seconds"]) is not None:
             environment["PROTEIN_MAX_SECONDS"] = repr(limit)
-        if job.resources.gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.resources.gpus)
+        environment.update(devices.environment(job.resources, environment))
         cwd = commands.working_directory(settings, str(directory))
         process = self._spawn(here, words, environment, cwd, directory, behind / factor)
         self._running[job.trial.id] = process
@@ -240,21 +236,8 @@ class CommandBackend:
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
         elif now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            self._enforce_memory(process)
-
-    def _enforce_memory(self, process: CommandProcess) -> None:
-        memory, gpu_memory = process.job.max_memory_bytes, process.job.resources.max_gpu_memory_bytes
-        if memory is None and gpu_memory is None:
-            return
-        members = process.members()
-        for allowed, what in ((memory, "memory"), (gpu_memory, "GPU memory")):
-            if allowed is None or process.requested_end is not None:
-                continue
-            used = _resident_bytes(members) if what == "memory" else self._gpu_memory([one.pid for one in members])
-            if used > allowed:
-                limit = allowed / 2**30
-                reason = f"killed at {used / 2**30:.1f} GiB of {what}, over its limit of {limit:.1f} GiB"
-                process.terminate(TrialEnd.OUT_OF_MEMORY, reason, GRACE_SECONDS)
+            if (exceeded := memory.over_limit(job, process.family, self._gpu_memory)) is not None:
+                process.terminate(TrialEnd.OUT_OF_MEMORY, exceeded, GRACE_SECONDS)
 
     def _finish(self, process: CommandProcess) -> Finished:
         process.end_left_behind()
@@ -335,12 +318,3 @@ def _write(path: Path, text: str) -> None:
     if path.is_symlink():
         path.unlink()
     path.write_text(text)
-
-
-def _resident_bytes(processes: list[psutil.Process]) -> int:
-    """Returns the resident memory of processes; those that have ended have none."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            total += process.memory_info().rss
-    return total

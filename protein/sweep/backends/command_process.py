@@ -222,11 +222,10 @@ class CommandProcess:
         self.excused_seconds += min(seconds, time.monotonic() - self.spawned - self.excused_seconds)
         self.last_sign = time.monotonic()
 
-    def members(self) -> list[psutil.Process]:
-        """Returns the processes of the command and all its descendants."""
+    def family(self) -> list[psutil.Process]:
+        """Returns the command and all its descendants."""
         with contextlib.suppress(psutil.Error, KeyError):  # it may not have said who it is yet
-            found: list[psutil.Process] = psutil.Process(self._status["supervisor"]).children(recursive=True)
-            return found
+            return list(psutil.Process(self._status["supervisor"]).children(recursive=True))
         return []
 
     def _wall_seconds(self, now: float) -> float:

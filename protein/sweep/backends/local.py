@@ -7,12 +7,11 @@ What they may do, and what ends them, is in `processes.py`. What a trial writes 
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection
 from pathlib import Path
 
 from protein.ports import Job
 from protein.sweep import continuing, gpus
-from protein.sweep.backends import bounded_log, child, folders, messages
+from protein.sweep.backends import bounded_log, child, folders, memory, messages
 from protein.sweep.backends.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.sweep.backends.trial_server import shared
 from protein.sweep.speed import own_limits
@@ -41,7 +40,7 @@ class LocalBackend(ProcessBackend):
         entry: str = "protein.trainer.__main__:main",
         preload: tuple[str, ...] = PRELOAD,
         silence_seconds: float = SILENCE_SECONDS,
-        gpu_memory: Callable[[Collection[int]], int] = gpus.used_bytes,
+        gpu_memory: memory.GpuMemory = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 

@@ -16,7 +16,6 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +23,7 @@ import psutil
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import gpus
-from protein.sweep.backends import child
+from protein.sweep.backends import child, memory
 from protein.sweep.backends.trial_server import TrialProcess, TrialServer
 from protein.sweep.backends.usage import Meter
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd
@@ -157,14 +156,14 @@ class ProcessBackend:
         server: TrialServer,
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
-        gpu_memory: Callable[[Collection[int]], int] = gpus.used_bytes,
+        gpu_memory: memory.GpuMemory = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 
         Args:
             server: starts the processes.
             silence_seconds: a trial that writes nothing for so long is killed; None: none is.
-            gpu_memory: returns the GPU memory in bytes that processes use together, by their ids.
+            gpu_memory: measures the GPU memory that processes use together.
         """
         self._server = server
         self._silence_seconds = silence_seconds
@@ -282,17 +281,12 @@ class ProcessBackend:
         """Ends a trial that uses too much memory, or that was stopped for long. `seconds`: since the last check."""
         stopped_seconds = trial.excuse_stop(seconds)
         if stopped_seconds > (self._silence_seconds or SILENCE_SECONDS):
-            reason = f"{PREEMPTED}it was stopped (SIGSTOP) for {stopped_seconds:.0f} s"
-            trial.terminate(TrialEnd.INTERRUPTED, reason)
+            why = f"{PREEMPTED}it was stopped (SIGSTOP) for {stopped_seconds:.0f} s"
+            trial.terminate(TrialEnd.INTERRUPTED, why)
             return
-        limit, gpu_limit = trial.job.max_memory_bytes, trial.job.resources.max_gpu_memory_bytes
-        if limit is None and gpu_limit is None:
-            return
-        processes = _family(trial.pid)
-        if limit is not None and (used := _resident_bytes(processes)) > limit:
-            trial.terminate(TrialEnd.OUT_OF_MEMORY, _over_limit(used, limit, "memory"))
-        elif gpu_limit is not None and (used := self._gpu_memory([each.pid for each in processes])) > gpu_limit:
-            trial.terminate(TrialEnd.OUT_OF_MEMORY, _over_limit(used, gpu_limit, "GPU memory"))
+        reason = memory.over_limit(trial.job, lambda: memory.family(trial.pid), self._gpu_memory)
+        if reason is not None:
+            trial.terminate(TrialEnd.OUT_OF_MEMORY, reason)
 
     def _finish(self, trial: TrialOfProcess) -> Finished:
         outcome = trial.record.outcome(trial)
@@ -312,23 +306,3 @@ class ProcessBackend:
 def _search_path() -> list[str]:
     """Returns where modules are looked for, with the working directory by its name."""
     return [str(Path.cwd()) if entry == "" else entry for entry in sys.path]
-
-
-def _over_limit(used: int, limit: int, what: str) -> str:
-    return f"killed at {used / 2**30:.1f} GiB of {what}, over its limit of {limit / 2**30:.1f} GiB"
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    """Returns a process and all its descendants; none once it is gone."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        return [process, *process.children(recursive=True)]
-    return []
-
-
-def _resident_bytes(processes: Sequence[psutil.Process]) -> int:
-    total = 0
-    for member in processes:
-        with contextlib.suppress(psutil.Error):
-            total += member.memory_info().rss
-    return total

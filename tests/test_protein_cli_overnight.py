@@ -1,0 +1,173 @@
+"""What people do with a sweep that runs for a night: cancel, watch, resume a training run. All by the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protein import storage
+from protein.cli import main
+from protein.types import TrialRecord, TrialState
+
+PATIENCE_SECONDS = 120.0
+SMALL = ("--env.num-envs", "16", "--train.horizon", "64", "--train.minibatch-size", "512", "--policy.hidden-size", "16")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for never came"
+        time.sleep(0.05)
+
+
+def protein(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "protein", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def stored(folder: Path) -> list[TrialRecord]:
+    file = folder / "runs" / "protein.db"
+    if not file.exists():
+        return []
+    store = storage.open_store(str(file))
+    try:
+        sweep = store.find_sweep("s")
+        return [] if sweep is None else store.trials(sweep.id)
+    finally:
+        store.close()
+
+
+def run_directory(folder: Path) -> Path:
+    [found] = (folder / "runs" / "train").iterdir()
+    return found
+
+
+def scores(folder: Path) -> list[tuple[int, float | None]]:
+    lines = (folder / "measurements.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [(event["steps"], event["score"]) for event in events if event["event"] == "measurement"]
+
+
+def test_a_killed_training_run_goes_on_from_its_folder_to_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("train", "--env", "cartpole", *SMALL, "--train.total-timesteps", "60000", "--train.threads", "1")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = protein(tmp_path / "whole", *words)
+    assert whole.wait(PATIENCE_SECONDS) == 0
+    assert whole.stdout is not None
+    score = next(line for line in whole.stdout if line.startswith("score "))
+    whole.stdout.close()
+
+    cut = protein(tmp_path / "cut", *words, "--train.checkpoint-seconds", "0.05")
+    assert cut.stdout is not None
+    runs = tmp_path / "cut" / "runs" / "train"
+    wait_until(lambda: list(runs.glob("*/checkpoint.safetensors")))
+    cut.send_signal(signal.SIGKILL)
+    cut.wait()
+    cut.stdout.close()
+    directory = run_directory(tmp_path / "cut")
+    assert not any('"result"' in line for line in (directory / "measurements.jsonl").read_text().splitlines())
+
+    monkeypatch.chdir(tmp_path / "cut")
+    assert main(["train", "--resume", str(directory)]) == 0
+    out = capsys.readouterr().out
+    assert score in out
+    assert [path.name for path in runs.iterdir()] == [directory.name], "it goes on in its own folder"
+    steps = [step for step, _ in scores(directory)]
+    assert steps == sorted(set(steps)) and steps[-1] >= 60_000
+
+    assert main(["train", "--resume", str(directory / "checkpoint.safetensors")]) == 2
+    assert "the run has made its" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("nowhere", "--resume nowhere does not exist; give the folder of a run in runs/train, or its checkpoint"),
+        ("empty", "--resume empty holds no checkpoint, so nothing can be resumed from it"),
+        ("garbage", "garbage is damaged or no checkpoint of this program; give another run"),
+    ],
+)
+def test_what_cannot_be_resumed_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "garbage").write_bytes(b"\x10garbage" * 10)
+    assert main(["train", "--resume", given]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "garbage"]
+
+
+def test_a_sweep_is_watched_cancelled_killed_and_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Our trainer, SIGKILL and SIGTERM of the sweep: the trial goes on, and its cost counts once."""
+    begin = ("sweep", "--env", "cartpole", "--name", "s", "--max-trials", "2", "--train.total-timesteps", "400000")
+    more = (*SMALL, "--train.checkpoint-seconds", "0.2", "--on-finish", "echo $PROTEIN_REASON > finished")
+    words = (*begin, *more)
+    first = protein(tmp_path, *words)
+    checkpoint = tmp_path / "runs" / "s" / "0000" / "checkpoint.safetensors"
+    wait_until(lambda: checkpoint.exists() and stored(tmp_path) and len(stored(tmp_path)[0].curve) >= 2)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert first.stdout is not None
+    first.stdout.close()
+    killed = stored(tmp_path)[0]
+
+    second = protein(tmp_path, *words)
+    assert second.stdout is not None
+    wait_until(lambda: stored(tmp_path)[0].steps > killed.steps)
+    second.send_signal(signal.SIGTERM)
+    output = second.stdout.read()
+    second.stdout.close()
+    assert second.wait(PATIENCE_SECONDS) == 130
+    assert "trial 0 goes on from step" in output and "Traceback" not in output
+    waits = stored(tmp_path)[0]
+    assert (waits.state, waits.reason) == (TrialState.WAITING, "interrupted")
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "s"]) == 0
+    shown = capsys.readouterr().out
+    assert "trial 0 of 's' waits: it is taken up again when the sweep runs" in shown
+    assert "'s' ended: interrupted" in shown
+    assert not (tmp_path / "finished").exists(), "a stop by hand is no finish"
+    assert main(["cancel", "s", "--trial", "0"]) == 0
+    assert capsys.readouterr().out == "trial 0 of sweep 's' has ended\n"
+    cancelled = stored(tmp_path)[0]
+    assert (cancelled.state, cancelled.reason) == (TrialState.FAILED, "cancelled by hand")
+    assert main(["cancel", "s", "--trial", "0"]) == 2
+    assert "trial 0 has finished (failed), so none was cancelled" in capsys.readouterr().err
+
+    third = protein(tmp_path, *words)
+    assert third.stdout is not None
+    watching = protein(tmp_path, "status", "s", "--watch")
+    assert watching.stdout is not None
+    assert "cartpole" in "".join(watching.stdout.readline() for _ in range(3))
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(PATIENCE_SECONDS) == 0
+    assert "Traceback" not in watching.stdout.read()
+    watching.stdout.close()
+    output = third.stdout.read()
+    third.stdout.close()
+    assert third.wait(PATIENCE_SECONDS) == 0, output
+    trials = stored(tmp_path)
+    assert [trial.state for trial in trials] == [TrialState.FAILED, TrialState.COMPLETE]
+    assert "2 trials" in (tmp_path / "finished").read_text()
+
+
+def test_a_watch_and_json_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--watch", "--json"]) == 2
+    assert "--watch shows a view that changes" in capsys.readouterr().err
