@@ -250,6 +250,7 @@ writer.close()
         ("raise MemoryError('1 GiB')", {}, TrialEnd.OUT_OF_MEMORY, "exited with code 1: MemoryError: 1 GiB"),
         ("raise OSError(28, 'No space left on device')", {}, TrialEnd.DISK, "exited with code 1: OSError: [Errno 28]"),
         ("import os; os.kill(os.getpid(), 11)", {}, TrialEnd.CRASHED, "killed by SIGSEGV"),
+        ("import os; os.kill(os.getpid(), 15)", {}, TrialEnd.INTERRUPTED, "preempted: SIGTERM from outside ended it"),
     ],
 )
 def test_a_command_that_fails_says_how(
@@ -398,6 +399,23 @@ def test_the_log_keeps_to_its_limit(backend: CommandBackend, tmp_path: Path) -> 
     code = "import sys; [sys.stderr.write('x' * 1023 + '\\n') for _ in range(20 * 1024)]; print('{\"score\": 1}')"
     assert outcome(backend, job(tmp_path, python(code))).score == 1
     assert (tmp_path / "0" / "trial.log").stat().st_size <= 17 * 2**20
+
+
+def test_gpu_memory_over_the_limit_ends_the_trial(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def used_bytes(pids: Any) -> int:
+        asked.extend(pids)
+        return 3 << 30 if asked else 0
+
+    backend = CommandBackend(Direction.MAXIMIZE, gpu_memory=used_bytes)
+    one = job(tmp_path, python("import time; time.sleep(600)"))
+    found = outcome(backend, dataclasses.replace(one, resources=Resources(max_gpu_memory_bytes=2 << 30)))
+    backend.close()
+    assert (found.end, found.reason) == (
+        TrialEnd.OUT_OF_MEMORY,
+        "killed at 3.0 GiB of GPU memory, over its limit of 2.0 GiB",
+    )
 
 
 def test_a_trial_keeps_to_its_cores(backend: CommandBackend, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep import devices
+from protein.sweep import devices, gpus
 from protein.sweep.backends import folders, memory, supervisor
 from protein.sweep.backends.command_process import CONFIG_FILE, LOG_FILE, CommandProcess
 from protein.sweep.commands import settings as commands
@@ -38,6 +38,7 @@ from protein.types import Direction, Trial, TrialEnd
 GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL: time to write a checkpoint
 SILENCE_SECONDS = 3600.0  # unlike our trainer's, an unknown program may have nothing to say for long
 MEMORY_CHECK_SECONDS = 1.0
+AWAY_SECONDS = 30.0  # between two polls; such time counts towards no limit but that of the cost
 FILE_SECONDS = 0.5  # how often a CSV or event file is looked at
 
 
@@ -50,6 +51,7 @@ class CommandBackend:
         *,
         silence_seconds: float | None = SILENCE_SECONDS,
         note: Callable[[str], None] | None = None,
+        gpu_memory: memory.GpuMemory = gpus.used_bytes,
     ) -> None:
         """Starts nothing yet.
 
@@ -57,7 +59,10 @@ class CommandBackend:
             direction: of the scores that the command reports.
             silence_seconds: a command that writes nothing for so long is ended; None: never.
             note: called with what a person should know of a command that behaves oddly, once for each kind.
+            gpu_memory: returns the GPU memory in bytes that processes use together, by their ids.
         """
+        self._gpu_memory = gpu_memory
+        self._polled = time.monotonic()
         self._direction = direction
         self._silence_seconds = silence_seconds
         self._note = note
@@ -173,6 +178,10 @@ class CommandBackend:
                 self._selector.unregister(stream.descriptor)
         events: list[TrialProgress | Finished] = []
         now = time.monotonic()
+        if (away := now - self._polled) > AWAY_SECONDS + timeout_seconds:  # this process was stopped, or the machine
+            for process in self._running.values():
+                process.excuse(away)
+        self._polled = now
         for process in list(self._running.values()):
             ended = process.ended
             if ended or now >= process.next_file_check:
@@ -220,7 +229,7 @@ class CommandBackend:
                 process.kill()
         elif (left := process.seconds_to_limit()) is not None and left <= 0:
             process.terminate(job.at_limit, job.at_limit.text, GRACE_SECONDS)
-        elif limit is not None and now - process.spawned > limit:
+        elif limit is not None and now - process.spawned - process.excused_seconds > limit:
             reason = f"killed after {limit:.0f} s, its limit with start-up and evaluation"
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
         elif self._silence_seconds is not None and now - process.last_sign > self._silence_seconds:
@@ -228,7 +237,7 @@ class CommandBackend:
             process.terminate(TrialEnd.HUNG, reason, GRACE_SECONDS)
         elif now >= process.next_memory_check:
             process.next_memory_check = now + MEMORY_CHECK_SECONDS
-            if (exceeded := memory.over_limit(job, process.family)) is not None:
+            if (exceeded := memory.over_limit(job, process.family, self._gpu_memory)) is not None:
                 process.terminate(TrialEnd.OUT_OF_MEMORY, exceeded, GRACE_SECONDS)
 
     def _finish(self, process: CommandProcess) -> Finished:

@@ -19,8 +19,8 @@ from protein.direction import stored_score
 from protein.ports import Job
 from protein.sweep import continuing
 from protein.sweep.commands import reports
-from protein.sweep.commands.files import CsvReader, EventReader, FileReader
-from protein.sweep.commands.reports import PatternReader, Said
+from protein.sweep.commands.readers import readers
+from protein.sweep.commands.reports import Said
 from protein.sweep.commands.settings import CHECKPOINTS, CommandSettings
 from protein.types import (
     MAX_SCORE,
@@ -40,6 +40,7 @@ MAX_LOG_BYTES = 16 << 20
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
 MAX_WORDS = 200  # characters of a command's last words in a reason
 CONFIG_FILE, LOG_FILE = "config.json", "trial.log"
+_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # who sends these ends more than one trial
 _BREAK = re.compile(rb"[\r\n]+")  # progress bars go back to the start of their line
 _NO_MEMORY = re.compile(r"MemoryError|std::bad_alloc|out of memory", re.IGNORECASE)
 _NO_SPACE = re.compile(r"No space left on device|Errno 28|Disk quota exceeded")
@@ -94,12 +95,13 @@ class CommandProcess:
         self.requested_end: tuple[TrialEnd, str] | None = None  # how and why the sweep ends it; None: it has not
         self.kill_at: float | None = None
         self.last_sign = spawned
+        self.excused_seconds = 0.0  # of wall clock that count towards no limit
         self.next_memory_check = self.next_file_check = 0.0
         self.streams = [Stream("status", status), Stream("report", report)]
         self.streams += [Stream("stdout", stdout), Stream("stderr", stderr)]
         self._direction, self._control, self._note = direction, control, note
         self._settings = CommandSettings.from_config(job.config)
-        self._pattern, self._file = _readers(self._settings, directory)
+        self._pattern, self._file = readers(self._settings, directory)
         self._status: dict[str, Any] = {}  # what the supervisor has said
         self._fresh: list[Measurement] = []
         self._last: Measurement | None = None
@@ -214,6 +216,11 @@ class CommandProcess:
         if self._cost_seconds is not None:
             return 0.0 if self._cost_seconds >= limit else None
         return float(limit) - self._wall_seconds(time.monotonic())
+
+    def excuse(self, seconds: float) -> None:
+        """Counts the last `seconds`, or all since its start, towards no limit but that of its cost."""
+        self.excused_seconds += min(seconds, time.monotonic() - self.spawned - self.excused_seconds)
+        self.last_sign = time.monotonic()
 
     def family(self) -> list[psutil.Process]:
         """Returns the command and all its descendants."""
@@ -340,6 +347,8 @@ class CommandProcess:
         if code is None:
             return TrialEnd.INTERRUPTED, f"{PREEMPTED}its supervisor was killed", None
         words = f": {' '.join(self._last_words.split())[:MAX_WORDS]}" if self._last_words else ""
+        if -code in _OUTSIDE:
+            return TrialEnd.INTERRUPTED, f"{PREEMPTED}{signal.Signals(-code).name} from outside ended it", None
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             return TrialEnd.CRASHED, f"killed by {signal.Signals(-code).name}{hint}{words}", None
@@ -385,13 +394,3 @@ class CommandProcess:
         if continuing.SECONDS in outcome.metrics:
             found.append(Artifact(kind=continuing.ARTIFACT, path=str(self.directory / CHECKPOINTS)))
         return tuple(found)
-
-
-def _readers(settings: CommandSettings, directory: Path) -> tuple[PatternReader | None, FileReader | None]:
-    if settings.score_from == "regex":
-        return PatternReader(settings.score, settings.steps), None
-    if settings.score_from == "csv":
-        return None, CsvReader(settings.file, settings.score, settings.steps, directory)
-    if settings.score_from == "tensorboard":
-        return None, EventReader(settings.score, settings.file, directory)
-    return None, None

@@ -1,0 +1,18 @@
+"""Where a command's score is read, made from its settings."""
+
+from pathlib import Path
+
+from protein.sweep.commands.files import CsvReader, EventReader, FileReader
+from protein.sweep.commands.reports import PatternReader
+from protein.sweep.commands.settings import CommandSettings
+
+
+def readers(settings: CommandSettings, directory: Path) -> tuple[PatternReader | None, FileReader | None]:
+    """Returns what reads the log, and what follows a file; at most one of both. JSON lines need none of them."""
+    if settings.score_from == "regex":
+        return PatternReader(settings.score, settings.steps), None
+    if settings.score_from == "csv":
+        return None, CsvReader(settings.file, settings.score, settings.steps, directory)
+    if settings.score_from == "tensorboard":
+        return None, EventReader(settings.score, settings.file, directory)
+    return None, None
