@@ -101,7 +101,7 @@ def _trials(session: Session, sweep_id: int) -> Iterator[tuple[int | None, str, 
                 except (ValueError, TypeError, KeyError) as error:
                     wrong.append(_one_line(error))
             yield from ((number, what, 0) for what in wrong)
-        yield from ((named[key], what, 0) for key, what in _belongings(session, sweep_id, list(named)))
+        yield from ((named.get(key), what, 0) for key, what in _belongings(session, sweep_id, list(named)))
         yield None, "", len(batch)
     missing = sorted(set(range(len(numbers))) - numbers)
     if missing:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from protein.columns import MAX_CURVE_POINTS, MAX_CURVES, CurveColumns
 from protein.errors import StoreError
 
-from . import values
+from . import rows, values
 from .tables import MeasurementRow, TrialRow
 
 _LEAST_POINTS = 4  # the two ends, and the extremes of one stretch
@@ -68,6 +68,7 @@ def _metric(session: Session, name: str) -> ColumnElement[Any]:
 
 def _curve(number: int, num_points: int, points: list[Any]) -> CurveColumns:
     steps, seconds, heights = zip(*points, strict=True) if points else ((), (), ())
+    rows.check_curve(steps, seconds, heights, [{}] * len(points), f"trial {number}")  # a damaged file holds anything
     return CurveColumns(
         number=number,
         num_points=num_points,

@@ -61,6 +61,10 @@ def _require_file(path: Path) -> None:
                 " give another path with --store"
             ) from error
         return  # damaged, or being written just now: opening it for good says so
+    except UnicodeDecodeError as error:
+        raise StoreError(
+            f"store {path} is damaged: a name in it is no text; restore it from a copy, or give another with --store"
+        ) from error
     except UnicodeEncodeError:
         raise StoreError(f"store {str(path)!r} is not a path that can be used; give another") from None
     tables = sorted(str(name) for (name,) in found if not str(name).startswith("sqlite_"))

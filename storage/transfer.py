@@ -66,7 +66,8 @@ def read(session: Session, sweep_ids: Collection[int]) -> Iterator[Item]:
     for sweep_id in sweep_ids:
         values = session.execute(select(*known.values()).where(SweepRow.id == sweep_id)).one()
         count = session.scalar(select(func.count()).where(TrialRow.sweep_id == sweep_id)) or 0
-        yield StoredSweep(values=dict(zip(known, values, strict=True)), num_trials=count)
+        row = rows.completed(SweepRow, rows.SWEEP_KEYS, dict(zip(known, values, strict=True)), "the sweep")
+        yield StoredSweep(values=row, num_trials=count)
         yield from _trials(session, sweep_id)
 
 
@@ -77,7 +78,7 @@ def _trials(session: Session, sweep_id: int) -> Iterator[StoredTrial]:
         ids = [row[0] for row in batch]
         curves, artifacts, annotations = _curves(session, ids), _artifacts(session, ids), _annotations(session, ids)
         for key, *values in batch:
-            trial = dict(zip(known, values, strict=True))
+            trial = rows.completed(TrialRow, rows.TRIAL_KEYS, dict(zip(known, values, strict=True)), "a trial")
             following = trial["number"]
             steps, seconds, score, metrics = curves.get(key, ((), (), (), ()))
             yield StoredTrial(

@@ -36,6 +36,9 @@ def test_function_sweep_finds_a_good_config_resumes_and_can_be_read(tmp_path: Pa
     assert last_score(printed, {"lr", "steps"}) > 2.0  # the first, cheap configs are below 1
     assert example(tmp_path, "function_sweep.py").splitlines()[-1] == printed.splitlines()[-1]  # nothing left to do
 
+    told = example(tmp_path, "data_frames.py")
+    assert "recommended: trial " in told and "points of learning curves" in told
+
     lines = example(tmp_path, "reading_results.py").splitlines()
     assert lines[0].startswith("recommended: {'lr': ")
     front = [float(found[1]) for line in lines if (found := re.search(r" s buys a score of (\S+) with", line))]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import rich_store
-from commands import Run
 
 from protein import storage
 from protein.cli import main
@@ -117,7 +116,7 @@ def test_no_command_prints_the_password_of_a_url_that_works(
 
 
 def test_a_sweep_that_ends_does_not_print_the_password(
-    folder: Path, new_postgresql: Callable[..., str], capfd: pytest.CaptureFixture[str], run: Run
+    folder: Path, new_postgresql: Callable[..., str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     url = new_postgresql().replace("postgres@", f"postgres:{SECRET}@")
     line = f"sweep --env cartpole --max-trials 1 --train.total-timesteps 20000 --store {url}"
