@@ -76,6 +76,18 @@ def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.
     assert parse(words[1:]).name == words[1]
 
 
+def test_the_unit_of_systemd_is_shown_and_can_be_read(tmp_path: Path) -> None:
+    unit = ROOT / "examples" / "systemd" / "protein-pong.service"
+    assert [text.strip() for _, text in blocks("ini")] == [unit.read_text().strip()]
+    [line] = re.findall(r"^ExecStart=/usr/bin/env (protein .*)$", unit.read_text(), re.MULTILINE)
+    assert parse(shlex.split(line)[1:]).name == "sweep"
+    if shutil.which("systemd-analyze"):
+        command = ["systemd-analyze", "verify", "--user", str(unit)]
+        environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert "protein-pong" not in ran.stderr, ran.stderr
+
+
 def test_make_has_what_the_pages_ask_for() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     asked = {

@@ -269,6 +269,7 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
     assert one == {**listed[0], "outlook": None, "range_ends": []}  # after four complete trials
     assert one["trials"] == {
         "running": 0,
+        "waiting": 0,
         "complete": 4,
         "pruned": 1,
         "stopped_early": 0,

@@ -115,18 +115,12 @@ def test_a_sweep_is_watched_cancelled_killed_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Our trainer, SIGKILL and SIGTERM of the sweep: the trial goes on, and its cost counts once."""
-    words = ("sweep", "--env", "cartpole", "--name", "s", "--max-trials", "2", "--train.total-timesteps", "1500000")
-    words = (*words, *SMALL, "--train.checkpoint-seconds", "0.2", "--on-finish", "echo $PROTEIN_REASON > finished")
+    begin = ("sweep", "--env", "cartpole", "--name", "s", "--max-trials", "2", "--train.total-timesteps", "400000")
+    more = (*SMALL, "--train.checkpoint-seconds", "0.2", "--on-finish", "echo $PROTEIN_REASON > finished")
+    words = (*begin, *more)
     first = protein(tmp_path, *words)
     checkpoint = tmp_path / "runs" / "s" / "0000" / "checkpoint.safetensors"
     wait_until(lambda: checkpoint.exists() and stored(tmp_path) and len(stored(tmp_path)[0].curve) >= 2)
-    watching = protein(tmp_path, "status", "s", "--watch")
-    assert watching.stdout is not None
-    assert "running" in "".join(watching.stdout.readline() for _ in range(5))
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(PATIENCE_SECONDS) == 0
-    watching.stdout.close()
-
     first.send_signal(signal.SIGKILL)
     first.wait()
     assert first.stdout is not None
@@ -159,6 +153,13 @@ def test_a_sweep_is_watched_cancelled_killed_and_resumed(
 
     third = protein(tmp_path, *words)
     assert third.stdout is not None
+    watching = protein(tmp_path, "status", "s", "--watch")
+    assert watching.stdout is not None
+    assert "cartpole" in "".join(watching.stdout.readline() for _ in range(3))
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(PATIENCE_SECONDS) == 0
+    assert "Traceback" not in watching.stdout.read()
+    watching.stdout.close()
     output = third.stdout.read()
     third.stdout.close()
     assert third.wait(PATIENCE_SECONDS) == 0, output

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import sweeping
 
-from protein import storage
+from protein import Protein, storage
 from protein.engine.budget import limit_reached
 from protein.engine.designer import RandomDesigner
 from protein.errors import UsageError
@@ -218,7 +218,7 @@ def test_a_command_is_called_at_the_end_with_the_facts(tmp_path: Path) -> None:
 
 
 def test_trouble_calls_the_other_command_and_a_stop_by_hand_none(tmp_path: Path) -> None:
-    commands = {"on_finish": "false", "on_trouble": teller(tmp_path)}
+    commands: dict[str, Any] = {"on_finish": "false", "on_trouble": teller(tmp_path)}
     listener = sweeping.Lines()
     spec = sweeping.sweep_spec(behaviour="diverge")
     status = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, listener=listener, **commands)
@@ -361,6 +361,21 @@ def test_a_success_ends_a_row_and_what_teaches_nothing_does_not_count() -> None:
     assert not failures.too_many
 
 
+# Costs
+
+
+def test_a_cost_that_cannot_be_true_ends_the_trial_and_is_not_stored(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="costs too much")
+    status = sweeping.sweep(tmp_path, spec=spec, max_trials=1)
+    [trial] = status.trials
+    assert (trial.end, trial.curve) == (TrialEnd.CRASHED, ())
+    assert trial.reason.startswith("reported a cost of 1e+300 s, beyond the limit of 1e+09 s (31 years)")
+    assert status.spent_seconds < 600.0
+    engine = Protein(sweeping.space())
+    with pytest.raises(UsageError, match=r"cost_seconds must be at most 1e\+09 s"):
+        engine.observe({"train.score": 0.5, "train.cost": 0.5}, score=1.0, cost_seconds=1e300)
+
+
 # Disk and memory
 
 Usage = collections.namedtuple("Usage", "free")
@@ -370,7 +385,7 @@ Memory = collections.namedtuple("Memory", "total available")
 def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "CHECK_SECONDS", 0.0)
     free = [100 << 20]
-    monkeypatch.setattr(watching.psutil, "disk_usage", lambda path: Usage(free[0]))
+    monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(free[0]))
 
     class MakeRoom(sweeping.Lines):
         def update(self, status: SweepStatus) -> None:
@@ -390,7 +405,7 @@ def test_too_little_disk_holds_trials_back_until_there_is_room(tmp_path: Path, m
 
 
 def test_a_stop_ends_a_sweep_that_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching.psutil, "disk_usage", lambda path: Usage(0))
+    monkeypatch.setattr(psutil, "disk_usage", lambda path: Usage(0))
     stop = threading.Event()
 
     class StopSoon(sweeping.Lines):
@@ -403,7 +418,7 @@ def test_a_stop_ends_a_sweep_that_waits_for_room(tmp_path: Path, monkeypatch: py
 def test_too_little_memory_ends_the_youngest_trial_which_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "CHECK_SECONDS", 0.0)
     available = [8 << 30]
-    monkeypatch.setattr(watching.psutil, "virtual_memory", lambda: Memory(16 << 30, available[0]))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(16 << 30, available[0]))
     for number in (0, 1):
         (tmp_path / "trials").mkdir(exist_ok=True)
         (tmp_path / "trials" / f"hang-{number:04d}").write_text("2 saved")

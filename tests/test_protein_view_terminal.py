@@ -173,6 +173,7 @@ def test_data_is_json_and_complete() -> None:
     sweep = json.loads(json.dumps(data.sweep(sweep_record(), trials), allow_nan=False))
     assert sweep["trials"] == {
         "running": 1,
+        "waiting": 0,
         "complete": 10,
         "pruned": 1,
         "stopped_early": 0,

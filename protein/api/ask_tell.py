@@ -30,6 +30,7 @@ from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.methods import make_designer
 from protein.types import (
+    MAX_COST_SECONDS,
     MAX_SCORE,
     Budget,
     Direction,
@@ -266,7 +267,7 @@ class Protein:
                 params=params,
                 state=end.state,
                 score=score,
-                cost_seconds=number(cost_seconds, "cost_seconds"),
+                cost_seconds=_possible_cost(number(cost_seconds, "cost_seconds")),
                 curve=_curve(curve),
                 reason=str(failed or stopped),
                 end=end,
@@ -383,3 +384,9 @@ def _listed_observations(observations: Iterable[Observation], what: str) -> list
         if not isinstance(observation, Observation):
             raise UsageError(f"{wanted}, got {shown(observation)}")
     return observed
+
+
+def _possible_cost(seconds: float) -> float:
+    if math.isfinite(seconds) and seconds > MAX_COST_SECONDS:
+        raise UsageError(f"cost_seconds must be at most {MAX_COST_SECONDS:g} s (31 years), got {seconds:.3g}")
+    return seconds

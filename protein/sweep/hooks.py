@@ -19,11 +19,12 @@ A command that fails, or takes too long, ends nothing: that is one line in the l
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Mapping
 
 from protein.direction import shown_score
 from protein.engine import pareto
-from protein.ports import SweepStatus
+from protein.ports import Listener, SweepStatus
 
 HOOK_SECONDS = 60.0  # after which the command is killed
 _MAX_OUTPUT = 300  # characters of what it printed that are quoted
@@ -43,6 +44,16 @@ def facts(status: SweepStatus, reason: str, store: str) -> dict[str, str]:
         "PROTEIN_STORE": store,
     }
     return {name: value.replace("\0", "\ufffd") for name, value in values.items()}
+
+
+def begin(
+    flag: str, command: str, status: SweepStatus, reason: str, store: str, listener: Listener
+) -> threading.Thread:
+    """Calls a command in a thread, which is returned, so that trials are watched meanwhile. See `facts` and `call`."""
+    arguments = (flag, command, facts(status, reason, store), listener.log)
+    thread = threading.Thread(target=call, args=arguments, name=flag, daemon=True)
+    thread.start()
+    return thread
 
 
 def call(

@@ -20,55 +20,28 @@ What else holds trials back: too little disk or memory (`protein.sweep.watching`
 (`protein.sweep.trouble`), and the time at which the user wants the machine back (`LoopSettings.until`).
 """
 
-import dataclasses
-import math
 import shlex
 import threading
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
-from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
+from protein.engine.budget import limit_reached, why_nothing
 from protein.errors import ProteinError, UsageError
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
-from protein.sweep import hooks, until
+from protein.sweep import costs, hooks, until
 from protein.sweep.devices import Slots
-from protein.sweep.job import CAP_FRACTION, trial_seed
+from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
+from protein.sweep.loop_settings import LoopSettings as LoopSettings
 from protein.sweep.minimum_budget import require_a_complete_trial
-from protein.sweep.stop_when import StopWhen
+from protein.sweep.spending import left
 from protein.sweep.trials import SweepTrials
 from protein.sweep.trouble import Failures
 from protein.sweep.watching import Watch
 from protein.types import CANCELLED, PREEMPTED, Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LoopSettings:
-    """How a sweep is run here and now; none of it defines the sweep, so all may change when it is resumed."""
-
-    directory: Path  # artifacts: one folder a trial
-    workers: int = 1
-    slots: Slots | None = None  # the places where trials run; None: one for each worker, without cores of its own
-    max_cost_seconds: float | None = None  # stored as the sweep's budget once the loop has taken the sweep over
-    max_trial_seconds: float | None = None  # the cap on one trial's cost; None becomes a quarter of the budget
-    max_trials: int | None = None  # of the whole sweep, failed ones included
-    max_memory_bytes: int | None = None
-    can_continue: bool = False  # finished trials may go on to more steps, where they left something to go on from
-    stop_when: StopWhen | None = None  # no trial is started once this holds; those that run may finish
-    until: datetime | None = None  # no trial starts that is not expected to end by then; those that run wait then
-    on_finish: str | None = None  # a line for the shell (`protein.sweep.hooks`), called when it has ended by itself
-    on_trouble: str | None = None  # the same, when something is wrong
-    store: str = ""  # as messages name it, without a password
-    watched: Sequence[Path] = ()  # where there must be room on the disk, beside `directory`
-
-    def __post_init__(self) -> None:
-        if self.max_trial_seconds is None and self.max_cost_seconds is not None:
-            object.__setattr__(self, "max_trial_seconds", CAP_FRACTION * self.max_cost_seconds)
 
 
 def run_sweep(
@@ -220,10 +193,7 @@ class _Loop:
     def _call(self, flag: str, command: str | None, reason: str) -> None:
         """Calls a command of the user's beside the loop."""
         if command is not None:
-            facts = hooks.facts(self.status(), reason, self._settings.store)
-            arguments = (flag, command, facts, self._listener.log)
-            self._hooks.append(threading.Thread(target=hooks.call, args=arguments, name=flag, daemon=True))
-            self._hooks[-1].start()
+            self._hooks.append(hooks.begin(flag, command, self.status(), reason, self._settings.store, self._listener))
 
     def _follow_requests(self, *, fresh: bool = False) -> None:
         """Pauses, goes on, stops or cancels as people ask from outside."""
@@ -377,30 +347,12 @@ class _Loop:
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
-        records = self._trials.records.values()
-        trials = [trial for trial in records if trial.number != without]
-        budget = self._settings.max_cost_seconds
-        lost = math.fsum(trial.lost_seconds for trial in records)
-        return Budget(
-            remaining_seconds=remaining_seconds(
-                None if budget is None else budget - lost,
-                [trial.cost_seconds for trial in trials if trial.state.finished],
-                [self._running_cost(trial) for trial in trials if not trial.state.finished],
-            ),
-            max_trial_seconds=self._settings.max_trial_seconds,
-            remaining_trials=self._remaining_trials(),
-            can_wait=True,
-        )
-
-    def _running_cost(self, trial: TrialRecord) -> RunningCost:
-        predicted, limits = trial.predicted_cost_seconds, self._launcher.limits.get(trial.number)
-        return RunningCost(
-            predicted_seconds=None if predicted is None else predicted.value,
-            max_seconds=self._settings.max_trial_seconds if limits is None else limits.max_seconds,
-            spent_seconds=trial.cost_seconds,
-        )
+        return left(self._trials.records, self._settings, self._launcher.limits, self._remaining_trials(), without)
 
     def _on_progress(self, event: TrialProgress) -> None:
+        if (wrong := costs.problem(event)) is not None:
+            event = costs.without_garbage(event)
+            self._end(event.trial.number, TrialEnd.CRASHED, wrong)
         trial = self._trials.add(event)
         if event.measurements and not self._stop.is_set():
             self._end_all_if_budget_is_spent()
@@ -443,7 +395,10 @@ class _Loop:
         return True
 
     def _on_finished(self, event: Finished) -> None:
-        number, outcome = event.trial.number, event.outcome
+        number = event.trial.number
+        if (wrong := costs.problem(event)) is not None:
+            event = costs.failed(event, wrong, self._trials.records[number].cost_seconds)
+        outcome = event.outcome
         self._launcher.forget(number)
         if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
             trial = self._trials.release(event)

@@ -131,6 +131,9 @@ def main(command_line: list[str]) -> int:
     say("start", pid=os.getpid())
     if behaviour == "saves":
         return save(train, arguments)
+    if behaviour == "costs too much":
+        say("measurement", steps=1, elapsed_seconds=1e300, score=1.0, metrics={})
+        time.sleep(600)
     measure(1)
     if behaviour == "polite":
         measure(2, None)

@@ -21,7 +21,18 @@ from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends.messages import MAX_STEPS
-from protein.types import MAX_SCORE, Artifact, Direction, Measurement, Outcome, Trial, TrialEnd, TrialState, is_score
+from protein.types import (
+    MAX_COST_SECONDS,
+    MAX_SCORE,
+    Artifact,
+    Direction,
+    Measurement,
+    Outcome,
+    Trial,
+    TrialEnd,
+    TrialState,
+    is_score,
+)
 from protein.validate import number
 
 _LOG_FILE = "trial.log"
@@ -83,6 +94,10 @@ class Report:
             raise self.not_finite
         if cost_seconds is not None:
             self._reported_seconds = number(cost_seconds, "report: cost_seconds")
+            if math.isfinite(self._reported_seconds) and self._reported_seconds > MAX_COST_SECONDS:
+                self._reported_seconds = None  # the wall clock is what is left to go by
+                limit = f"{MAX_COST_SECONDS:g} s (31 years)"
+                raise UsageError(f"report: cost_seconds must be at most {limit}, got {cost_seconds:.3g}")
         given = {name: number(value, f"report: the metric '{name}'") for name, value in metrics.items()}
         try:
             point = Measurement(
