@@ -5,6 +5,7 @@ are the same facts by column. Scores are those that are stored, to be maximised 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -126,7 +127,8 @@ def dots(columns: TrialColumns) -> list[Dot]:
     scores = [None if score != score else score for score in columns.score.tolist()]  # NaN is not itself
     costs = (columns.cost_seconds.tolist(), columns.run_seconds.tolist(), columns.lost_seconds.tolist())
     excluded = columns.excluded.tolist()
-    return list(map(Dot, columns.number.tolist(), columns.state, columns.end, scores, *costs, excluded))
+    fields = zip(columns.number.tolist(), columns.state, columns.end, scores, *costs, excluded, strict=True)
+    return list(itertools.starmap(Dot, fields))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

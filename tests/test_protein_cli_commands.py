@@ -17,7 +17,7 @@ from protein.cli import doctor, main, sweep
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
-from protein.engine import recommend
+from protein.engine import contender
 from protein.engine.recommend import MODEL, Contender
 from protein.sweep import calibration
 from protein.sweep.lease import current_owner
@@ -99,7 +99,7 @@ def test_pareto_and_best_name_the_same_knee(filled: Path, run: Run) -> None:
 
 
 def test_a_front_without_a_knee_says_so(filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recommend, "knee", lambda contenders: None)
+    monkeypatch.setattr(contender, "knee", lambda contenders: None)
     assert [answer["answer"] for answer in run.json("best --json")["answers"]] == ["best expected"]
     assert run.json("pareto --json")["knee"] is None
     for command in ("best", "pareto"):

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from protein.columns import TrialColumns
+from protein.columns import DOT_FIELDS, TrialColumns
 from protein.engine.sample import MAX_WHOLE, Sample, choose
 from protein.ports import Store
 from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState
 
-FIELDS = ("state", "end", "kind", "score", "cost_seconds", "continued_seconds", "lost_seconds", "excluded")
+FIELDS = (*DOT_FIELDS, "kind")
 _LIMITS = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
 
 

@@ -39,6 +39,7 @@ _NOT_COMPARED = frozenset(
         "tags",
         "suggest_seconds",
         "continued_seconds",
+        "lost_seconds",
     )
 )
 

@@ -55,12 +55,11 @@ export function csvOf(table, { sort = "-number", column }) {
 
 /** The answer of /compare: the selected trials side by side. `chosen`: sweep -> set of numbers. */
 export function sideBySide(table, trials, chosen) {
-  const pairs = [...chosen].flatMap(([name, numbers]) => [...numbers].map((number) => [name, number]));
-  const rows = pairs.map(([name, number]) => {
-    const at = table.keys.findIndex(([place, one]) => table.sweeps[place] === name && one === number);
-    if (at < 0) throw new ApiError(`sweep '${name}' has no trial ${number} in this report`, 404);
-    return table.rows[at];
-  });
+  const wanted = [...chosen].flatMap(([name, numbers]) => [...numbers].map((number) => [name, number]));
+  const placeIn = ([name, number]) => table.keys.findIndex(([place, one]) => table.sweeps[place] === name && one === number);
+  const pairs = wanted.filter((pair) => placeIn(pair) >= 0);
+  const missing = wanted.filter((pair) => placeIn(pair) < 0).map(([sweep, number]) => ({ sweep, number }));
+  const rows = pairs.map((pair) => table.rows[placeIn(pair)]);
   const found = table.columns.map((column, i) => ({ ...column, values: rows.map((row) => row[i]) }))
     .filter((one) => !NOT_COMPARED.has(one.key) && one.values.some((value) => value !== null));
   const about = { group: "provenance", kind: "text", empty: false };
@@ -68,7 +67,7 @@ export function sideBySide(table, trials, chosen) {
   for (const [key, title] of PROVENANCE) found.push({ ...about, key: `provenance.${key}`, title, values: pairs.map((pair) => record(pair)?.provenance[key] ?? null) });
   found.push({ ...about, key: "provenance.seed", title: "seed", values: pairs.map((pair) => record(pair)?.seed ?? null) });
   const rowsShown = found.map((one) => ({ ...one, differs: one.values.some((value) => JSON.stringify(value) !== JSON.stringify(one.values[0])) }));
-  return { version: "", trials: pairs.map(([sweep, number]) => ({ sweep, number })), rows: rowsShown };
+  return { version: "", trials: pairs.map(([sweep, number]) => ({ sweep, number })), missing, rows: rowsShown };
 }
 
 /** The answer of /scatter: two or three columns of the trials that have the first two. `axes`: how each is drawn. */
