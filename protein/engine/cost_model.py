@@ -28,7 +28,8 @@ _MAX_STOPPED = 50  # stopped runs that are looked at
 
 # Priors (mean, sd) of the log noise variance of log cost: 5 % between two runs of a config, and 40 %.
 _CALM_NOISE, _BUSY_NOISE = (math.log(3e-3), 1.5), (math.log(0.15), 0.5)
-BUSY_MARGIN = 1.5  # by which the log posterior density must be higher with the prior of a busy machine
+_BUSY_MARGIN = 1.0  # by which the log posterior density must be higher with the prior of a busy machine
+_MIN_BUSY_POINTS = 12  # with fewer, few costs and much noise look alike
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,11 +64,13 @@ class CostModel:
         )
         features, groups = space.features(x_unit), space.feature_groups()
         process = fit(features, log_cost - center, groups, prior, max_points=_MAX_POINTS)
-        busy_prior = dataclasses.replace(prior, log_noise=_BUSY_NOISE)
-        if_busy = fit(features, log_cost - center, groups, busy_prior, max_points=_MAX_POINTS)
-        busy = if_busy.log_posterior(groups, busy_prior) > process.log_posterior(groups, prior) + BUSY_MARGIN
-        if busy:
-            process, prior = if_busy, busy_prior
+        busy = False
+        if len(x_unit) >= _MIN_BUSY_POINTS:
+            busy_prior = dataclasses.replace(prior, log_noise=_BUSY_NOISE)
+            if_busy = fit(features, log_cost - center, groups, busy_prior, max_points=_MAX_POINTS)
+            busy = if_busy.log_posterior(groups, busy_prior) > process.log_posterior(groups, prior) + _BUSY_MARGIN
+            if busy:
+                process, prior = if_busy, busy_prior
         points = []
         for source in (source.some(len(x_unit)) for source in sources):
             factor = np.median(log_cost + _log_cost_parameter(space, x_unit) - source.expects(x_unit))

@@ -9,7 +9,7 @@
 
 So a store's reference machine is the first one that ever ran a sweep on it, or the first that was told to calibrate.
 
-**What identifies a machine** is in `protein.sweep.speed.IDENTITY`, with the threads of a trial and the version of torch.
+**What identifies a machine** is in `protein.sweep.speed.IDENTITY`, with a trial's threads and the version of torch.
 If one of them changes, it is another machine with a calibration of its own. Stored calibrations never change,
 because costs were stored by them. Where a machine has several, the newest counts from then on.
 """

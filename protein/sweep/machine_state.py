@@ -51,7 +51,7 @@ def _quota(root: Path) -> str | None:
     if quota is None or quota >= cores:
         return None
     return (
-        f"a quota leaves this process {quota:.2g} of {cores} cores (cgroup): more threads than that wait for each other;"
+        f"a quota leaves this process {quota:.2g} of {cores} cores (cgroup): more threads wait for each other;"
         f" use --workers {max(1, int(quota))} and --train.threads 1"
     )
 
