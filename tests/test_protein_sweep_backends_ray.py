@@ -147,6 +147,7 @@ def trials_in(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_lost_connection_preempts_trials_and_the_next_one_connects_again(start: Start, tmp_path: Path) -> None:
     notes: list[str] = []
     backend = start(notes=notes)
@@ -162,19 +163,15 @@ def test_a_lost_connection_preempts_trials_and_the_next_one_connects_again(start
     assert "the connection to the Ray cluster was lost; connecting again" in notes
 
 
-def test_a_late_report_of_a_trial_that_was_given_back_is_ignored_and_noted(start: Start, tmp_path: Path) -> None:
-    notes: list[str] = []
-    backend = start(notes=notes)
-    late = TrialProgress(trial=job(tmp_path, 7).trial, measurements=())
-    assert backend._taken(late) == []
-    assert notes == ["a late report of trial 7 was ignored: it runs elsewhere or has ended"]
-
-
 def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Path) -> None:
-    backend = start(resources={"A100": 1})
+    notes: list[str] = []
+    backend = start(notes=notes, resources={"A100": 1})
     wait_for_slots(backend, 1)
     backend.start(job(tmp_path))
     assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
+    late = TrialProgress(trial=job(tmp_path).trial, measurements=())
+    assert backend._taken(late) == []
+    assert notes == ["a late report of trial 0 was ignored: it runs elsewhere or has ended"]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +197,7 @@ def test_a_folder_that_is_not_shared_is_said_at_once(ray_cluster: RayCluster, tm
         RayBackend(ray_cluster.address, Needs(), settings)
 
 
+@pytest.mark.slow
 def test_another_version_of_python_is_one_clear_line(ray_cluster: RayCluster, tmp_path: Path) -> None:
     from ray._common.usage import usage_constants
     from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
