@@ -238,7 +238,8 @@ def _remember(server: TrialServer) -> None:
 
 def _close_all() -> None:
     for server in _started:
-        server.close()
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: the server ends, too, and is not waited for
+            server.close()
 
 
 def _forget_all() -> None:
