@@ -77,7 +77,7 @@ def test_the_time_line_and_the_lines_over_time(served: Served) -> None:
     assert found["progress"]["spent"] == np.cumsum([2.0 + i for i in range(40)]).tolist()
     best = [min((j - 20) ** 2 / 100 for j in range(i + 1) if j % 6 != 5) for i in range(40)]
     assert found["progress"]["best"] == best
-    assert found["states"] == {"running": 0, "complete": 34, "pruned": 0, "failed": 6}
+    assert found["states"] == {"running": 0, "waiting": 0, "complete": 34, "pruned": 0, "failed": 6}
 
 
 def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewOf) -> None:
