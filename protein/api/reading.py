@@ -11,7 +11,7 @@ from protein.engine.sample import MAX_WHOLE, Sample, choose
 from protein.ports import Store
 from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState
 
-FIELDS = ("state", "end", "kind", "score", "cost_seconds", "continued_seconds", "excluded")
+FIELDS = ("state", "end", "kind", "score", "cost_seconds", "continued_seconds", "lost_seconds", "excluded")
 _LIMITS = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
 
 
