@@ -502,4 +502,4 @@ def test_doctor_finds_a_torch_that_is_too_old(
 def test_doctor_finds_a_broken_store(folder: Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "text.db").write_text("not a database" * 100)
     assert main(["doctor", "--store", "text.db"]) == 1
-    assert re.search(r"^broken store +.*text.db: not a SQLite database", capsys.readouterr().out, re.MULTILINE)
+    assert re.search(r"^broken store +.*text.db is not a SQLite database", capsys.readouterr().out, re.MULTILINE)

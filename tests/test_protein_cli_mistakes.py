@@ -36,7 +36,7 @@ def test_a_store_that_cannot_be_read_is_one_line(folder: Path, run: Run) -> None
         assert run.error(command) == missing
     assert not (folder / "runs").exists()
     (folder / "text.db").write_text("not a database, but long enough to be taken for one" * 20)
-    assert "text.db: not a SQLite database" in run.error("status --store text.db")
+    assert "text.db is not a SQLite database" in run.error("status --store text.db")
     assert "'mysql' is not supported" in run.error("status --store mysql://host/x")
     assert "cannot be made" in run.error("sweep --env pong --max-cost 1m --store /proc/none/x.db")
     assert "the store's URL is empty" in run.error("status --store ''")  # as from a variable that is not set

@@ -33,7 +33,7 @@ def test_the_sweep_in_numbers(view: View) -> None:
     expect(figures.nth(1)).to_contain_text("of 4m, 96")
     expect(figures.nth(2)).to_contain_text("18.00")
     expect(figures.nth(3)).to_contain_text("26")  # 60 of 230 seconds
-    expect(figures.nth(3)).to_contain_text("1 trials over 32.5s")
+    expect(figures.nth(3)).to_contain_text("1 over 32.5s")
 
 
 def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:

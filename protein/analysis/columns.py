@@ -46,6 +46,7 @@ _DTYPES: Mapping[Kind, Any] = {
     Kind.INTEGER: np.int64,
     Kind.BOOLEAN: np.int64,
 }
+_EXACT = 2.0**53  # up to here each integer is a double
 _TYPE_ORDER = {bool: 0, int: 1, float: 1, str: 2, tuple: 3}
 
 
@@ -117,8 +118,9 @@ class Column:
             other: the new values, perhaps of another kind.
             num_rows: at least `n`; rows that neither has are missing.
         """
-        kind = _common([self.kind, other.kind])
-        mine, theirs, words = _aligned(kind, [self, other])
+        kind = _common([column for column in (self, other) if not column.missing.all()] or [self])
+        parts = [column if not column.missing.all() else absent(len(column), kind) for column in (self, other)]
+        mine, theirs, words = _aligned(kind, parts)
         values = np.zeros(num_rows, mine.dtype)
         values[: len(mine)] = mine
         values[rows] = theirs
@@ -165,7 +167,7 @@ def joined(columns: Sequence[Column]) -> Column:
     """Returns several columns (at least one), one below the other."""
     if len(columns) == 1:
         return columns[0]
-    kind = _common([column.kind for column in columns if not column.missing.all()] or [columns[0].kind])
+    kind = _common([column for column in columns if not column.missing.all()] or columns[:1])
     parts = [column if not column.missing.all() else absent(len(column), kind) for column in columns]
     *arrays, words = _aligned(kind, parts)
     missing = np.concatenate([column.missing for column in columns])
@@ -202,11 +204,15 @@ def _kind_of(types: set[type], values: Sequence[Any]) -> Kind:
     return Kind.TEXT if types == {str} else Kind.MIXED
 
 
-def _common(kinds: Sequence[Kind]) -> Kind:
-    distinct = set(kinds)
+def _common(columns: Sequence[Column]) -> Kind:
+    """Returns the kind that holds the values of all columns exactly."""
+    distinct = {column.kind for column in columns}
     if len(distinct) == 1:
-        return kinds[0]
-    return Kind.NUMBER if distinct <= {Kind.NUMBER, Kind.INTEGER} else Kind.MIXED
+        return columns[0].kind
+    if not distinct <= {Kind.NUMBER, Kind.INTEGER}:
+        return Kind.MIXED
+    integers = [column.values for column in columns if column.kind is Kind.INTEGER]
+    return Kind.NUMBER if all(np.all(np.abs(v.astype(np.float64)) <= _EXACT) for v in integers) else Kind.MIXED
 
 
 def _aligned(kind: Kind, columns: Sequence[Column]) -> list[Any]:

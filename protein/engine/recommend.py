@@ -59,6 +59,8 @@ class Learnt:
 
 def learn(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> Learnt | None:
     """Returns the model and the contenders, which are those of `contenders`; None where there is no such model."""
+    if not complete_runs(space, observations)[0]:
+        return None
     try:
         with single_thread(), np.errstate(all="ignore"):
             model = fitted(space, observations, sample)

@@ -2,6 +2,7 @@
 // NaN and infinities come from the server as the texts "nan", "inf" and "-inf"; `number` reads them.
 
 export const MISSING = "–";
+const LONG_SECONDS = 86_400e4; // days from here on would be long numbers
 const MINUS = "−";
 
 /** Returns a number from the server's JSON; null where there is none. */
@@ -42,6 +43,7 @@ export function seconds(value) {
   if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
   const minutes = Math.round(x / 60);
   if (minutes < 1440) return `${Math.floor(minutes / 60)}h${two(minutes % 60)}m`;
+  if (x >= LONG_SECONDS) return `${x.toExponential(2).replace(/\.?0+e/, "e").replace(/e\+(\d)$/, "e+0$1")}s`;
   const hours = Math.round(x / 3600);
   return `${Math.floor(hours / 24)}d${two(hours % 24)}h`;
 }
