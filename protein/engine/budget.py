@@ -17,7 +17,7 @@ trial that continues another one pays only the rest of its run, but its whole ru
 
 **What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
 anything. Four workers find about as much as one. So where the caller can wait (`Budget.can_wait`), four trials may run
-whatever they cost, and more only as long as all together hold at most a quarter of what is not spent
+whatever they cost, and more only as long as all together hold at most half of what is not spent
 (`EngineSettings.always_running`, `running_share`). A trial that would make it more is not started, and no cheaper one
 in its place: it is suggested again, or a better one, when others have ended.
 """

@@ -78,7 +78,7 @@ class EngineSettings:
     max_curve_points: int = 120
     early_stopping: bool = True
     always_running: int = 4
-    running_share: float = 0.25
+    running_share: float = 0.5
     failure_model: bool = True
     failures_allowed: int = 5
     failure_share: float = 0.25
