@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import select
 import shlex
 import signal
 import subprocess
@@ -359,6 +360,23 @@ time.sleep(600)
     while sleepers():
         assert time.monotonic() < deadline, "a process of the trial lives on"
         time.sleep(0.05)
+
+
+def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: CommandBackend, tmp_path: Path) -> None:
+    code = 'import time; print(\'{"score": 1, "cost_seconds": 5}\', flush=True); time.sleep(600)'
+    backend.start(job(tmp_path, python(code)))
+    while not backend.poll(0.1):
+        pass
+    process = next(iter(backend._running.values()))
+    while "pid" not in process._status:
+        backend.poll(0.1)
+    os.kill(process._status["pid"], signal.SIGKILL)
+    select.select([process.streams[0].descriptor], [], [])
+    known = time.monotonic()  # the supervisor has told of the end before
+    time.sleep(0.2)  # the sweep waits for its store
+    found = wait(backend)[1].outcome
+    assert (found.end, found.reason.partition(":")[0]) == (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)")
+    assert 5.0 <= found.cost_seconds <= 5.0 + known - process._cost_at
 
 
 def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:

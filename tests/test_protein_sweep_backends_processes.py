@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -142,6 +143,20 @@ def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_serv
         assert not outcome.end.teaches and 0.1 <= outcome.cost_seconds < PATIENCE_SECONDS
     local.start(job(tmp_path, 3))
     assert wait(local)[3].outcome.end is TrialEnd.COMPLETE
+
+
+def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: LocalBackend, tmp_path: Path) -> None:
+    local.start(job(tmp_path, behaviour="hang"))
+    wait_for_a_point(local)
+    [running] = local._running.values()
+    began = running.record._started  # type: ignore[attr-defined]
+    os.kill(running.pid, signal.SIGKILL)
+    select.select([running.process.status], [], [])
+    known = time.monotonic()  # the server has told of the end before
+    time.sleep(0.2)  # the sweep waits for its store
+    outcome = wait(local)[0].outcome
+    assert (outcome.end, outcome.reason) == (TrialEnd.CRASHED, "killed by SIGKILL (out of memory?)")
+    assert 0.1 <= outcome.cost_seconds <= max(known - began, 0.1)
 
 
 def test_a_result_that_came_before_the_server_died_counts(local: LocalBackend, tmp_path: Path) -> None:

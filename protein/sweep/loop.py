@@ -31,6 +31,7 @@ from protein.ports import Backend, Designer, Finished, Listener, Store, SweepSta
 from protein.space import Space
 from protein.sweep import costs, hooks, until
 from protein.sweep.devices import Slots
+from protein.sweep.ending import Ending
 from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings as LoopSettings
@@ -39,7 +40,7 @@ from protein.sweep.spending import left
 from protein.sweep.trials import SweepTrials
 from protein.sweep.trouble import Failures
 from protein.sweep.watching import Watch
-from protein.types import CANCELLED, PREEMPTED, Budget, Request, SweepRecord, TrialEnd, TrialRecord
+from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
 POLL_SECONDS = 0.25
 
@@ -110,6 +111,7 @@ class _Loop:
             max_memory_bytes=settings.max_memory_bytes,
             speed=settings.speed,
         )
+        self._ending = Ending(trials, self._launcher, designer, backend, settings, listener)
         self._watch = Watch((settings.directory, *settings.watched))
         self._short = ""  # of disk or memory, in words
         self._failures = Failures()
@@ -131,7 +133,7 @@ class _Loop:
             sweep=self._trials.sweep,
             trials=[records[number] for number in sorted(records)],
             elapsed_seconds=time.monotonic() - self._began,
-            engine_seconds=self._designer_seconds + self._trials.store_seconds,
+            engine_seconds=self._designer_seconds + self._ending.designer_seconds + self._trials.store_seconds,
             stopping=self._stop.is_set(),
             max_trial_seconds=self._settings.max_trial_seconds,
             max_trials=self._settings.max_trials,
@@ -214,9 +216,7 @@ class _Loop:
             if self._paused:
                 now = f"is paused: trials that run go on, and none starts until protein resume {shlex.quote(name)}"
             self._listener.log(f"sweep '{name}' {now}")
-        for number in sorted(self._trials.cancelled.intersection(self._trials.running)):
-            if self._end(number, TrialEnd.INTERRUPTED, CANCELLED):
-                self._listener.log(f"trial {number} is cancelled")
+        self._ending.end_cancelled()
 
     def _watch_machine(self) -> None:
         """Holds trials back while disk or memory is short, and ends the youngest one for memory."""
@@ -229,11 +229,8 @@ class _Loop:
             if short:
                 self._call("--on-trouble", self._settings.on_trouble, short)
         self._short = short
-        running = self._trials.running
-        if self._watch.memory and running and not any(self._launcher.limits[one].told_to_end for one in running):
-            youngest = max(running, key=lambda number: (self._launcher.limits[number].began, number))
-            self._listener.log(f"trial {youngest} is ended, so that the system need not kill one")
-            self._end(youngest, TrialEnd.INTERRUPTED, f"{PREEMPTED}{self._watch.memory}")
+        if self._watch.memory:
+            self._ending.end_youngest(self._watch.memory)
 
     def _held_back(self) -> bool:
         """Whether trials do not start now, and may start later without that a trial ends before."""
@@ -357,47 +354,11 @@ class _Loop:
     def _on_progress(self, event: TrialProgress) -> None:
         if (wrong := costs.problem(event)) is not None:
             event = costs.without_garbage(event)
-            self._end(event.trial.number, TrialEnd.CRASHED, wrong)
+            self._ending.end(event.trial.number, TrialEnd.CRASHED, wrong)
         trial = self._trials.add(event)
         if event.measurements and not self._stop.is_set():
-            self._end_all_if_budget_is_spent()
-            self._stop_early_if_advised(trial)
-
-    def _end_all_if_budget_is_spent(self) -> None:
-        """Ends the running trials that have spent the budget together, while each alone may spend more."""
-        budget = self._settings.max_cost_seconds
-        spent = sum(trial.cost_seconds + trial.lost_seconds for trial in self._trials.records.values())
-        if budget is None or spent < budget:
-            return
-        for number in self._trials.running:
-            if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
-                self._end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
-
-    def _stop_early_if_advised(self, trial: TrialRecord) -> None:
-        """Asks the designer about a trial that has reported, unless that trial is being ended already.
-
-        One that continues another is not asked about: the rule compares runs from their first step on.
-        """
-        if self._launcher.limits[trial.number].told_to_end or trial.continues is not None:
-            return
-        began = time.monotonic()
-        reason = self._designer.should_stop(
-            self._trials.history(),
-            trial.params,
-            trial.curve,
-            trial_seed(self._trials.sweep.spec.seed, trial.number)[0],
-        )
-        self._designer_seconds += time.monotonic() - began
-        if reason is not None:
-            self._end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
-
-    def _end(self, number: int, end: TrialEnd, reason: str) -> bool:
-        """Tells a running trial to end. Returns False where it was told already."""
-        if self._launcher.limits[number].told_to_end:
-            return False
-        self._launcher.limits[number].told_to_end = True
-        self._backend.stop(self._trials.running[number], end, reason)
-        return True
+            self._ending.end_all_if_budget_is_spent()
+            self._ending.stop_early_if_advised(trial)
 
     def _on_finished(self, event: Finished) -> None:
         number = event.trial.number

@@ -1,7 +1,9 @@
 """The trials of a sweep as the store has them, and this process's lease on those that it runs.
 
 The store is the only memory. Every change is written there first and mirrored here. While the store is unavailable (the
-disk is full, the server restarts), a write is repeated for some minutes, so that a long sweep is not lost.
+disk is full, the server restarts), a write is repeated for some minutes, so that a long sweep is not lost. A server
+that dies between a commit and its answer leaves open whether the write is stored. So what is stored is looked at before
+a write is repeated.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ from protein.ports import Finished, Listener, Store, TrialProgress
 from protein.sweep import continuing, resuming, taking_up
 from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
 from protein.types import (
+    Measurement,
     Observation,
     Outcome,
     Params,
@@ -78,12 +81,15 @@ class SweepTrials:
         self._refuse_beside(living_owners(trial.owner for trial in running))
         owners = dead_owners(trial.owner for trial in running)
         waiting = [trial.number for trial in running] if self.can_wait else []
-        orphans = self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners, waiting))
+        self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners, waiting))
+        # Asked, and not the answer above: the first one may be lost, and the second names those of its own call alone.
+        ran = [trial.number for trial in running]
+        reread = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=ran)) if ran else []
+        now = {trial.number: trial for trial in reread}
+        trials = [now.get(trial.number, trial) for trial in trials]
+        orphans = [n for n, one in now.items() if one.state is TrialState.WAITING or one.end is TrialEnd.INTERRUPTED]
         if orphans:
-            ended = self._retry_while_unavailable(lambda: self._store.trials(self.sweep.id, numbers=orphans))
-            now = {trial.number: trial for trial in ended}
-            trials = [now.get(trial.number, trial) for trial in trials]
-            numbers = ", ".join(str(number) for number in orphans)
+            numbers = ", ".join(str(number) for number in sorted(orphans))
             then = "it goes on" if self.can_wait else "its cost counts, and its params may be tried again"
             self._listener.log(f"trial {numbers} was interrupted when the sweep last ended: {then}")
         self._refuse_beside(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
@@ -156,8 +162,9 @@ class SweepTrials:
             TrialLost: another process has started a trial since this one read them.
         """
         number = self.next_number  # a claim: the store is not asked for the next number
-        trial = self._retry_while_unavailable(
-            lambda: self._store.start_trial(
+
+        def start() -> Trial:
+            return self._store.start_trial(
                 self.sweep.id,
                 suggestion,
                 seed=seed,
@@ -167,7 +174,13 @@ class SweepTrials:
                 provenance=provenance,
                 number=number,
             )
-        )
+
+        def again() -> Trial:
+            stored = self._stored(number)
+            ours = stored is not None and stored.params == suggestion.params and stored.seed == seed
+            return self._handle(stored) if stored is not None and ours and self._runs_here(stored) else start()
+
+        trial = self._retry_while_unavailable(start, again)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
         self.records[number], self.running[number] = record, trial
         self._renewed[number] = time.monotonic()
@@ -175,12 +188,18 @@ class SweepTrials:
 
     def take_up(self, number: int, place: resuming.Place) -> TrialRecord | None:
         """Makes a waiting trial run again from a place. Returns None where somebody else has taken or cancelled it."""
-        try:
-            trial = self._retry_while_unavailable(
-                lambda: self._store.take_up_trial(
-                    self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
-                )
+
+        def take_up() -> Trial:
+            return self._store.take_up_trial(
+                self.sweep.id, number, self._owner, LEASE_SECONDS, place.steps, place.seconds
             )
+
+        def again() -> Trial:
+            stored = self._stored(number)
+            return self._handle(stored) if stored is not None and self._runs_here(stored) else take_up()
+
+        try:
+            trial = self._retry_while_unavailable(take_up, again)
         except TrialLost:
             self._reread([number])
             return None
@@ -193,7 +212,18 @@ class SweepTrials:
         """Makes a running trial wait to be taken up again, and returns it."""
         number, outcome = event.trial.number, event.outcome
         cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
-        self._retry_while_unavailable(lambda: self._store.release_trial(event.trial, outcome.reason, cost))
+
+        def release() -> None:
+            self._store.release_trial(event.trial, outcome.reason, cost)
+
+        def again() -> None:
+            stored = self._stored(number)
+            if (
+                stored is None or stored.owner != "" or stored.cost_seconds != cost
+            ):  # "": nobody's, it waits or has ended
+                release()
+
+        self._retry_while_unavailable(release, again)
         del self.running[number], self._renewed[number]
         self._reread([number])  # the store ends one whose end a person has asked for
         return self.records[number]
@@ -214,10 +244,19 @@ class SweepTrials:
 
     def finish(self, event: Finished) -> TrialRecord:
         """Stores how a running trial ended and returns it."""
-        number = event.trial.number
-        self._retry_while_unavailable(lambda: self._store.finish_trial(event.trial, event.outcome, event.artifacts))
+        number, outcome = event.trial.number, event.outcome
+
+        def finish() -> None:
+            self._store.finish_trial(event.trial, outcome, event.artifacts)
+
+        def again() -> None:
+            stored = self._stored(number)
+            if stored is None or stored.owner != self._owner or not _is_outcome(stored, outcome):
+                finish()
+
+        self._retry_while_unavailable(finish, again)
         del self.running[number], self._renewed[number]
-        self.records[number] = self.records[number].ended(event.outcome, event.artifacts)
+        self.records[number] = self.records[number].ended(outcome, event.artifacts)
         return self.records[number]
 
     def renew_leases(self) -> None:
@@ -265,13 +304,35 @@ class SweepTrials:
         return self._retry_while_unavailable(lambda: taking_up.read(self._store, self.sweep.id))
 
     def _write_measurements(self, event: TrialProgress) -> None:
-        self._retry_while_unavailable(
-            lambda: self._store.add_measurements(event.trial, event.measurements, LEASE_SECONDS)
-        )
+        def add(measurements: Sequence[Measurement]) -> None:
+            self._store.add_measurements(event.trial, measurements, LEASE_SECONDS)
+
+        def again() -> None:
+            stored = self._stored(event.trial.number) if event.measurements else None
+            is_stored = stored is not None and _is_last_point(stored, event.measurements[-1])
+            add(() if is_stored else event.measurements)  # without points it renews the lease
+
+        self._retry_while_unavailable(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
 
-    def _retry_while_unavailable(self, call: Callable[[], T]) -> T:
-        """Calls the store, again and again while it is unavailable, for at most `STORE_PATIENCE_SECONDS`."""
+    def _stored(self, number: int) -> TrialRecord | None:
+        """Returns a trial as the store has it now, with the last point of its curve at most."""
+        found = self._store.trials(self.sweep.id, curves=False, last_points=True, numbers=[number])
+        return found[0] if found else None
+
+    def _runs_here(self, stored: TrialRecord) -> bool:
+        return stored.state is TrialState.RUNNING and stored.owner == self._owner
+
+    def _handle(self, stored: TrialRecord) -> Trial:
+        return Trial(**{field.name: getattr(stored, field.name) for field in dataclasses.fields(Trial)})
+
+    def _retry_while_unavailable(self, call: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Calls the store, again and again while it is unavailable, for at most `STORE_PATIENCE_SECONDS`.
+
+        Args:
+            call: the first call, which may have been stored although its answer was lost.
+            again: what is called from the second time on, where `call` must not be stored twice; None: `call`.
+        """
         began = time.monotonic()
         while True:
             tried = time.monotonic()
@@ -282,6 +343,7 @@ class SweepTrials:
                     raise
                 self._listener.log(f"the store is unavailable, trying again in {STORE_RETRY_SECONDS:.0f} s: {error}")
                 self._pause(STORE_RETRY_SECONDS)
+                call = again or call
             else:
                 self.store_seconds += time.monotonic() - tried
                 return result
@@ -291,3 +353,17 @@ class SweepTrials:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stop.is_set():
             time.sleep(min(PAUSE_SECONDS, seconds))
+
+
+def _is_outcome(stored: TrialRecord, outcome: Outcome) -> bool:
+    """Whether a stored trial has ended with this very outcome."""
+    same_end = stored.state is outcome.state and stored.end is outcome.end
+    same = stored.score == outcome.score and stored.cost_seconds == outcome.cost_seconds
+    return same_end and same and stored.steps == outcome.steps
+
+
+def _is_last_point(stored: TrialRecord, point: Measurement) -> bool:
+    """Whether a point ends the stored curve of a trial."""
+    return any(
+        last.steps == point.steps and last.elapsed_seconds == point.elapsed_seconds for last in stored.curve[-1:]
+    )

@@ -325,7 +325,8 @@ class CommandProcess:
         if self._cost_seconds is None:
             return max(whole, self._last.elapsed_seconds if self._last else 0.0)
         killed = self._status.get("code") is None or self._status["code"] < 0
-        return self._cost_seconds + (now - self._cost_at if killed else 0.0)
+        ended_at = now if wall is None else self.spawned + float(wall)  # the sweep may look much later
+        return self._cost_seconds + (max(ended_at - self._cost_at, 0.0) if killed else 0.0)
 
     def _end(self, *, others_reported: bool) -> tuple[TrialEnd, str, float | None]:
         """Returns how the command ended, why in words, and the score that counts."""

@@ -254,7 +254,7 @@ class FunctionRecord:
                 return own
             cost, steps = own.cost_seconds, own.steps
         else:
-            cost = max(time.monotonic() - self._began, 0.0 if self.last is None else self.last.elapsed_seconds)
+            cost = max(trial.ended_at - self._began, 0.0 if self.last is None else self.last.elapsed_seconds)
             steps = 0 if self.last is None else self.last.steps
         end, reason = trial.requested_end or self._end_from_outside(trial)
         score = self.last_score if end.state is TrialState.PRUNED else None

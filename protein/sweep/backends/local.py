@@ -135,7 +135,7 @@ class TrainerRecord:
         return Outcome(
             end=end,
             score=score,
-            cost_seconds=self._cost_seconds(),
+            cost_seconds=self._cost_seconds(trial.ended_at),
             steps=messages.steps(final) or (self.last.steps if self.last else 0),
             reason=reason,
             timings=timings,
@@ -146,8 +146,8 @@ class TrainerRecord:
         """Returns the metric that says how much lies behind the state that a longer run can go on from, if any."""
         return messages.numbers({continuing.SECONDS: (self._final or {}).get("continuable_seconds")})
 
-    def _cost_seconds(self) -> float:
-        """Returns the cost that the trainer gave, or else the wall clock since training began, of the whole trial.
+    def _cost_seconds(self, ended_at: float) -> float:
+        """Returns the cost that the trainer gave, or else the wall clock of training, of the whole trial.
 
         It is in reference seconds (`protein.sweep.speed`), in which the trainer's clock runs, too.
         """
@@ -157,7 +157,7 @@ class TrainerRecord:
         reported = self.last.elapsed_seconds if self.last else self._job.spent_seconds
         if self._started is None:
             return reported
-        own_seconds = time.monotonic() - self._started
+        own_seconds = ended_at - self._started
         return max(reported, self._job.spent_seconds + (self._job.speed or 1.0) * own_seconds)
 
     def _end(self, trial: TrialOfProcess) -> tuple[TrialEnd, str, float | None]:

@@ -82,6 +82,11 @@ class TrialOfProcess:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def ended_at(self) -> float:
+        """When the process ended, on the monotonic clock; now where that is not known."""
+        return time.monotonic() if self.process.ended_at is None else self.process.ended_at
+
     def run_seconds(self, now: float) -> float:
         """Returns the wall clock since the process was started, without the time in which it could do nothing."""
         return now - self.spawned - self._excused_seconds

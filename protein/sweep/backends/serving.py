@@ -2,7 +2,8 @@
 
 It does little, so that it is always there: it forks, waits, and writes what trials say to stderr into their logs. The
 sweep talks to it through a socket (`trial_server.py`). One request starts one trial and brings two descriptors: the
-trial's output, and a pipe on which the server answers with the trial's process id and later with its exit code.
+trial's output, and a pipe on which the server answers with the trial's process id and later with its exit code and the
+moment of its end.
 
 It ends when the sweep ends, for any reason: then the other end of the socket is closed. It kills its trials first. It
 has a session of its own, and ignores the signals by which a person or a scheduler ends a whole group: the sweep ends
@@ -34,7 +35,8 @@ import psutil
 from protein.sweep.backends import child
 from protein.sweep.backends.bounded_log import BoundedLog
 
-NUMBER = struct.Struct("q")  # process ids, exit codes and lengths
+NUMBER = struct.Struct("q")  # process ids, error numbers and lengths
+END = struct.Struct("qd")  # an exit code, and when the process ended, on the clock that all processes share
 POLL_SECONDS = 1.0  # how often the server looks whether the sweep still lives
 READ_BYTES = 1 << 16
 ORPHANS_SECONDS = 5.0  # how long it goes on killing what a trial has left behind, which may multiply
@@ -138,7 +140,7 @@ class _Server:
         try:
             forked = popen_fork.Popen(process)  # it alone would be waited for by multiprocessing, had `start` made it
         except OSError as error:  # too many processes: the other trials go on
-            _answer(status, -(error.errno or errno.EAGAIN))
+            _answer(status, NUMBER.pack(-(error.errno or errno.EAGAIN)))
             os.close(status)
             return
         finally:
@@ -149,7 +151,7 @@ class _Server:
         trial = self._trials[forked.pid] = _Trial(forked, status, errors, log)
         if errors is not None:
             self._selector.register(errors, selectors.EVENT_READ, lambda: self._take_errors(trial))
-        _answer(status, forked.pid)
+        _answer(status, NUMBER.pack(forked.pid))
 
     def _open_log(self, start: child.Start) -> tuple[int | None, int | None, BoundedLog | None]:
         """Returns both ends of a trial's stderr and where it goes; None where it is not kept."""
@@ -196,14 +198,14 @@ class _Server:
         with contextlib.suppress(ChildProcessError):
             while (waited := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 if waited[0] in self._trials:
-                    ended.append(waited)
+                    ended.append((*waited, time.monotonic()))
         if not ended:
             return
-        for pid, _ in ended:
+        for pid, _, _ in ended:
             _kill_group(pid)
-        trials = [(self._trials.pop(pid), code) for pid, code in ended]
+        trials = [(self._trials.pop(pid), status, moment) for pid, status, moment in ended]
         _kill_children(set(self._trials))
-        for trial, status in trials:
+        for trial, status, moment in trials:
             if trial.errors is not None:
                 with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(trial.errors)
@@ -213,7 +215,7 @@ class _Server:
                 os.close(trial.errors)
             if trial.log is not None:
                 trial.log.close()
-            _answer(trial.status, os.waitstatus_to_exitcode(status))
+            _answer(trial.status, END.pack(os.waitstatus_to_exitcode(status), moment))
             os.close(trial.status)
 
 
@@ -240,9 +242,9 @@ def receive(control: socket.socket) -> tuple[child.Start, list[int]] | None:
     return start, descriptors
 
 
-def _answer(status: int, number: int) -> None:
+def _answer(status: int, answer: bytes) -> None:
     with contextlib.suppress(BrokenPipeError):  # the sweep does not listen any more
-        os.write(status, NUMBER.pack(number))
+        os.write(status, answer)
 
 
 def _is_readable(descriptor: int) -> bool:

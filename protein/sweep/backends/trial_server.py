@@ -30,12 +30,14 @@ class TrialProcess:
         pid: of the process, which is the leader of its own group.
         status: descriptor that becomes readable when there is news of the exit.
         exit_code: negative: the signal that killed it; None: it is not known to have ended.
+        ended_at: when it ended, on the monotonic clock, however late the sweep looks; None: that is not known.
         is_lost: whether the server has died before it could tell how the trial ended. The trial is dead then, too.
     """
 
     def __init__(self, pid: int, status: int, server: int) -> None:
         self.pid, self.status = pid, status
         self.exit_code: int | None = None
+        self.ended_at: float | None = None
         self.is_lost = False
         self._server = server
         os.set_blocking(status, False)
@@ -49,11 +51,11 @@ class TrialProcess:
         if self.ended:
             return
         try:
-            data = os.read(self.status, serving.NUMBER.size)
+            data = os.read(self.status, serving.END.size)
         except BlockingIOError:
             return
-        if len(data) == serving.NUMBER.size:
-            self.exit_code = serving.NUMBER.unpack(data)[0]
+        if len(data) == serving.END.size:
+            self.exit_code, self.ended_at = serving.END.unpack(data)
         else:
             self.is_lost = True
             self.send(signal.SIGKILL)  # the trial's children, which the kernel has not killed with it

@@ -1,0 +1,82 @@
+"""Ends running trials before their own end, each once: for the budget, early stopping, memory, or as people ask."""
+
+import time
+
+from protein.ports import Backend, Designer, Listener
+from protein.sweep.job import trial_seed
+from protein.sweep.launching import Launcher
+from protein.sweep.loop_settings import LoopSettings
+from protein.sweep.trials import SweepTrials
+from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
+
+
+class Ending:
+    """Ends the running trials of one sweep.
+
+    Attributes:
+        designer_seconds: the wall clock that the designer has taken to decide on early stopping.
+    """
+
+    def __init__(
+        self,
+        trials: SweepTrials,
+        launcher: Launcher,
+        designer: Designer,
+        backend: Backend,
+        settings: LoopSettings,
+        listener: Listener,
+    ) -> None:
+        self.designer_seconds = 0.0
+        self._trials, self._launcher = trials, launcher
+        self._designer, self._backend = designer, backend
+        self._settings, self._listener = settings, listener
+
+    def end(self, number: int, end: TrialEnd, reason: str) -> bool:
+        """Tells a running trial to end. Returns False where it was told already."""
+        if self._launcher.limits[number].told_to_end:
+            return False
+        self._launcher.limits[number].told_to_end = True
+        self._backend.stop(self._trials.running[number], end, reason)
+        return True
+
+    def end_cancelled(self) -> None:
+        """Ends the trials whose end a person has asked for."""
+        for number in sorted(self._trials.cancelled.intersection(self._trials.running)):
+            if self.end(number, TrialEnd.INTERRUPTED, CANCELLED):
+                self._listener.log(f"trial {number} is cancelled")
+
+    def end_youngest(self, short: str) -> None:
+        """Ends the youngest trial because of what is `short`, unless one that was told to end still runs."""
+        running = self._trials.running
+        if running and not any(self._launcher.limits[one].told_to_end for one in running):
+            youngest = max(running, key=lambda number: (self._launcher.limits[number].began, number))
+            self._listener.log(f"trial {youngest} is ended, so that the system need not kill one")
+            self.end(youngest, TrialEnd.INTERRUPTED, f"{PREEMPTED}{short}")
+
+    def end_all_if_budget_is_spent(self) -> None:
+        """Ends the running trials that have spent the budget together, while each alone may spend more."""
+        budget = self._settings.max_cost_seconds
+        spent = sum(trial.cost_seconds + trial.lost_seconds for trial in self._trials.records.values())
+        if budget is None or spent < budget:
+            return
+        for number in self._trials.running:
+            if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
+                self.end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
+
+    def stop_early_if_advised(self, trial: TrialRecord) -> None:
+        """Asks the designer about a trial that has reported, unless that trial is being ended already.
+
+        One that continues another is not asked about: the rule compares runs from their first step on.
+        """
+        if self._launcher.limits[trial.number].told_to_end or trial.continues is not None:
+            return
+        began = time.monotonic()
+        reason = self._designer.should_stop(
+            self._trials.history(),
+            trial.params,
+            trial.curve,
+            trial_seed(self._trials.sweep.spec.seed, trial.number)[0],
+        )
+        self.designer_seconds += time.monotonic() - began
+        if reason is not None:
+            self.end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
