@@ -153,6 +153,6 @@ def test_an_excluded_run_is_not_recommended_and_teaches_nothing() -> None:
 
 
 def test_nothing_is_learnt_where_no_trial_has_a_score() -> None:
-    failed = Observation(params={"x": 0.5, "steps": 1000}, state=TrialState.FAILED, cost_seconds=1.0)
+    failed = Observation(params={"x": 0.5, "steps": 1000}, state=TrialState.FAILED, score=None, cost_seconds=1.0)
     assert learn(SPACE, []) is None
     assert learn(SPACE, [failed]) is None
