@@ -19,7 +19,7 @@ from protein.types import Resources
         ({"backend": "slurm:a"}, "--backend 'slurm:a' is unknown"),
         ({"trial_cores": 2}, "--trial-cores is for other machines: use it with --backend ray or --backend slurm"),
         ({"backend": "ray", "trial_cores": 0}, "--trial-cores 0 is below the limit of 1; use 1 or more"),
-        ({"resources": "{}"}, "--resources is for other machines"),
+        ({"resources": "{}"}, "--resources is for Ray: use it with --backend ray"),
         ({"backend": "slurm", "resources": "{}"}, "--resources is for Ray"),
         ({"backend": "ray", "slurm_options": "-p x"}, "--slurm-options is for Slurm"),
         ({"artifacts": "s3://me:secret@b/x"}, "--artifacts s3://b/x: a URL is for --backend ray"),

@@ -249,7 +249,9 @@ def test_a_store_is_moved_whole_and_a_sweep_that_runs_is_not(
     url, target = f"{tmp_path}/a.db", new_postgresql()
     store = storage.open_whole_store(url)
     sweep = rich_store.fill(store)
-    with pytest.raises(UsageError, match=r"'s' runs \(trial 28 .* cannot be moved; end it with protein stop s"):
+    with pytest.raises(
+        UsageError, match=r"'s' is being run by process \d+ on .* cannot be moved; end it with protein stop s"
+    ):
         moving.move(url, target, nothing)
     store.interrupt_orphans(sweep.id, ["host-ü:28:1.00", "host-ü:29:1.00"])
     moved, shown = moving.move(url, target, nothing)

@@ -117,6 +117,7 @@ def test_a_changed_space_is_refused_in_any_case(folder: Path, capsys: pytest.Cap
             "{python} train.py --lr {{lr}} --steps {{stesp}}",
             "the placeholder {stesp}, but no parameter is called so; did",
         ),
+        ("awk 'BEGIN {{ print 1 }}' {{lr}} {{steps}}", "; write {{ and }} for braces of the program"),
         ("{python} train.py --lr {{lr", "a single { in '{lr'; write {{ for a brace"),
         ("{python} train.py '--lr {{lr}}", "cannot be split into words: No closing quotation"),
         ("", "--command is empty"),
@@ -232,3 +233,12 @@ def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
 )
 def test_a_sweep_is_called_after_its_program(text: str, name: str) -> None:
     assert short_name(text) == name, "and never like one of our environments"
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_is_stored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--chdir nowhere: there is no such folder; make it, or correct its name" in refused(
+        capsys, "--chdir", "nowhere"
+    )
+    assert not (folder / "runs").exists()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from protein.cli import main
+from protein.cli.help import GROUPS, SWEEP_GROUPS
 from protein.cli.parse import COMMANDS, parse
 from protein.config.layers import flag, value_types
 from protein.errors import UsageError
@@ -176,3 +177,26 @@ def test_an_output_that_cannot_show_a_character_gets_another() -> None:
     done = run("--help", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "sweep" in done.stdout
+
+
+def test_the_overview_names_every_command_once_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    with pytest.raises(SystemExit):
+        parse(["-h"])
+    text = capsys.readouterr().out
+    assert all(f"{title}:\n  {names[0]} " in text for title, names in GROUPS.items())
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_the_flags_of_a_sweep_are_listed_in_groups_and_parsed_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["sweep", "--help"])
+    text = capsys.readouterr().out
+    for title, names in SWEEP_GROUPS.items():
+        box = text.partition(f" {title} options ")[2].partition(f" {title} options ")[0].partition(" options ")[0]
+        flags = {word for word in box.split() if word.startswith("--")}
+        assert flags >= {f"--{name.replace('_', '-')}" for name in names}
+    assert text.count("--max-cost ") == 1
+    assert "Budget: the training time of all trials together" in text
+    assert parse(["sweep", "--max-cost", "5s"]).arguments.max_cost == "5s"

@@ -8,7 +8,7 @@ import pytest
 
 from protein.engine import pareto
 from protein.engine.gp import Array
-from protein.engine.recommend import MODEL, Contender, best, contenders, knee
+from protein.engine.recommend import MODEL, Contender, best, contenders, knee, learn
 from protein.engine.score_model import ScoreModel
 from protein.space import Float, Integer, Space
 from protein.types import Measurement, Observation, Params, TrialEnd, TrialState
@@ -150,3 +150,9 @@ def test_an_excluded_run_is_not_recommended_and_teaches_nothing() -> None:
     assert contenders(SPACE, [*history, exploit, again]) == contenders(SPACE, history)
     assert contenders(SPACE, [exploit]) == []
     assert pareto.front([*history, exploit]) == pareto.front(history)
+
+
+def test_nothing_is_learnt_where_no_trial_has_a_score() -> None:
+    failed = Observation(params={"x": 0.5, "steps": 1000}, state=TrialState.FAILED, score=None, cost_seconds=1.0)
+    assert learn(SPACE, []) is None
+    assert learn(SPACE, [failed]) is None

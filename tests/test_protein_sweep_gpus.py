@@ -104,7 +104,7 @@ def test_only_gpus_that_this_process_may_use_are_shared_out() -> None:
     [
         ("2", PLAIN, "--gpus 2: no GPU has the id 2; this machine has 0, 1$"),
         ("GPU-cc", DIVIDED, "no GPU has the id GPU-cc; this machine has MIG-c1, MIG-c2, 1$"),
-        ("0", [], "no GPU has the id 0; this machine has no NVIDIA GPU$"),
+        ("0", [], "no GPU has the id 0; this machine has no NVIDIA GPU: leave out --gpus$"),
         ("all", [], "--gpus all: this process sees no NVIDIA GPU; leave out --gpus to train on the CPU$"),
         ("all", None, "--gpus all needs NVML"),
         ("0,0", PLAIN, "--gpus 0,0: 0 is there twice; for several trials on one GPU use --trials-per-gpu"),

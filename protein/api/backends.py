@@ -58,12 +58,11 @@ class Place:
             raise UsageError(f"--backend '{self.backend}' is unknown: use local, ray, ray:HOST:PORT or slurm")
         if self.trial_cores is not None and self.trial_cores < 1:
             raise UsageError(f"--trial-cores {self.trial_cores} is below the limit of 1; use 1 or more")
-        remote_only = {"--trial-cores": self.trial_cores, "--resources": self.resources}
-        for flag, value in remote_only.items():
-            if value is not None and not self.is_remote:
-                raise UsageError(f"{flag} is for other machines: use it with --backend ray or --backend slurm")
+        if self.trial_cores is not None and not self.is_remote:
+            raise UsageError("--trial-cores is for other machines: use it with --backend ray or --backend slurm")
         if self.resources is not None and self.kind != "ray":
-            raise UsageError("--resources is for Ray: use it with --backend ray, or give --slurm-options")
+            instead = ", or give --slurm-options" if self.kind == "slurm" else ""
+            raise UsageError(f"--resources is for Ray: use it with --backend ray{instead}")
         if self.slurm_options is not None and self.kind != "slurm":
             raise UsageError("--slurm-options is for Slurm: use it with --backend slurm")
         if self.url is not None and self.kind != "ray":

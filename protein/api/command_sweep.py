@@ -195,6 +195,8 @@ def _score(
 def _require_program(settings: CommandSettings) -> None:
     """Raises `UsageError` where there is no such program, before anything is stored."""
     word = template.parse(settings.text, "--command").words[0]
+    if settings.chdir and "{" not in settings.chdir and not Path(settings.chdir).expanduser().is_dir():
+        raise UsageError(f"--chdir {settings.chdir}: there is no such folder; make it, or correct its name")
     if "{" in word or settings.chdir:
         return
     if shutil.which(word) is None:

@@ -153,10 +153,12 @@ def require_idle(store: "WholeStore", sweep: SweepRecord, done: str) -> None:
     running = store.live_trials(sweep.id)
     gone = set(dead_owners(running.values()))
     if live := [number for number, owner in running.items() if owner not in gone]:
-        owner = running[live[0]]
+        owner = running[live[0]][:80]
+        parts = owner.rsplit(":", 2)  # host, process, and what is unique
+        who = f"process {parts[1]} on {parts[0]}" if len(parts) == 3 else owner
         raise UsageError(
-            f"sweep '{sweep.spec.name}' runs (trial {live[0]} is owned by {owner:.80}) and cannot be {done}; end it"
-            f" with protein stop {sweep.spec.name}, and wait until it has ended"
+            f"sweep '{sweep.spec.name}' is being run by {who} and cannot be {done}; end it with protein stop"
+            f" {sweep.spec.name}, and wait until it has ended"
         )
 
 

@@ -96,7 +96,7 @@ class StopsAtMistake:
         self._listener.finished(trial, status)
         scored = any(one.score is not None for one in status.trials)
         if trial.end is TrialEnd.MISTAKE and not scored and not self.mistake:
-            self.mistake = f"trial {trial.number} {trial.reason}"
+            self.mistake = f"trial {trial.number}: {trial.reason}"
             self._stop.set()
 
     def __getattr__(self, name: str) -> Any:

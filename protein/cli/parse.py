@@ -17,18 +17,12 @@ from typing import Annotated, Any, Union
 import tyro
 
 from protein.cli import arguments
+from protein.cli.help import SWEEP_GROUPS, grouped, overview
 from protein.cli.values import given_values, with_values
 from protein.config.layers import Layers, Setting
 from protein.config.resolve import load
 from protein.errors import ProteinError, UsageError
 from protein.spelling import nearest
-
-DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
-
-  protein sweep --env pong --max-cost 10m    search; run it again to resume
-  protein pareto pong                        score against cost
-  protein train --env pong --from pong       train the recommended config
-  protein --version                          print the version"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +92,9 @@ def parse(words: Sequence[str]) -> Command:
         if words[0].startswith("-"):
             raise UsageError(f"unknown flag '{words[0]}'{nearest(words[0], ['--help', '--version'])}")
         raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
+    if words[0] in ("-h", "--help"):
+        print(overview({name: kind for name, (kind, _) in COMMANDS.items()}))
+        raise SystemExit(0)
     classes = {name: _class(name, words) for name in COMMANDS}
     parsed = _run_tyro(classes, parsed_words)
     return Command(
@@ -134,6 +131,8 @@ def _joined(words: Sequence[str]) -> list[str]:
 def _class(name: str, words: Sequence[str]) -> type:
     """Returns the dataclass of a command, with the dotted flags if it has them and is the one that was typed."""
     command = COMMANDS[name][0]
+    if name == words[0] == "sweep" and not {"-h", "--help"}.isdisjoint(words):
+        command = grouped(command, SWEEP_GROUPS)
     if name not in _WITH_VALUES or words[0] != name:
         return command
     return with_values(command, _settings(words), _WITH_VALUES[name], ranges=name == "sweep")
@@ -156,7 +155,6 @@ def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
             parsed, unknown = tyro.cli(
                 union,
                 prog="protein",
-                description=DESCRIPTION,
                 args=words,
                 return_unknown_args=True,
                 config=(tyro.conf.FlagCreatePairsOff,),

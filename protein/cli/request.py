@@ -22,10 +22,15 @@ def run(command: Command) -> int:
         sweep = stores.find(store, getattr(arguments, "sweep", None))
         owners = set(store.summaries([sweep.id])[sweep.id].running.values())
         store.request(sweep.id, requested)
+    name = sweep.spec.name
     gone = not owners.difference(dead_owners(owners))
-    line = f"sweep '{sweep.spec.name}' {_SAID[requested]}"
+    line = f"sweep '{name}' {_SAID[requested]}"
     if gone:
         line += "; none of its trials runs, so perhaps no process runs it"
-        line += "" if requested is Request.STOP else ": protein sweep starts one"
+        line += {
+            Request.PAUSE: f": the next one waits until protein resume {name}",
+            Request.RUN: ": protein sweep starts one",
+            Request.STOP: "",
+        }[requested]
     tables.make_console().print(line, soft_wrap=True)
     return 0

@@ -119,6 +119,8 @@ def fitted(space: Space, observations: Sequence[Observation], sample: Sample | N
     taught = observations if sample is None else [o for o in observations if o.number in sample.taught]
     scale = None if sample is None else ScoreScale.of(sample.scores)
     data = History.of(space, taught, []).one_of_each_run()
+    if not len(data.scores):
+        raise ValueError("there is no score")
     return fit_score_model(space, data, EngineSettings(), averaged=True, scale=scale)
 
 

@@ -49,7 +49,7 @@ def find(text: str, environment: Mapping[str, str], listed: Sequence[Gpu] | None
         if ids.count(one) > 1:
             raise UsageError(f"--gpus {text}: {one} is there twice; for several trials on one GPU use --trials-per-gpu")
         if listed is not None and not _exists(one, listed):
-            there = "has no NVIDIA GPU" if not listed else f"has {', '.join(_names(listed))}"
+            there = f"has {', '.join(_names(listed))}" if listed else "has no NVIDIA GPU: leave out --gpus"
             raise UsageError(f"--gpus {text}: no GPU has the id {one}; this machine {there}")
         if allowed is not None and one not in allowed:
             raise UsageError(

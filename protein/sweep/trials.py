@@ -105,7 +105,8 @@ class SweepTrials:
         for owner in owners:
             host, pid, _ = owner.rsplit(":", 2)
             raise UsageError(
-                f"sweep '{self.sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or stop it first"
+                f"sweep '{self.sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
+                f" protein stop {self.sweep.spec.name}"
             )
 
     @property

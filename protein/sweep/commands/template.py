@@ -71,8 +71,9 @@ def check_names(template: Template, parameters: Sequence[str], what: str, *, als
     known = [*parameters, *also]
     for name in template.names:
         if name not in known:
+            braces = "" if name.isidentifier() else "; write {{ and }} for braces of the program"
             raise UsageError(
-                f"{what} has the placeholder {{{name}}}, but no parameter is called so{nearest(name, known)}"
+                f"{what} has the placeholder {{{name}}}, but no parameter is called so{nearest(name, known)}{braces}"
             )
 
 

@@ -1,0 +1,96 @@
+"""What `protein --help` prints, and the groups in which `protein sweep --help` lists its flags."""
+
+import dataclasses
+import shutil
+import textwrap
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import docstring_parser
+import tyro
+
+DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
+
+  protein sweep --env pong --max-cost 10m    search; run it again to resume
+  protein pareto pong                        score against cost
+  protein train --env pong --from pong       train the recommended config
+  protein --version                          print the version"""
+
+# title -> its commands. Every command is in one group.
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Search and train": ("sweep", "train", "eval"),
+    "Read the result": ("status", "pareto", "best", "laws", "show", "note"),
+    "See and compare": ("view", "report", "plot", "compare"),
+    "Steer a sweep that runs": ("pause", "resume", "stop", "cancel"),
+    "Move, keep and clean up": ("export", "import", "sync", "store", "clean", "rename", "rm"),
+    "This machine": ("envs", "doctor"),
+}
+# The flags of `protein sweep` that are listed in a group of their own: title -> fields of `SweepArguments`.
+SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
+    "budget": ("max_cost", "max_trial_cost", "max_trials", "max_trial_memory", "stop_when"),
+    "worker": ("workers", "pin_cores", "gpus", "gpus_per_trial", "trials_per_gpu", "max_trial_gpu_memory"),
+    "overnight": ("until", "on_finish", "on_trouble"),
+    "any-program": (
+        "command",
+        "space",
+        "params",
+        "score_regex",
+        "steps_regex",
+        "score_csv",
+        "score_tensorboard",
+        "direction",
+        "resume_flag",
+        "chdir",
+        "max_silence",
+        "accept_changes",
+    ),
+    "many-machines": ("backend", "artifacts", "trial_cores", "resources", "slurm_options", "calibrate"),
+}
+_WIDEST = 100
+
+
+def overview(commands: Mapping[str, type]) -> str:
+    """Returns the text of `protein --help`: every command with the first sentence of its own help."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    lines = ["usage: protein COMMAND [OPTIONS]", "", DESCRIPTION]
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for name in names:
+            text = " ".join((commands[name].__doc__ or "").split()).partition(". ")[0].removesuffix(".")
+            lines += textwrap.wrap(text, max(width, 40), initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
+    lines += ["", "protein COMMAND --help explains a command and its flags."]
+    return "\n".join(lines)
+
+
+def grouped(kind: type, groups: Mapping[str, Sequence[str]]) -> type:
+    """Returns a dataclass whose help lists some of its flags in groups of their own. It is for the help alone.
+
+    Args:
+        kind: a command's dataclass.
+        groups: title -> names of fields.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    texts = {one.arg_name: " ".join((one.description or "").split()) for one in _documentation(kind)}
+    moved = {name: title for title, names in groups.items() for name in names}
+    members: dict[str, list[tuple[str, Any, Any]]] = {}
+    kept: list[tuple[str, Any, Any]] = []
+    for field in dataclasses.fields(kind):
+        default: Any = dataclasses.field(default=field.default)
+        if field.default is dataclasses.MISSING:
+            default = dataclasses.field(default_factory=field.default_factory)
+        text = tyro.conf.arg(help=texts.get(field.name), prefix_name=False if field.name in moved else None)
+        entry = (field.name, Annotated[hints[field.name], text], default)
+        members.setdefault(moved[field.name], []).append(entry) if field.name in moved else kept.append(entry)
+    nested = []
+    for title in groups:
+        group = dataclasses.make_dataclass(title, members[title], frozen=True, kw_only=True)
+        nested.append((title.replace("-", "_"), group, dataclasses.field(default_factory=group)))
+    made = dataclasses.make_dataclass(kind.__name__, [*kept, *nested], frozen=True, kw_only=True)
+    made.__doc__ = kind.__doc__
+    return made
+
+
+def _documentation(kind: type) -> list[docstring_parser.DocstringParam]:
+    """Returns the docstrings of a dataclass's fields, inherited ones included."""
+    return [one for base in reversed(kind.__mro__[:-1]) for one in docstring_parser.parse_from_object(base).params]
