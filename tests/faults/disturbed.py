@@ -23,6 +23,7 @@ PROGRAM = "faults.program"
 TESTS = Path(__file__).resolve().parent.parent
 PATH = os.pathsep.join([str(TESTS), str(TESTS.parent)])
 PATIENT = {"RAY_raylet_start_wait_time_s": "240"}  # Ray gives up after 30 s, which a busy machine may need
+RIVAL_SECONDS = 90.0  # for the same command to be refused; a busy machine may take 20 s to import torch
 DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
 SMALL = """
 [env]
@@ -134,7 +135,7 @@ class Disturbed:
         """Runs the same command beside the sweep; returns its exit code (None: it went on running) and its output."""
         rival = self._run("rival")
         try:
-            code: int | None = rival.wait(20)
+            code: int | None = rival.wait(RIVAL_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(rival.pid, signal.SIGKILL)
             rival.wait()
