@@ -12,13 +12,14 @@ from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Double, Integer, String, Table
 
-from protein.types import Artifact, SweepRecord, SweepSpec, TrialRecord, TrialState
+from protein.types import Artifact, Machine, SweepRecord, SweepSpec, TrialRecord, TrialState
 
 from . import values
-from .tables import Base, Utc
+from .tables import Base, MachineRow, SweepRow, Utc
 
 SWEEP_KEYS = {"id"}
 TRIAL_KEYS = {"id", "sweep_id"}
+MACHINE_KEYS = {"id"}
 ANNOTATION_KEYS = {"trial_id", "sweep_id"}
 
 # What a column holds in rows that were written before there was such a column.
@@ -144,6 +145,21 @@ def sweep_record(key: int, row: Mapping[str, Any]) -> SweepRecord:
     """Returns the sweep of a whole row. Raises `ValueError` where its values contradict each other."""
     source: Any = SimpleNamespace(id=key, **row)
     return values.from_row(SweepRecord, source, spec=values.from_row(SweepSpec, source))
+
+
+def stored_sweep(row: SweepRow) -> SweepRecord:
+    """Returns the sweep of a row that the database gave. Raises as `sweep_record` does, and for damaged values."""
+    return sweep_record(row.id, _values(row, SWEEP_KEYS, "a sweep"))
+
+
+def stored_machine(row: MachineRow) -> Machine:
+    """Returns the machine of a row that the database gave. Raises `ValueError` where a value is damaged."""
+    source: Any = SimpleNamespace(**_values(row, MACHINE_KEYS, "a machine"))
+    return values.from_row(Machine, source)
+
+
+def _values(row: Base, without: set[str], what: str) -> dict[str, Any]:
+    return completed(type(row), without, {name: getattr(row, name) for name in columns(type(row), without)}, what)
 
 
 def trial_record(key: int, row: Mapping[str, Any]) -> TrialRecord:

@@ -58,7 +58,7 @@ from protein.types import (
     fields_of,
 )
 
-from . import annotations, curves, lifecycle, reading, records, summaries, values
+from . import annotations, curves, lifecycle, reading, records, rows, summaries, values
 from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log, shown_url
 from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow, Utc
 from .upgrade import bring_up_to_date
@@ -109,16 +109,16 @@ class SqlStore:
             row.created_at = session.execute(select(self._now())).scalar_one()
             session.add(row)
             session.flush()
-            return _sweep_record(row)
+            return rows.stored_sweep(row)
 
     def find_sweep(self, name: str) -> SweepRecord | None:
         with self._reading() as session:
             row = session.scalar(select(SweepRow).where(SweepRow.name == values.text("sweep name", name)))
-            return None if row is None else _sweep_record(row)
+            return None if row is None else rows.stored_sweep(row)
 
     def list_sweeps(self) -> list[SweepRecord]:
         with self._reading() as session:
-            return [_sweep_record(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
+            return [rows.stored_sweep(row) for row in session.scalars(select(SweepRow).order_by(SweepRow.id))]
 
     def set_budget(self, sweep_id: int, max_cost_seconds: float | None) -> None:
         change = (
@@ -345,8 +345,7 @@ class SqlStore:
 
     def machines(self) -> list[Machine]:
         with self._reading() as session:
-            rows = session.scalars(select(MachineRow).order_by(MachineRow.id))
-            return [values.from_row(Machine, row) for row in rows]
+            return [rows.stored_machine(row) for row in session.scalars(select(MachineRow).order_by(MachineRow.id))]
 
     def add_machine(self, machine: Machine) -> None:
         if not 1 <= len(values.text("machine's name", machine.name)) <= MAX_NAME_LENGTH:
@@ -458,7 +457,3 @@ def _fence(trial: Trial) -> tuple[ColumnElement[bool], ...]:
     """Returns the conditions under which a trial's owner may write to it."""
     t = TrialRow
     return t.id == trial.id, t.owner == trial.owner, t.state == TrialState.RUNNING.value
-
-
-def _sweep_record(row: SweepRow) -> SweepRecord:
-    return values.from_row(SweepRecord, row, spec=values.from_row(SweepSpec, row))

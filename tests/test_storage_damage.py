@@ -4,6 +4,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import damaging
@@ -13,6 +14,7 @@ from storing import LEASE_SECONDS, complete, new_sweep, points, start
 from protein.errors import StoreError
 from protein.ports import Store
 from protein.storage import open_store
+from protein.types import Machine
 
 READERS: dict[str, Callable[[Store], object]] = {
     "list_sweeps": lambda store: store.list_sweeps(),
@@ -21,6 +23,7 @@ READERS: dict[str, Callable[[Store], object]] = {
     "summaries": lambda store: store.summaries(),
     "curves": lambda store: store.curves(1, range(20), 10),
     "wishes": lambda store: store.wishes(1),
+    "machines": lambda store: store.machines(),
 }
 
 
@@ -36,6 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         if i < 10:
             store.finish_trial(trial, complete())
     store.annotate(sweep.id, [1, 2], tags=["a", "b"], note="x", excluded=True)
+    store.add_machine(Machine(name="here", facts={}, calibration_seconds=0.5, measured_at=datetime.now(UTC)))
     store.close()
     return path.read_bytes()
 
@@ -82,6 +86,10 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
         ("UPDATE measurements SET elapsed_seconds = -1 WHERE position = 3", "trials"),
         ("UPDATE sweeps SET config = '{'", "list_sweeps"),
         ("UPDATE sweeps SET requested = 'dance'", "wishes"),
+        ("UPDATE sweeps SET env = x'f06f6e67'", "list_sweeps"),
+        ("UPDATE sweeps SET seed = 'x'", "list_sweeps"),
+        ("UPDATE sweeps SET max_cost_seconds = 'x'", "list_sweeps"),
+        ("UPDATE machines SET name = x'ff'", "machines"),
     ],
 )
 def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp_path: Path) -> None:

@@ -85,9 +85,12 @@ def command() -> Iterator[CommandBackend]:
     backend.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
-    """One for all tests: it lives as long as a sweep does, and its trials know nothing of each other."""
+    """One for all tests here: it lives as long as a sweep does, and its trials know nothing of each other.
+
+    At the end it gives the nodes' cores back, which tests of other files need.
+    """
     backend = ray_clusters.backend(ray_cluster.address, tmp_path_factory.getbasetemp())
     yield backend
     backend.close()

@@ -6,6 +6,7 @@ bit for bit. Each function returns what is wrong, a line for each violation; not
 
 import contextlib
 import dataclasses
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from protein.types import TrialEnd
 Row = dict[str, Any]
 MARK = "FAULTS_MARK"  # an environment variable that every process of one disturbed sweep has inherited
 COST_SECONDS_PER_KILL = 1.0
+_FRAME = re.compile(r'^  File "([^"]+)"', re.MULTILINE)
 _RUNNING = ("running", "waiting")
 # A fault that ends a trial says nothing about its params: these ends have to be the trial's own.
 _OWN_ENDS = (TrialEnd.COMPLETE, TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET, TrialEnd.STOPPED_EARLY, TrialEnd.INTERRUPTED)
@@ -164,12 +166,18 @@ def left_behind(mark: str) -> list[str]:
 
 
 def tracebacks(outputs: Iterable[Path]) -> list[str]:
-    """No output of any process has a traceback."""
+    """No output of any process has a traceback, but of a Ctrl-C before Python has come to the program."""
     wrong = []
     for path in outputs:
         with contextlib.suppress(FileNotFoundError):
-            text = path.read_text(errors="replace")
-            if "Traceback (most recent call last)" in text:
-                last = [line for line in text.splitlines() if line and not line.startswith(" ")][-1]
-                wrong.append(f"a traceback in {path.name}: {last:.200}")
+            _, *found = path.read_text(errors="replace").split("Traceback (most recent call last)")
+            for one in found:
+                files, last = _FRAME.findall(one), next((line for line in one.splitlines()[1:] if line[:1].strip()), "")
+                if last != "KeyboardInterrupt" or not files or not all(map(_is_pythons_start, files)):
+                    wrong.append(f"a traceback in {path.name}: {last:.200}")
     return wrong
+
+
+def _is_pythons_start(file: str) -> bool:
+    """Whether a line of a traceback is of what Python itself does before it runs the program."""
+    return file.startswith("<frozen ")

@@ -23,6 +23,7 @@ PROGRAM = "faults.program"
 TESTS = Path(__file__).resolve().parent.parent
 PATH = os.pathsep.join([str(TESTS), str(TESTS.parent)])
 PATIENT = {"RAY_raylet_start_wait_time_s": "240"}  # Ray gives up after 30 s, which a busy machine may need
+RIVAL_SECONDS = 90.0  # for the same command to be refused; a busy machine may take 20 s to import torch
 DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
 SMALL = """
 [env]
@@ -115,6 +116,8 @@ class Disturbed:
             (self.root / "small.toml").write_text(SMALL)
             words = f"sweep --env cartpole --config {self.root}/small.toml --name disturbed --max-cost 10m"
             limits = f"--max-trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
+            # A sweep on a new PostgreSQL store would measure the machine first, for longer than it runs.
+            limits += " --calibrate False"
             return [sys.executable, "-m", "protein", *words.split(), *limits.split(), "--store", self.url]
         limits = f"--trials {subject.trials} --workers {subject.workers} --seed {subject.seed}"
         return [sys.executable, "-m", PROGRAM, subject.kind, self.url, *limits.split()]
@@ -132,7 +135,7 @@ class Disturbed:
         """Runs the same command beside the sweep; returns its exit code (None: it went on running) and its output."""
         rival = self._run("rival")
         try:
-            code: int | None = rival.wait(20)
+            code: int | None = rival.wait(RIVAL_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(rival.pid, signal.SIGKILL)
             rival.wait()

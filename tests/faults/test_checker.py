@@ -184,6 +184,18 @@ def test_a_traceback_is_found(tmp_path: Path) -> None:
     assert checker.tracebacks(outputs) == ["a traceback in bad.out: EOFError: it ended"]
 
 
+def test_only_a_ctrl_c_before_the_program_has_begun_is_pythons_own(tmp_path: Path) -> None:
+    head, start = "Traceback (most recent call last):\n", '  File "<frozen runpy>", line 189, in _run_module_as_main\n'
+    ours, end = '  File "/home/me/protein/cli/__init__.py", line 3, in <module>\n', "KeyboardInterrupt\n"
+    output = tmp_path / "life.out"
+    output.write_text(head + start + end)
+    assert checker.tracebacks([output]) == []
+    output.write_text(head + start + ours + end)
+    assert checker.tracebacks([output]) == ["a traceback in life.out: KeyboardInterrupt"]
+    output.write_text(head + start + end + head + start + "ModuleNotFoundError: No module named 'protein'\n")
+    assert checker.tracebacks([output]) == ["a traceback in life.out: ModuleNotFoundError: No module named 'protein'"]
+
+
 def test_a_checkpoint_of_the_campaigns_trial_is_one_of_the_trainers_kind(tmp_path: Path) -> None:
     from protein.sweep import resuming
 
