@@ -105,6 +105,7 @@ def _curves(session: Session, ids: Sequence[int]) -> dict[int, tuple[Sequence[An
         parsed = json.loads(f"[{','.join(texts)}]")
         if len(parsed) != len(texts):
             raise ValueError("the metrics of a point are not one JSON object")
+        rows.check_curve(steps, seconds, score, parsed, "a trial")
         found[key] = (steps, seconds, score, parsed)
     return found
 
@@ -115,6 +116,7 @@ def _artifacts(session: Session, ids: Sequence[int]) -> dict[int, list[tuple[str
     for key, kind, path in session.execute(
         select(a.trial_id, a.kind, a.path).where(a.trial_id.in_(ids)).order_by(a.id)
     ):
+        rows.check_artifact(kind, path, "a trial")
         found.setdefault(key, []).append((kind, path))
     return found
 
@@ -122,7 +124,10 @@ def _artifacts(session: Session, ids: Sequence[int]) -> dict[int, list[tuple[str
 def _annotations(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     known = rows.columns(AnnotationRow, rows.ANNOTATION_KEYS)
     query = select(AnnotationRow.trial_id, *known.values()).where(AnnotationRow.trial_id.in_(ids))
-    return {key: dict(zip(known, values, strict=True)) for key, *values in session.execute(query)}
+    return {
+        key: rows.completed(AnnotationRow, rows.ANNOTATION_KEYS, dict(zip(known, values, strict=True)), "an annotation")
+        for key, *values in session.execute(query)
+    }
 
 
 def write(session: Session, items: Iterable[Item], shown: str, progress: Progress) -> list[tuple[str, int, int]]:

@@ -12,11 +12,11 @@ import pytest
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
-from protein.ports import Store
-from protein.storage import open_store
+from protein.storage import open_store, open_whole_store
+from protein.storage.whole import WholeStore
 from protein.types import Machine
 
-READERS: dict[str, Callable[[Store], object]] = {
+READERS: dict[str, Callable[[WholeStore], object]] = {
     "list_sweeps": lambda store: store.list_sweeps(),
     "columns": lambda store: store.columns(1),
     "trials": lambda store: store.trials(1),
@@ -24,6 +24,7 @@ READERS: dict[str, Callable[[Store], object]] = {
     "curves": lambda store: store.curves(1, range(20), 10),
     "wishes": lambda store: store.wishes(1),
     "machines": lambda store: store.machines(),
+    "read_sweeps": lambda store: list(store.read_sweeps([1])),
 }
 
 
@@ -54,7 +55,7 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
         path = tmp_path / f"{i}.db"
         path.write_bytes(damaged)
         try:
-            store = open_store(str(path))
+            store = open_whole_store(str(path))
         except StoreError as error:
             assert "\n" not in str(error)
             refused += 1
@@ -90,6 +91,10 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
         ("UPDATE sweeps SET seed = 'x'", "list_sweeps"),
         ("UPDATE sweeps SET max_cost_seconds = 'x'", "list_sweeps"),
         ("UPDATE machines SET name = x'ff'", "machines"),
+        ("UPDATE measurements SET steps = x'ff00' WHERE position = 3", "read_sweeps"),
+        ("UPDATE measurements SET score = 'high' WHERE position = 3", "read_sweeps"),
+        ("INSERT INTO artifacts (trial_id, kind, path) VALUES (1, 'log', x'ff')", "read_sweeps"),
+        ("UPDATE annotations SET note = x'ff'", "read_sweeps"),
     ],
 )
 def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA ignore_check_constraints=ON")
         connection.execute(change)
-    store = open_store(str(path))
+    store = open_whole_store(str(path))
     with pytest.raises(StoreError, match=r"is damaged and cannot be read.*restore it from a copy") as caught:
         READERS[reader](store)
     assert "\n" not in str(caught.value)
