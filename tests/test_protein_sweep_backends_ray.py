@@ -100,6 +100,7 @@ def test_a_dead_nodes_trial_is_preempted_and_goes_on_on_a_node_that_joins(
     assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
 
 
+@pytest.mark.slow
 def test_trials_of_a_killed_sweep_end_themselves(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """The sweep is killed as a power cut would do it: nobody tells the nodes."""
     program = f"""
@@ -163,6 +164,7 @@ def test_a_lost_connection_preempts_trials_and_the_next_one_connects_again(start
     assert "the connection to the Ray cluster was lost; connecting again" in notes
 
 
+@pytest.mark.slow
 def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Path) -> None:
     notes: list[str] = []
     backend = start(notes=notes, resources={"A100": 1})
