@@ -187,11 +187,11 @@ def test_lost_seconds_count_against_the_budget(tmp_path: Path) -> None:
 
 
 class Preempts(LocalBackend):
-    """Reports trials as preempted once they have a point of their curve, as often as it is told."""
+    """Reports trials as preempted once they have made some steps, as often as it is told."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, steps: int = 1) -> None:
         super().__init__(entry=sweeping.TRIAL, preload=())
-        self.left = times
+        self.left, self.steps = times, steps
         self.jobs: list[Job] = []
 
     def start(self, job: Job) -> None:
@@ -201,14 +201,16 @@ class Preempts(LocalBackend):
     def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
         events = super().poll(timeout_seconds)
         for event in events:
-            if isinstance(event, TrialProgress) and event.measurements and self.left:
+            if not isinstance(event, TrialProgress) or not event.measurements:
+                continue
+            if self.left and event.measurements[-1].steps >= self.steps:
                 self.left -= 1
                 self.stop(event.trial, TrialEnd.INTERRUPTED, "preempted: the node is gone")
         return events
 
 
 def test_a_preempted_trial_is_taken_up_in_the_same_run(tmp_path: Path) -> None:
-    backend, listener = Preempts(1), sweeping.Lines()
+    backend, listener = Preempts(1, steps=2), sweeping.Lines()
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "hang-0000").write_text("2 saved")
     spec = sweeping.sweep_spec(behaviour="saves")

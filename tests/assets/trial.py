@@ -46,7 +46,7 @@ def spend(max_seconds: float) -> int:
 
 
 def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
-    """Makes four steps. Each is measured and then saved, in the trainer's format; a resumed trial goes on from there.
+    """Makes four steps. Each is saved in the trainer's format, then told; a resumed trial goes on from there.
 
     A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
     """
@@ -59,17 +59,20 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     where = hangs.read_text().split() if hangs.exists() else ["0", ""]
     for step in range(first + 1, 5):
         seconds = step * train["cost"] / 4
-        say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
-        if where == [str(step), "unsaved"]:
+        hangs_here = where[0] == str(step)
+        if hangs_here and where[1] == "unsaved":
             hangs.unlink()
+            say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
             time.sleep(600)
         run = {"config": {"train": {"seed": train["seed"]}}, "steps": step, "elapsed_seconds": seconds}
         header = json.dumps({"__metadata__": {"run": json.dumps(run)}}).encode()
         fresh = checkpoint.with_suffix(".new")
         fresh.write_bytes(len(header).to_bytes(8, "little") + header)
         fresh.replace(checkpoint)
-        if where == [str(step), "saved"]:
+        if hangs_here:
             hangs.unlink()
+        say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
+        if hangs_here:
             time.sleep(600)
         if train.get("hangs_at") == step:  # in each of its lives
             time.sleep(600)
