@@ -161,7 +161,7 @@ def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = refused(capsys, "--score-regex", "accuracy (.*)")
-    assert "trial 0 exited without a score: no line matched 'accuracy (.*)'; its last line: step" in error
+    assert "trial 0: exited without a score: no line matched 'accuracy (.*)'; its last line: step" in error
     assert error.endswith("Correct it and run the sweep again, with --accept-changes")
     assert sweep("--accept-changes", trials=4) == 0
     assert main(["show", "train", "--json"]) == 0

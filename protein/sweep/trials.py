@@ -61,6 +61,7 @@ class SweepTrials:
         self.can_wait = resuming.can_wait(sweep.spec.config)
         self._store, self._listener, self._stop = store, listener, stop
         self._owner = current_owner()
+        self._behind: dict[int, int] = {}  # steps of trials that were taken up here, before they were, by number
         self._renewed: dict[int, float] = {}  # when the lease was renewed, by number, on the monotonic clock
         self._observed: dict[int, Observation] = {}  # of the finished trials, by number
         self.cancelled: frozenset[int] = frozenset()
@@ -207,6 +208,7 @@ class SweepTrials:
         self.running[number] = trial
         self._renewed[number] = time.monotonic()
         self._reread([number])
+        self._behind[number] = place.steps
         return self.records[number]
 
     def release(self, event: Finished) -> TrialRecord:
@@ -236,8 +238,14 @@ class SweepTrials:
             self.records |= {trial.number: trial for trial in found}
 
     def add(self, event: TrialProgress) -> TrialRecord:
-        """Stores further points of a running trial's curve, which renews its lease. Returns the trial."""
+        """Stores further points of a running trial's curve, which renews its lease. Returns the trial.
+
+        A program that goes on from a checkpoint may repeat what it had told before: such points are left out.
+        """
         number = event.trial.number
+        if behind := self._behind.get(number):
+            further = tuple(point for point in event.measurements if point.steps > behind)
+            event = dataclasses.replace(event, measurements=further)
         self._write_measurements(event)
         if event.measurements:
             self.records[number] = self.records[number].grown(event.measurements)
