@@ -47,7 +47,7 @@ sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
 test: $(DEV_READY)
-	@$(BIN)/python -m pytest -n auto -m "not slow"
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(DEV_READY)
 	@$(BIN)/python -m pytest -m slow
