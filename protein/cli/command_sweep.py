@@ -8,6 +8,7 @@ from rich.text import Text
 
 from protein.api import command_sweep
 from protein.cli.arguments import SweepArguments
+from protein.cli.help import SWEEP_GROUPS
 from protein.cli.parse import Command
 from protein.config import space_file
 from protein.config.settings import SweepConfig
@@ -17,18 +18,7 @@ from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
 from protein.types import SweepSpec, TrialEnd, TrialRecord
 from protein.units import parse_duration
 
-_ONLY_HERE = [
-    "space",
-    "params",
-    "score_regex",
-    "steps_regex",
-    "score_csv",
-    "score_tensorboard",
-    "direction",
-    "resume_flag",
-    "chdir",
-    "max_silence",
-]
+_ONLY_HERE = [name for name in SWEEP_GROUPS["any-program"] if name not in ("command", "accept_changes")]
 
 
 def asked(arguments: SweepArguments) -> bool:
