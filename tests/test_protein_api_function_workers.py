@@ -63,7 +63,7 @@ def test_a_closure_runs_in_processes_that_share_neither_memory_nor_cores(tmp_pat
     meeting.mkdir()
 
     def together(params: dict[str, Any], report: Report) -> float:
-        """Waits until another trial is there, too: alone it would wait for ever."""
+        """Waits until another trial runs beside it; a trial alone hangs here."""
         (meeting / str(os.getpid())).write_text("")
         while len(list(meeting.iterdir())) < 2:
             time.sleep(0.01)
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_all_trials_in_order(tmp_path: Path) -> None:
 
 
 def test_torch_computes_in_a_fork_of_a_program_that_has_used_it(tmp_path: Path) -> None:
-    """Its threads are not in the fork: with more than one it would wait for them for ever."""
+    """A fork has none of its threads: a computation with several threads hangs in it."""
     import torch
 
     before = torch.get_num_threads()

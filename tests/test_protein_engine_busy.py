@@ -22,7 +22,7 @@ SPACE = Space(
 
 
 def trials(*, slowdowns: list[float], known: bool) -> list[Observation]:
-    """Trials of a second for 10,000 steps, each so many times as slow."""
+    """Trials that take a second for 10,000 steps, each slowed down by its own factor."""
     found = []
     for i, slowdown in enumerate(slowdowns):
         steps = 10_000 * (1 + i % 5)

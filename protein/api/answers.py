@@ -49,7 +49,7 @@ class Answers:
 
     @property
     def is_large(self) -> bool:
-        """Whether the sweep has so many trials that answers about it are kept."""
+        """Whether answers about the sweep are kept: it has more trials than are read whole."""
         return self._kept is not None or self._known.sample is not None
 
     def recommendation(self, under: str | None = None) -> Recommendation:

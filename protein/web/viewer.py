@@ -133,7 +133,7 @@ class Viewer:
         return memory.apart(self.stopping, work, *given) if self.is_large(num_trials) else work(*given)
 
     def is_large(self, num_trials: int) -> bool:
-        """Whether the models of a sweep with so many trials are fitted by a process of its own."""
+        """Whether a process of its own fits the models of a sweep of this size."""
         return self.is_served and num_trials > MAX_WHOLE
 
     def forget(self, name: str) -> None:

@@ -101,7 +101,7 @@ def owned_twice(evidence: Evidence) -> list[str]:
 
 
 def run_again(before: Snapshot, attempts_before: int, evidence: Evidence) -> list[str]:
-    """No trial that was finished in a snapshot is run again; so many runs had begun when it was taken."""
+    """No trial that had finished at a snapshot is run again. The snapshot knows how many runs had begun by then."""
     finished = {row["number"] for row in before.trials if row["id"] in before.finished}
     again = {one.number for one in evidence.attempts[attempts_before:]} & finished
     return [f"trial {number} was run again after it had finished" for number in sorted(again)]

@@ -201,7 +201,7 @@ class Disturbed:
         (self.folder / "filler").unlink()
 
     def wait_until_gone(self, seconds: float) -> list[str]:
-        """Waits until no process of the sweep lives; returns those that still do after so many seconds."""
+        """Waits until no process of the sweep lives; returns those that live on after the given seconds."""
         end = time.monotonic() + seconds
         while (found := checker.left_behind(self.mark)) and time.monotonic() < end:
             time.sleep(0.1)

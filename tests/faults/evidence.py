@@ -1,7 +1,7 @@
 """What trials themselves say they have done, past everything that is tested: one line in one file for each step.
 
 begin   a run of a trial starts, `from_seconds` being what lies behind the state that it goes on from
-spent   it has cost so many seconds so far
+spent   its cost so far, in seconds
 end     it has said its result
 overlap another run of the same trial was alive when it began
 """

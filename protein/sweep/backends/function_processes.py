@@ -168,9 +168,7 @@ class _Forked:
         self._key, self._job = key, job
 
     def __call__(self, output: int) -> int:
-        if (
-            "torch" in sys.modules
-        ):  # OpenMP's threads are not in the fork: a computation with several would wait for ever
+        if "torch" in sys.modules:  # a fork has no OpenMP threads: a computation with several threads hangs in it
             sys.modules["torch"].set_num_threads(1)
         return _run(*_current[self._key], self._job, output)
 
