@@ -1,6 +1,7 @@
 """ProteinSampler: Optuna's own published tests of samplers, then what is ours: costs, budget, curves, resuming."""
 
 import math
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -262,6 +263,22 @@ def test_the_enqueued_config_is_what_the_search_starts_from() -> None:
         study.optimize(objective, n_trials=3)
         found.append(params(study)[1:])
     assert found[0] != found[1]
+
+
+def test_a_seed_repeats_a_study_whose_trials_are_shorter_than_the_clock_can_tell() -> None:
+    waits = np.random.default_rng(0).uniform(0.0, 0.02, size=24)
+
+    def instant(trial: optuna.Trial) -> float:
+        time.sleep(next(pause))
+        return -((trial.suggest_float("x", 0.0, 1.0) - 0.3) ** 2) - trial.suggest_float("y", 0.0, 1.0)
+
+    pause = iter(waits)
+    studies = []
+    for _ in range(2):
+        study = optuna.create_study(direction="maximize", sampler=ProteinSampler(seed=0))
+        study.optimize(instant, n_trials=12)
+        studies.append(params(study))
+    assert studies[0] == studies[1]
 
 
 def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:

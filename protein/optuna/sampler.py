@@ -12,8 +12,8 @@ What the engine sees
                       others (of conditional or changing spaces, and the first trial of a study) are sampled one by one,
                       by Optuna's TPE.
     score             the value; of a pruned trial the last one that it reported
-    cost              seconds from a trial's start to its end, less the time of its suggestion; or the user attribute
-                      `cost_attribute`
+    cost              seconds from a trial's start to its end, less the time of its suggestion, and a tenth of a second
+                      at least; or the user attribute `cost_attribute`
     failures          trials that failed, violate a constraint (`trial.set_constraint`) or gave no finite value
     running trials    the models are conditioned on what is expected of them, so that workers do not all try the same.
                       Threads take turns, and a point that another process has taken in the meantime is not suggested
@@ -66,6 +66,7 @@ SUGGEST_SECONDS = "protein:suggest_seconds"
 _TURN = threading.RLock()  # threads of one study that ask at once would all see the same trials
 _MAX_TRIES = 8  # at a point that no other process takes meanwhile
 _PART_LENGTH = 2000  # a database column may hold no more than 2,048 characters
+_CLOCK_SECONDS = 0.1  # shorter trials differ by what else the machine did, and a seed would not repeat a study
 _CHEAP_SHARE = 0.3  # of the cost parameter's range, for a first trial about which nothing is known
 
 
@@ -157,7 +158,7 @@ class ProteinSampler(BaseSampler):
         finished = [other for other in others if other.state.is_finished()]
         running = [other for other in others if other.state is OptunaState.RUNNING]
         unit = joint.steps_per_report(finished)
-        history = [o for other in finished for o in joint.observations(other, sign, self._cost_seconds(other), unit)]
+        history = [o for other in finished for o in joint.observations(other, sign, self._modelled_cost(other), unit)]
         start = next((params for other in others if (params := joint.fixed_params(other)) is not None), None)
         pending = [params for other in running if (params := joint.params(other)) is not None]
         designer = ProteinDesigner(joint.space, start, seed=self._seed, settings=EngineSettings())
@@ -203,6 +204,11 @@ class ProteinSampler(BaseSampler):
             predicted_seconds=trial.user_attrs.get(PREDICTED_COST),
             spent_seconds=self._cost_seconds(trial) if by_clock else 0.0,
         )
+
+    def _modelled_cost(self, trial: FrozenTrial) -> float:
+        """Returns the cost that the engine learns from; what is shorter than the clock can tell counts alike."""
+        floor = _CLOCK_SECONDS if self._cost_attribute is None else 0.0
+        return max(self._cost_seconds(trial), floor)
 
     def _cost_seconds(self, trial: FrozenTrial) -> float:
         if self._cost_attribute is not None:
