@@ -25,7 +25,8 @@ class EnvSpec:
     """What an environment is, before one is made.
 
     An observation is `observation_size` numbers, to be seen as an array of `observation_shape`: `(size,)`, or
-    `(channels, height, width)` for a grid. An action is `action_components` numbers: discrete ones, the k-th from 0 to
+    `(channels, height, width)` for a grid. `observation_dtype` is "float32", or "uint8" for bytes from 0 to
+    `observation_high`, which a network sees divided by it. An action is `action_components` numbers: discrete ones, the k-th from 0 to
     `action_sizes[k] - 1`, or `continuous_actions` real ones, each clipped to [-1, 1]; the other of the two is empty.
     `score_range` is the lowest and the highest possible score of an episode; at a mean of `solved_score` the
     environment counts as solved. `max_episode_steps` is in frames: an episode that has not ended by then is truncated.
@@ -41,6 +42,8 @@ class EnvSpec:
     score_range: tuple[float, float]
     solved_score: float
     max_episode_steps: int
+    observation_dtype: str = "float32"
+    observation_high: float = 255.0
 
     @property
     def action_components(self) -> int:
@@ -92,8 +95,8 @@ class VecEnv(_native.VecEnv):
 
     With A = `num_agents` (= `num_envs * spec.agents_per_env`), C = `spec.action_components` and D =
     `spec.observation_size`, all C-contiguous: actions `A x C` int32, or float32 where they are continuous, or `A` where
-    C is 1; observations `A x D` float32, rewards `A` float32, terminals and truncations `A` bool, final_observations
-    `A x D` float32. A wrong array raises a ValueError that names it and what was expected. A discrete action that is
+    C is 1; observations and final_observations `A x D` of `spec.observation_dtype`, rewards `A` float32, terminals and
+    truncations `A` bool. A wrong array raises a ValueError that names it and what was expected. A discrete action that is
     out of range, or a continuous one that is not finite, raises a ValueError before any instance has moved. Finite
     continuous actions are clipped.
 
@@ -128,7 +131,7 @@ class VecEnv(_native.VecEnv):
         _check("first_index", first_index, 0, 2**32)
         super().__init__(name, num_envs, seed, frame_skip, threads, first_index)
 
-    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+    def reset(self, seed: int, observations: npt.NDArray[np.float32] | npt.NDArray[np.uint8]) -> None:
         """Seeds every instance anew, writes its first observation and forgets the episodes that were not drained."""
         _check("seed", seed, 0, 2**64 - 1)
         super().reset(seed, observations)

@@ -20,15 +20,15 @@ class VecEnv:
     def frame_skip(self) -> int: ...
     @property
     def threads(self) -> int: ...
-    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None: ...
+    def reset(self, seed: int, observations: npt.NDArray[np.float32] | npt.NDArray[np.uint8]) -> None: ...
     def step(
         self,
         actions: npt.NDArray[np.int32] | npt.NDArray[np.float32],
-        observations: npt.NDArray[np.float32],
+        observations: npt.NDArray[np.float32] | npt.NDArray[np.uint8],
         rewards: npt.NDArray[np.float32],
         terminals: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
         truncations: npt.NDArray[np.bool_] | npt.NDArray[np.uint8],
-        final_observations: npt.NDArray[np.float32] | None = None,
+        final_observations: npt.NDArray[np.float32] | npt.NDArray[np.uint8] | None = None,
         all_finals: bool = False,
     ) -> None: ...
     def _drain_episodes(

@@ -8,6 +8,7 @@ Notation: `H x W x 3` pixels of uint8; courts have x and y in [-1, 1], y upwards
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from protein import envs_c
 
 __all__ = ["FRAMES_PER_SECOND", "frame"]
 
-Observation = npt.NDArray[np.float32]
+Observation = npt.NDArray[Any]  # float32, or uint8
 Pixels = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 

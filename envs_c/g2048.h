@@ -10,7 +10,7 @@
  * Notation: a tile's exponent e stands for its value 2^e; 0 is an empty cell. Row 0 is at the top, column 0 at the
  * left.
  *
- * Observation (float32 x 256, shape 16 x 4 x 4: plane, row, column), one-hot in each cell:
+ * Observation (uint8 x 256, shape 16 x 4 x 4: plane, row, column), one-hot in each cell:
  *   16 p + 4 r + c   1 where the exponent of cell (r, c) is p, else 0; plane 0 marks empty cells, plane 15 the tiles of
  *                    32,768 and more
  * Actions: 0 up, 1 right, 2 down, 3 left, repeated for `frame_skip` moves (1 is the game). Any other value is the
@@ -48,6 +48,7 @@
 #define G2048_DESCRIPTION "slide and merge tiles on a 4 x 4 board"
 #define G2048_OBSERVATION_SIZE 256
 #define G2048_OBSERVATION_SHAPE {16, 4, 4}
+#define G2048_OBSERVATION_BYTES 1 /* the largest; observations are bytes */
 #define G2048_ACTION_SIZES {4}
 #define G2048_AGENTS_PER_ENV 1
 #define G2048_SCORE_LOW 0.0
@@ -149,11 +150,11 @@ static inline void g2048_add_tile(g2048_t *env) {
     }
 }
 
-static inline void g2048_observe(const g2048_t *env, float *observation) {
+static inline void g2048_observe(const g2048_t *env, uint8_t *observation) {
     memset(observation, 0, G2048_OBSERVATION_SIZE * sizeof *observation);
     for (uint32_t cell = 0; cell < 16; ++cell) {
         const uint32_t exponent = (env->rows[cell / 4] >> (8 * (cell % 4))) & 0xffu;
-        observation[16 * (exponent < G2048_PLANES ? exponent : G2048_PLANES - 1) + cell] = 1.0f;
+        observation[16 * (exponent < G2048_PLANES ? exponent : G2048_PLANES - 1) + cell] = 1;
     }
 }
 
@@ -185,7 +186,7 @@ static inline void g2048_seed(g2048_t *env, uint64_t seed, uint64_t index) {
     env->rng = pcg32_seed(seed, index);
 }
 
-static inline void g2048_reset(g2048_t *env, float *observation) {
+static inline void g2048_reset(g2048_t *env, uint8_t *observation) {
     assert(env && observation);
     memset(env->rows, 0, sizeof env->rows);
     env->points = 0;
@@ -197,7 +198,7 @@ static inline void g2048_reset(g2048_t *env, float *observation) {
     g2048_observe(env, observation);
 }
 
-static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame_skip, float *observation,
+static inline void g2048_step(g2048_t *env, const int32_t *action, int32_t frame_skip, uint8_t *observation,
                               float *reward, uint8_t *terminal, uint8_t *truncation) {
     assert(env && action && observation && reward && terminal && truncation && frame_skip >= 1);
     assert(*action >= 0 && *action < 4);

@@ -27,7 +27,7 @@ from . import drawing
 
 __all__ = ["NativeEnv", "NativeVectorEnv", "env_id"]
 
-Array = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]  # float32, or uint8
 
 # The largest absolute value in each column of an observation, where it is not 1.
 _LIMITS: dict[str, list[float]] = {"cartpole": [10.0, 10.0, 10.0, 10.0], "pendulum": [1.0, 1.0, 8.0]}
@@ -39,6 +39,8 @@ def env_id(name: str) -> str:
 
 
 def _observation_space(spec: envs_c.EnvSpec) -> Any:
+    if spec.observation_dtype == "uint8":
+        return spaces.Box(0, int(spec.observation_high), spec.observation_shape, np.uint8)
     high = np.array(_LIMITS.get(spec.name, [1.0] * spec.observation_size), np.float32).reshape(spec.observation_shape)
     return spaces.Box(-high, high)
 
@@ -57,7 +59,7 @@ class _Batch:
     def __init__(self, name: str, num_envs: int, frame_skip: int, threads: int) -> None:
         self.envs = envs_c.VecEnv(name, num_envs, frame_skip=frame_skip, threads=threads)
         rows, spec = self.envs.num_agents, self.envs.spec
-        self.observations = np.zeros((rows, spec.observation_size), np.float32)
+        self.observations = np.zeros((rows, spec.observation_size), spec.observation_dtype)
         self.finals = np.zeros_like(self.observations)
         self.rewards = np.zeros(rows, np.float32)
         self.terminals = np.zeros(rows, np.bool_)

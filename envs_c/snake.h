@@ -7,7 +7,7 @@
  * less food than SNAKE_FOOD, more appears at random. A snake begins as one cell that grows to SNAKE_LENGTH_START as it
  * moves.
  *
- * Observation (float32 x 363, shape 3 x 11 x 11): the surroundings of the head, turned so that the snake faces row 0.
+ * Observation (uint8 x 363, shape 3 x 11 x 11): the surroundings of the head, turned so that the snake faces row 0.
  *   Its head is in the middle, row 5, column 5; each number is 1 where the cell holds such a thing, else 0:
  *   channel 0 (  0..120)  food
  *   channel 1 (121..241)  a cell of a snake, its own included, heads included, or a wall and what is behind it
@@ -44,6 +44,7 @@
 #define SNAKE_DESCRIPTION "256 snakes on one map: eat, grow, do not collide"
 #define SNAKE_OBSERVATION_SIZE (SNAKE_CHANNELS * SNAKE_WINDOW_CELLS)
 #define SNAKE_OBSERVATION_SHAPE {SNAKE_CHANNELS, SNAKE_WINDOW, SNAKE_WINDOW}
+#define SNAKE_OBSERVATION_BYTES 1 /* the largest; observations are bytes */
 #define SNAKE_ACTION_SIZES {3}
 #define SNAKE_AGENTS_PER_ENV 256
 #define SNAKE_AGENTS_END_ALONE
@@ -92,7 +93,7 @@ static inline int32_t snake_random_cell(snake_t *env) {
     return (int32_t)((row + SNAKE_VISION) * SNAKE_STRIDE + column + SNAKE_VISION);
 }
 
-static inline void snake_observe(const snake_t *env, int32_t agent, float *observation) {
+static inline void snake_observe(const snake_t *env, int32_t agent, uint8_t *observation) {
     const snake_body_t *body = &env->bodies[agent];
     const int32_t ahead = snake_ahead[body->heading], right = snake_ahead[(body->heading + 1) & 3];
     const uint8_t *corner = env->map + body->cells[body->head] + SNAKE_VISION * (ahead - right);
@@ -102,7 +103,7 @@ static inline void snake_observe(const snake_t *env, int32_t agent, float *obser
             window[row * SNAKE_WINDOW + column] = corner[column * right - row * ahead];
     for (int channel = 0; channel < SNAKE_CHANNELS; ++channel)
         for (int i = 0; i < SNAKE_WINDOW_CELLS; ++i)
-            observation[channel * SNAKE_WINDOW_CELLS + i] = (float)((window[i] >> channel) & 1);
+            observation[channel * SNAKE_WINDOW_CELLS + i] = (uint8_t)((window[i] >> channel) & 1);
 }
 
 /* Places the missing food. If an attempt finds no empty cell, a later frame tries again. */
@@ -173,7 +174,7 @@ static inline void snake_seed(snake_t *env, uint64_t seed, uint64_t index) {
     env->rng = pcg32_seed(seed, index);
 }
 
-static inline void snake_reset(snake_t *env, float *observations) {
+static inline void snake_reset(snake_t *env, uint8_t *observations) {
     assert(env && observations);
     memset(env->map, SNAKE_IS_BODY, sizeof env->map);
     for (int row = SNAKE_VISION; row < SNAKE_VISION + SNAKE_SIDE; ++row)
@@ -185,7 +186,7 @@ static inline void snake_reset(snake_t *env, float *observations) {
         snake_observe(env, agent, observations + agent * SNAKE_OBSERVATION_SIZE);
 }
 
-static inline void snake_step(snake_t *env, const int32_t *actions, int32_t frame_skip, float *observations,
+static inline void snake_step(snake_t *env, const int32_t *actions, int32_t frame_skip, uint8_t *observations,
                               float *rewards, uint8_t *terminals, uint8_t *truncations) {
     assert(env && actions && observations && rewards && terminals && truncations && frame_skip >= 1);
     static const uint16_t turn[] = {0, 3, 1}; /* by action, to the heading */
@@ -226,7 +227,7 @@ static inline void snake_episode(const snake_t *env, int32_t agent, float *score
 }
 
 /* Begins the next episode of an agent that has ended. */
-static inline void snake_respawn(snake_t *env, int32_t agent, float *observation) {
+static inline void snake_respawn(snake_t *env, int32_t agent, uint8_t *observation) {
     assert(env && agent >= 0 && agent < SNAKE_AGENTS_PER_ENV && observation);
     snake_body_t *body = &env->bodies[agent];
     snake_die(env, body);

@@ -35,6 +35,8 @@ class EnvConfig:
     """Frames for which each action is repeated; one step is one decision."""
     double_buffer: bool = False
     """Steps one half of the environments while the policy acts on the other. Useful for slow environments."""
+    args: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Keyword arguments for the environment's own constructor, by name; environments written in C take none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,6 +199,8 @@ class RunConfig:
         for key in ("beta1", "beta2"):
             if getattr(self.train, key) == 1.0:
                 raise ConfigError(f"train.{key} must be below 1, got 1")
+        for name, argument in self.env.args.items():
+            _check_argument(name, argument)
         for section in ("env", "policy", "train", "eval"):
             for field in dataclasses.fields(getattr(self, section)):
                 value = getattr(getattr(self, section), field.name)
@@ -295,13 +299,24 @@ def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(values, Mapping):
             plain[section] = values
             continue
-        plain[section] = {}
-        for key, value in values.items():
-            if isinstance(value, Mapping) and value and RANGE_KEYS.issuperset(value):
-                if "value" in value:
-                    plain[section][key] = value["value"]
-            else:
-                plain[section][key] = value
+        plain[section] = _values_of(values)
+        if section == "env" and isinstance(values.get("args"), Mapping):
+            plain[section]["args"] = _values_of(values["args"])
+    return plain
+
+
+def has_range(value: Any) -> bool:
+    """Whether a value of a file is a table that carries a sweep's range."""
+    return isinstance(value, Mapping) and bool(value) and RANGE_KEYS.issuperset(value)
+
+
+def _values_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in table.items():
+        if not has_range(value):
+            plain[key] = value
+        elif "value" in value:
+            plain[key] = value["value"]
     return plain
 
 
@@ -368,9 +383,29 @@ def _read_value(name: str, kind: Any, value: Any) -> Any:
     expected = str if get_origin(kind) is Literal else kind
     if expected is float and type(value) is int:
         return float(value)
+    if get_origin(expected) is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} must be a table of arguments, got {type(value).__name__} {value!r}")
+        return dict(value)
     if type(value) is not expected:
         raise ConfigError(f"{name} must be {_ARTICLE[expected]}, got {type(value).__name__} {value!r}")
     return value
+
+
+def _check_argument(name: str, value: Any) -> None:
+    """Raises `ConfigError` unless an argument of the environment is one that a TOML and a JSON file can hold."""
+    if not name.isidentifier():
+        raise ConfigError(f"env.args.{name} is no argument's name: use letters, digits and underscores")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"env.args.{name} must be finite, got {value}")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        _check_argument(name, part)
+    if not isinstance(value, bool | int | float | str | list | dict):
+        raise ConfigError(
+            f"env.args.{name} must be true, false, a number, a string, a list or a table, got "
+            f"{type(value).__name__} {value!r}"
+        )
 
 
 _ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a string"}

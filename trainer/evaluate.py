@@ -69,8 +69,15 @@ def evaluate(
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
     count, where = resolve_threads(threads), resolve_device(device)
     config = saved.config
-    num_envs = envs_for(episodes, num_envs, spec(env).agents_per_env)
-    envs = make(env, num_envs, seed=seed, frame_skip=config.env.frame_skip, threads=env_threads(num_envs, count))
+    num_envs = envs_for(episodes, num_envs, spec(env, config.env.args).agents_per_env)
+    envs = make(
+        env,
+        num_envs,
+        seed=seed,
+        frame_skip=config.env.frame_skip,
+        threads=env_threads(num_envs, count),
+        args=config.env.args,
+    )
     with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         checkpoints.require_env(saved, checkpoint_path, envs.spec)
         policy = Policy(envs.spec, config.policy, generator=torch.Generator())
@@ -142,7 +149,7 @@ class Actor:
         self._device = next(policy.parameters()).device
         self._generator = torch.Generator(self._device).manual_seed(seed)
         agents, distribution = envs.num_agents, policy.distribution
-        self.observations = np.zeros((agents, envs.spec.observation_size), np.float32)
+        self.observations = np.zeros((agents, envs.spec.observation_size), envs.spec.observation_dtype)
         self.rewards = np.zeros(agents, np.float32)
         self.terminals = np.zeros(agents, np.bool_)
         self.truncations = np.zeros(agents, np.bool_)

@@ -39,7 +39,7 @@ class Player:
         saved = checkpoints.read(checkpoint_path, prefix="policy/")
         self._config = saved.config
         self._envs, self._draw, self.decisions_per_second = make_visible(
-            env, seed=seed, frame_skip=saved.config.env.frame_skip
+            env, seed=seed, frame_skip=saved.config.env.frame_skip, args=saved.config.env.args
         )
         try:
             spec = self._envs.spec

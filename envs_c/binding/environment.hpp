@@ -19,12 +19,12 @@ struct Episode {
 // One vectorised step. Rows are agents: environment i owns rows [i * agents_per_env, (i + 1) * agents_per_env).
 struct StepArrays {
     const void *actions;  // rows x action_components: int32 where actions are discrete, else float
-    float *observations;
+    void *observations;   // rows x observation_size: float, or bytes where observation_high is not 0
     float *rewards;
     std::uint8_t *terminals;
     std::uint8_t *truncations;
-    float *final_observations;  // may be null; only rows of truncated agents are written ...
-    bool all_finals;            // ... and, where this is true, those of agents that are terminal
+    void *final_observations;  // may be null; only rows of truncated agents are written ...
+    bool all_finals;           // ... and, where this is true, those of agents that are terminal
     std::int32_t frame_skip;
 };
 
@@ -34,6 +34,7 @@ struct Environment {
     std::size_t observation_size;  // the product of the shape
     const std::int32_t *observation_shape;
     std::size_t observation_dimensions;
+    std::int32_t observation_high;  // the largest byte of an observation; 0: observations are floats
     std::size_t action_components;
     const std::int32_t *action_sizes;  // choices of each component; null where actions are continuous
     std::size_t agents_per_env;
@@ -47,7 +48,7 @@ struct Environment {
     bool (*takes)(const void *actions, std::size_t rows);
     // Instance i draws its randomness from (seed, first_index + i).
     void (*reset)(void *states, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first_index,
-                  float *observations);
+                  void *observations);
     void (*step)(void *states, std::size_t begin, std::size_t end, const StepArrays &arrays, std::vector<Episode> &log);
 };
 

@@ -55,6 +55,12 @@ const void *checked_actions(const Environment &environment, py::handle object, s
     return checked<std::int32_t>("actions", object, "int32", rows, columns, false);
 }
 
+void *checked_observations(const char *name, const Environment &environment, py::handle object, std::size_t rows) {
+    const std::size_t columns = environment.observation_size;
+    if (environment.observation_high != 0) return checked<std::uint8_t>(name, object, "uint8", rows, columns, true);
+    return checked<float>(name, object, "float32", rows, columns, true);
+}
+
 const Environment &find(const std::string &name) {
     for (const auto *environment : environments())
         if (name == environment->name) return *environment;
@@ -68,8 +74,7 @@ std::unique_ptr<VecEnv> make(const std::string &name, py::ssize_t num_envs, std:
 }
 
 void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
-    auto *data = checked<float>("observations", observations, "float32", self.num_agents(),
-                                self.environment().observation_size, true);
+    void *data = checked_observations("observations", self.environment(), observations, self.num_agents());
     const py::gil_scoped_release release;
     self.reset(seed, data);
 }
@@ -77,16 +82,15 @@ void reset(VecEnv &self, std::uint64_t seed, py::handle observations) {
 void step(VecEnv &self, py::handle actions, py::handle observations, py::handle rewards, py::handle terminals,
           py::handle truncations, py::handle final_observations, bool all_finals) {
     const std::size_t rows = self.num_agents();
-    const std::size_t columns = self.environment().observation_size;
     StepArrays arrays{};
     arrays.actions = checked_actions(self.environment(), actions, rows);
-    arrays.observations = checked<float>("observations", observations, "float32", rows, columns, true);
+    arrays.observations = checked_observations("observations", self.environment(), observations, rows);
     arrays.rewards = checked<float>("rewards", rewards, "float32", rows, 0, true);
     arrays.terminals = checked<std::uint8_t>("terminals", terminals, "bool", rows, 0, true);
     arrays.truncations = checked<std::uint8_t>("truncations", truncations, "bool", rows, 0, true);
     if (!final_observations.is_none())
         arrays.final_observations =
-            checked<float>("final_observations", final_observations, "float32", rows, columns, true);
+            checked_observations("final_observations", self.environment(), final_observations, rows);
     arrays.all_finals = all_finals;
     const py::gil_scoped_release release;
     self.step(arrays);
@@ -124,6 +128,10 @@ py::dict describe(const Environment &environment) {
     spec["description"] = environment.description;
     spec["observation_size"] = environment.observation_size;
     spec["observation_shape"] = tuple_of(environment.observation_shape, environment.observation_dimensions);
+    if (environment.observation_high != 0) {
+        spec["observation_dtype"] = "uint8";
+        spec["observation_high"] = static_cast<double>(environment.observation_high);
+    }
     spec["action_sizes"] = tuple_of(environment.action_sizes, discrete ? environment.action_components : 0);
     spec["continuous_actions"] = discrete ? 0 : environment.action_components;
     spec["agents_per_env"] = environment.agents_per_env;

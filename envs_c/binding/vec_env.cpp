@@ -84,7 +84,7 @@ VecEnv::~VecEnv() {
     if (pool_->forked()) static_cast<void>(pool_.release());
 }
 
-void VecEnv::reset(std::uint64_t seed, float *observations) {
+void VecEnv::reset(std::uint64_t seed, void *observations) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::fill(storage_.begin(), storage_.end(), 0);
     episodes_.clear();

@@ -26,7 +26,7 @@ class VecEnv {
     std::size_t threads() const { return threads_; }
 
     // Seeds every instance anew, starts its first episode and forgets the episodes that were not drained.
-    void reset(std::uint64_t seed, float *observations);
+    void reset(std::uint64_t seed, void *observations);
 
     // Steps every instance. Throws std::invalid_argument, before anything has moved, where an action is out of range
     // or not finite.

@@ -28,7 +28,7 @@ def define(env: str, layers: Layers, settings: SweepConfig, name: str | None) ->
         ConfigError: a value or a range cannot be used (`trainer.errors.ConfigError` for what the trainer refuses).
     """
     config = layers.run_config()
-    check_batch(config, environments.spec(env).agents_per_env)
+    check_batch(config, environments.spec(env, config.env.args).agents_per_env)
     space = make_space(layers)
     if name is None:
         name = file_name(env)[:NAME_LENGTH]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from protein.cli import arguments
+from protein.cli import arguments, env_args
 from protein.cli.help import SWEEP_GROUPS, grouped, overview
 from protein.cli.values import given_values, with_values
 from protein.config.layers import Layers, Setting
@@ -96,12 +96,13 @@ def parse(words: Sequence[str]) -> Command:
         print(overview({name: kind for name, (kind, _) in COMMANDS.items()}))
         raise SystemExit(0)
     classes = {name: _class(name, words) for name in COMMANDS}
+    parsed_words, of_env = env_args.split(parsed_words) if words[0] in _WITH_VALUES else (parsed_words, {})
     parsed = _run_tyro(classes, parsed_words)
     return Command(
         name=words[0],
         module=COMMANDS[words[0]][1],
         arguments=parsed,
-        values=given_values(parsed) if words[0] in _WITH_VALUES else {},
+        values=given_values(parsed) | of_env if words[0] in _WITH_VALUES else {},
         words=words,
     )
 

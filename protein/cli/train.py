@@ -107,7 +107,7 @@ def _check(arguments: TrainArguments, config: RunConfig) -> None:
     """Finds, before anything is created, what the run would fail for. Raises `UsageError` or a `TrainerError`."""
     check_launch(arguments.nproc, watched=arguments.profile or arguments.trace is not None)
     check_processes(config, arguments.nproc)
-    check_batch(config, environments.spec(config.env.name).agents_per_env, arguments.nproc)
+    check_batch(config, environments.spec(config.env.name, config.env.args).agents_per_env, arguments.nproc)
     require_device(config.train.device)
     for flag, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
         if path is not None:

@@ -27,7 +27,7 @@ from typing import Any
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
 from protein.spelling import nearest
-from protein.trainer.config import RunConfig
+from protein.trainer.config import RunConfig, has_range
 from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:
@@ -35,6 +35,7 @@ if typing.TYPE_CHECKING:
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
+ARGS = "env.args"  # the one table of values: arguments of the environment, each a value of its own, `env.args.NAME`
 # What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
 OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds"})
 
@@ -81,8 +82,10 @@ class Layers:
             if section == "sweep":
                 sweep, sweep_source = update_sweep(sweep, table, source), source
                 continue
-            for key, given in table.items():
-                name = f"{section}.{key}"
+            for name, given in _named(section, table, source):
+                if name not in settings and is_argument(name):
+                    settings[name] = _new_argument(name, given, source)
+                    continue
                 if name not in settings:
                     raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
                 if plain and for_sweep and name in OF_ONE_TRIAL:
@@ -99,7 +102,7 @@ class Layers:
         """
         settings = dict(self.settings)
         for name, value in values.items():
-            if name not in settings:
+            if name not in settings and not is_argument(name):
                 raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
             settings[name] = Setting(value=value, source=source)
         return dataclasses.replace(self, settings=_checked(settings, ""))
@@ -146,20 +149,31 @@ def value_types() -> dict[str, Any]:
     for section, section_type in typing.get_type_hints(RunConfig).items():
         for key, value_type in typing.get_type_hints(section_type).items():
             types[f"{section}.{key}"] = value_type
+    del types[ARGS]
     return types
+
+
+def is_argument(name: str) -> bool:
+    """Whether a dotted name is an argument of the environment, `env.args.NAME`."""
+    return name.startswith(f"{ARGS}.")
 
 
 def flatten(nested: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Returns a nested run config by dotted names."""
-    return {f"{section}.{key}": value for section, table in nested.items() for key, value in table.items()}
+    flat = {f"{section}.{key}": value for section, table in nested.items() for key, value in table.items()}
+    args = flat.pop(ARGS, {})
+    return flat | {f"{ARGS}.{name}": value for name, value in args.items()}
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the nested form of dotted names; the inverse of `flatten`."""
     nested: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        section, key = name.split(".")
-        nested.setdefault(section, {})[key] = value
+        *sections, key = name.split(".")
+        table = nested
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[key] = value
     return nested
 
 
@@ -176,6 +190,36 @@ def display_path(path: Path) -> str:
         return str(path)
 
 
+def _named(section: str, table: Mapping[str, Any], source: str) -> list[tuple[str, Any]]:
+    """Returns what a section of a file gives, by dotted name. Raises `ConfigError` where [env.args] is no table."""
+    found: list[tuple[str, Any]] = []
+    for key, given in table.items():
+        if f"{section}.{key}" != ARGS:
+            found.append((f"{section}.{key}", given))
+        elif isinstance(given, dict):
+            found += [(f"{ARGS}.{argument}", value) for argument, value in given.items()]
+        else:
+            raise ConfigError(f"{source}: '{ARGS}' must be a section, [{ARGS}], not {given!r}")
+    return found
+
+
+def _new_argument(name: str, given: Any, source: str) -> Setting:
+    """Returns the setting of an argument that no layer below has. A table without a range is a plain value."""
+    if not has_range(given):
+        return Setting(value=given, source=source)
+    if "value" not in given:
+        raise ConfigError(f"{source}: {name} has a range and no value to begin with; give it a value, too")
+    return _override(name, Setting(value=None), given, source)
+
+
+def _kind(name: str, setting: Setting) -> Any:
+    """Returns a value's type. That of an argument is what it holds: a float where any of its numbers is one."""
+    if not is_argument(name):
+        return value_types()[name]
+    numbers = [setting.value, *(setting.range[bound] for bound in ("min", "max") if bound in setting.range)]
+    return float if any(type(number) is float for number in numbers) else type(setting.value)
+
+
 def _with_value(below: Setting, value: Any, source: str) -> Setting:
     """Returns a setting with the value of a run's config.json, and the range below it, widened to hold the value."""
     swept = dict(below.range)
@@ -189,7 +233,7 @@ def _with_value(below: Setting, value: Any, source: str) -> Setting:
 
 def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
     """Returns one setting of a file laid over the setting below it."""
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or (is_argument(name) and not has_range(given)):
         return Setting(value=given, source=source)
     for key in given:
         if key not in (known := ("value", *RANGE_KEYS)):
@@ -221,7 +265,7 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
     """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name."""
     from protein.space.parameters import Categorical, Float, Integer
 
-    kind, source, given = value_types()[name], setting.range_source, setting.range
+    kind, source, given = _kind(name, setting), setting.range_source, setting.range
     listed = given["choices"] if "choices" in given else [given["min"], given["max"]]
     if not isinstance(listed, list):
         raise ConfigError(f"{source}: {name}: choices = {listed!r} must be a list")
@@ -243,11 +287,12 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
     for value in listed:  # the trainer must take every value that a trial may get
         _read({**values, name: value}, f"{source}: ")
     try:
-        parameter.check(setting.value, "value ")
+        value = float(setting.value) if kind is float and type(setting.value) is int else setting.value
+        parameter.check(value, "value ")
     except SpaceError as error:
         at = "" if setting.source == source else f" (given in {source})"
         raise ConfigError(f"{setting.source}: {error}{at}; change the value or the range") from error
-    return dataclasses.replace(parameter, default=setting.value)
+    return dataclasses.replace(parameter, default=value)
 
 
 def _check_bounds(name: str, given: Mapping[str, Any], source: str) -> None:

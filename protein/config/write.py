@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli_w
 
-from protein.config.layers import Layers, Setting
+from protein.config.layers import Layers, Setting, is_argument
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 
@@ -31,12 +31,14 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
         found: how the searched values were found, in a word or two, as in "searched".
     """
     searched = {parameter.name: parameter for parameter in space.parameters}
+    nothing = Setting(value=None, source="no file below")
+    arguments = {name: nothing for name in values if is_argument(name) and name not in below.settings}
     ranges = {parameter.name: parameter for parameter in below.parameters()}
     blocks = ["".join(f"# {' '.join(line.split())}\n" for line in head)]
     sections = dict.fromkeys(name.partition(".")[0] for name in below.settings)
     for section in sections:
         lines = []
-        for name, setting in below.settings.items():
+        for name, setting in (below.settings | arguments).items():
             key = name.removeprefix(f"{section}.")
             if key == name or name not in values:
                 continue
@@ -76,6 +78,8 @@ def _same(one: Any, other: Any) -> bool:
 def _comment(value: Any, setting: Setting, how: str, section: str) -> str:
     if section == "env" and _same(value, setting.value):
         return "the environment"
+    if setting.value is None:
+        return f"{how}; {setting.source} has it"
     where = setting.source
     if where.endswith(".toml"):
         where = Path(where).name
@@ -103,5 +107,7 @@ def _table(items: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return _table(value)
     # An inline table must be one line; the writer breaks arrays over several, and line ends in texts are escaped.
     return " ".join(tomli_w.dumps({"v": value}, indent=0).split("\n")).strip().removeprefix("v = ")

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from protein.spelling import nearest
 from ... import envs_c
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
+from . import arguments
 
 __all__ = ["EnvSpec", "Episodes", "VectorEnv", "kind_of", "make", "resume", "spec"]
 
@@ -31,8 +33,8 @@ class VectorEnv(Protocol):
 
     With A = `num_agents` (= `num_envs * spec.agents_per_env`), D = `spec.observation_size` and C =
     `spec.action_components`, all C-contiguous and written in place: actions `A x C`, or `A` where C is 1, int32 or
-    (continuous, in [-1, 1]) float32; observations and final_observations `A x D` float32; rewards `A` float32;
-    terminals and truncations `A` bool.
+    (continuous, in [-1, 1]) float32; observations and final_observations `A x D` of `spec.observation_dtype`; rewards
+    `A` float32; terminals and truncations `A` bool.
 
     A step is one decision. It is held for `frame_skip` frames, or until the episode ends, and the rewards are summed.
     Where an episode has ended, the same step starts the next one, and `observations` has its first observation.
@@ -49,17 +51,17 @@ class VectorEnv(Protocol):
     def resumable(self) -> bool:
         """Whether `set_state` restores the episodes; where it does not, `resume` begins new ones."""
 
-    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew from (seed, its index) and writes its first observation."""
 
     def step(
         self,
         actions: npt.NDArray[Any],
-        observations: npt.NDArray[np.float32],
+        observations: npt.NDArray[Any],
         rewards: npt.NDArray[np.float32],
         terminals: npt.NDArray[np.bool_],
         truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[np.float32] | None = None,
+        final_observations: npt.NDArray[Any] | None = None,
     ) -> None:
         """Takes one decision for each agent."""
 
@@ -76,8 +78,8 @@ class VectorEnv(Protocol):
         """Closes what the environments hold: processes, windows, files. Calling it again does nothing."""
 
 
-def spec(name: str) -> EnvSpec:
-    """Returns the description of an environment, without keeping one.
+def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
+    """Returns the description of an environment with these arguments (`env.args`), without keeping one.
 
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
@@ -86,11 +88,12 @@ def spec(name: str) -> EnvSpec:
     if kind in GYMNASIUM:
         from . import gym  # an optional package
 
-        return gym.spec(name)
+        return gym.describe(name, args or {}).spec
     if kind == PYTHON:
         from . import python
 
-        return python.spec(name)
+        return python.spec(name, args)
+    arguments.refuse(args or {}, name)
     try:
         return envs_c.spec(name)
     except envs_c.UnknownEnvError as error:
@@ -98,7 +101,14 @@ def spec(name: str) -> EnvSpec:
 
 
 def make(
-    name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, threads: int = 1, first_index: int = 0
+    name: str,
+    num_envs: int,
+    *,
+    seed: int = 0,
+    frame_skip: int = 1,
+    threads: int = 1,
+    first_index: int = 0,
+    args: Mapping[str, Any] | None = None,
 ) -> VectorEnv:
     """Makes `num_envs` instances; instance i draws its randomness from (seed, first_index + i) alone.
 
@@ -109,6 +119,7 @@ def make(
         frame_skip: frames for which a decision is held.
         threads: that step the instances of our own environments.
         first_index: of the first instance, so that two batches behave as one.
+        args: for the environment's own constructor, `env.args`.
 
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
@@ -117,18 +128,19 @@ def make(
     if kind in GYMNASIUM:
         from .gym import GymnasiumEnv
 
-        return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
+        return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
     if kind == PYTHON:
         from .python import PythonEnv
 
-        return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
+        return PythonEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+    arguments.refuse(args or {}, name)
     try:
         return envs_c.VecEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
     except envs_c.UnknownEnvError as error:
         raise ConfigError(str(error)) from error
 
 
-def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[np.float32]) -> bool:
+def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[Any]) -> bool:
     """Continues from `get_state`, taken when `observations` were the current ones; returns whether that was possible.
 
     Environments that cannot be saved begin new episodes, which depend only on the state. `observations` receives their

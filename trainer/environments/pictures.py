@@ -1,6 +1,6 @@
 """An environment that can be watched: one instance, and its picture."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -19,11 +19,11 @@ class Visible(NamedTuple):
     """One instance of an environment; `draw(observations)` returns its picture now."""
 
     envs: VectorEnv
-    draw: Callable[[npt.NDArray[np.float32]], Pixels]
+    draw: Callable[[npt.NDArray[Any]], Pixels]
     decisions_per_second: float
 
 
-def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
+def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, Any] | None = None) -> Visible:
     """Makes one instance of any environment that can be drawn.
 
     Ours are drawn by `envs_c.drawing`, Gymnasium's in their render mode `rgb_array`, a user's own by its `render()`.
@@ -34,35 +34,35 @@ def make_visible(name: str, *, seed: int, frame_skip: int) -> Visible:
     kind = kind_of(name)
     frames_per_second = DEFAULT_FRAMES_PER_SECOND
     envs: VectorEnv
-    draw: Callable[[npt.NDArray[np.float32]], Pixels]
+    draw: Callable[[npt.NDArray[Any]], Pixels]
     if kind in GYMNASIUM:
         from .gym import GymnasiumEnv
 
-        gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, render_mode="rgb_array")
+        gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
         frames_per_second = gym_envs.render_fps or frames_per_second
 
-        def draw(_: npt.NDArray[np.float32]) -> Pixels:
+        def draw(_: npt.NDArray[Any]) -> Pixels:
             return _checked(name, gym_envs.render())
 
         envs = gym_envs
     elif kind == PYTHON:
         from .python import PythonEnv
 
-        own_envs = PythonEnv(name, 1, seed=seed, frame_skip=frame_skip)
+        own_envs = PythonEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args)
         frames_per_second = own_envs.render_fps or frames_per_second
 
-        def draw(_: npt.NDArray[np.float32]) -> Pixels:
+        def draw(_: npt.NDArray[Any]) -> Pixels:
             return _checked(name, own_envs.render())
 
         envs = own_envs
     else:
         from ...envs_c import drawing
 
-        envs = make(name, 1, seed=seed, frame_skip=frame_skip)
+        envs = make(name, 1, seed=seed, frame_skip=frame_skip, args=args)
         native = cast(VecEnv, envs)
         frames_per_second = drawing.FRAMES_PER_SECOND.get(name, frames_per_second)
 
-        def draw(observations: npt.NDArray[np.float32]) -> Pixels:
+        def draw(observations: npt.NDArray[Any]) -> Pixels:
             return drawing.frame(native, observations)
 
     return Visible(envs, draw, frames_per_second / frame_skip)

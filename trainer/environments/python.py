@@ -1,6 +1,6 @@
 """A user's own vectorised environment behind our interface: `python:package.module:factory`.
 
-`factory(num_envs, seed=..., frame_skip=..., first_index=...)` returns an object that fills the trainer's arrays in
+`factory(num_envs, seed=..., frame_skip=..., first_index=..., **env.args)` returns an object that fills the trainer's arrays in
 place. docs/environments.md lists its required and optional attributes, and so do `_REQUIRED` and `_OPTIONAL` here. If
 the object does not count episodes, or cannot be saved, this module counts them, and begins new episodes in a resumed
 run.
@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
+from . import arguments
 from .episodes import EpisodeCounter, require
 
+_GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
 _OPTIONAL: dict[str, Any] = {
     "action_sizes": (),  # one of these two ...
@@ -30,19 +32,39 @@ _OPTIONAL: dict[str, Any] = {
     "score_range": (-math.inf, math.inf),
     "solved_score": math.inf,
     "max_episode_steps": 0,  # no limit
+    "observation_dtype": "float32",
+    "observation_high": 255.0,
 }
 
 
 class PythonEnv:
     """What a user's factory has made; see `trainer.environments.VectorEnv`."""
 
-    def __init__(self, name: str, num_envs: int, *, seed: int = 0, frame_skip: int = 1, first_index: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        frame_skip: int = 1,
+        first_index: int = 0,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
         """Calls the factory.
 
         Raises:
-            ConfigError: there is no such factory, or what it returned lacks something.
+            ConfigError: there is no such factory, it does not take the arguments, or what it returned lacks something.
         """
-        self._envs = _factory(name)(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index)
+        factory, args = _factory(name), args or {}
+        arguments.check(args, factory, name, ours=_GIVEN)
+        try:
+            self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
+        except TypeError as error:
+            refused = arguments.unexpected(error, args, factory, name)
+            if refused is None:
+                raise
+            raise refused from error
+        self._closed = False
         self.spec = _describe(name, self._envs)
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
@@ -53,10 +75,11 @@ class PythonEnv:
         counts = hasattr(self._envs, "drain_episodes")
         self._counter = None if counts else EpisodeCounter(self.num_agents)
         self._shape = (self.num_agents, self.spec.observation_size)
+        self._dtype: type[np.generic] = np.uint8 if self.spec.observation_dtype == "uint8" else np.float32
 
-    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
+    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew and writes its first observation."""
-        require("observations", observations, self._shape, np.float32)
+        require("observations", observations, self._shape, self._dtype)
         self._seed, self._steps = seed, 0
         if self._counter is not None:
             self._counter.reset()
@@ -65,16 +88,16 @@ class PythonEnv:
     def step(
         self,
         actions: npt.NDArray[Any],
-        observations: npt.NDArray[np.float32],
+        observations: npt.NDArray[Any],
         rewards: npt.NDArray[np.float32],
         terminals: npt.NDArray[np.bool_],
         truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[np.float32] | None = None,
+        final_observations: npt.NDArray[Any] | None = None,
     ) -> None:
         """Takes one decision for each agent."""
-        require("observations", observations, self._shape, np.float32)
+        require("observations", observations, self._shape, self._dtype)
         if final_observations is None:
-            final_observations = np.empty(self._shape, np.float32)
+            final_observations = np.empty(self._shape, self._dtype)
         if self.spec.continuous_actions:
             actions = np.clip(actions, -1.0, 1.0)
         if self.spec.action_components == 1:
@@ -114,19 +137,20 @@ class PythonEnv:
         return self._envs.render()
 
     def close(self) -> None:
-        """Closes the environment, if it has a `close`."""
-        close = getattr(self._envs, "close", None)
+        """Closes the environment, if it has a `close`, which is called once."""
+        close = None if self._closed else getattr(self._envs, "close", None)
+        self._closed = True
         if close is not None:
             close()
 
 
-def spec(name: str) -> EnvSpec:
+def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
     """Returns the description of `python:module:factory`. Makes one instance to ask it.
 
     Raises:
         ConfigError: there is no such factory, or what it returned lacks something.
     """
-    envs = PythonEnv(name, 1)
+    envs = PythonEnv(name, 1, args=args)
     envs.close()
     return envs.spec
 
@@ -163,6 +187,9 @@ def _describe(name: str, envs: Any) -> EnvSpec:
             f"'{name}' must have either action_sizes or continuous_actions, got {sizes} and "
             f"{found['continuous_actions']}: see docs/environments.md"
         )
+    dtype = str(np.dtype(found["observation_dtype"]))
+    if dtype not in ("float32", "uint8"):
+        raise ConfigError(f"'{name}' has observation_dtype {dtype}; it must be float32 or uint8")
     low, high = found["score_range"]
     return EnvSpec(
         name=name,
@@ -175,4 +202,6 @@ def _describe(name: str, envs: Any) -> EnvSpec:
         score_range=(float(low), float(high)),
         solved_score=float(found["solved_score"]),
         max_episode_steps=int(found["max_episode_steps"]),
+        observation_dtype=dtype,
+        observation_high=float(found["observation_high"]),
     )

@@ -101,6 +101,8 @@ class Policy(nn.Module):
             CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue()
         )
         self.action_rows = self.distribution.rows
+        self.observation_dtype = getattr(torch, spec.observation_dtype)
+        self._byte_scale = 1.0 / spec.observation_high  # bytes become numbers from 0 to 1 here, on the device
         self.encoder: MLP | CNN = (
             CNN(spec.observation_shape, hidden, config.num_layers, generator)
             if config.encoder == "cnn"
@@ -150,13 +152,14 @@ class Policy(nn.Module):
         """Computes the output and the state after the last step.
 
         Args:
-            observations: `T x M x D`.
+            observations: `T x M x D`, float32 or bytes.
             state: `M x S` before the first step; None: zeros.
             resets: `T x M`, bool: where the state is zeroed before that step; None: nowhere.
 
         Returns:
             The output `rows x (T * M)`, and the new state `M x S` (None without memory).
         """
+        observations = self._numbers(observations)
         if self._layers is not None:
             return mlp(observations.flatten(0, 1), self._layers), state
         hidden = self.encoder(observations.flatten(0, 1))
@@ -178,7 +181,7 @@ class Policy(nn.Module):
         The function takes d loss / d output, `rows x (T * M)`, and adds to every parameter's `grad`.
         """
         if self._layers is not None:
-            return mlp_vjp(observations.flatten(0, 1), self._layers)
+            return mlp_vjp(self._numbers(observations).flatten(0, 1), self._layers)
         output, _ = self.forward(observations, state, resets)
         return output, lambda by_output: torch.autograd.backward(output, by_output)
 
@@ -197,11 +200,18 @@ class Policy(nn.Module):
             The state after the step, or None without memory.
         """
         if self._layers is not None:
-            mlp(observations, self._layers, out)
+            mlp(self._numbers(observations), self._layers, out)
             return None
         output, after = self.forward(observations.unsqueeze(0), state, None if resets is None else resets.unsqueeze(0))
         out.copy_(output)
         return after
+
+    def _numbers(self, observations: torch.Tensor) -> torch.Tensor:
+        """Returns observations as float32: bytes divided by the environment's `observation_high`."""
+        if observations.dtype != torch.uint8:
+            return observations
+        numbers = observations.float()
+        return numbers if self._byte_scale == 1.0 else numbers.mul_(self._byte_scale)
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """Maps the output `rows x ...` to values `...`."""

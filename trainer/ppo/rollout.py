@@ -42,7 +42,7 @@ from ..model.policy import Policy
 class Batch:
     """What one update reads, on the network's device. A column is a segment: `T` steps of one agent."""
 
-    observations: torch.Tensor  # `T x N x D`
+    observations: torch.Tensor  # `T x N x D`, float32 or bytes
     actions: torch.Tensor  # `K x T x N`
     logprobs: torch.Tensor  # `T x N`, of the actions under the policy that took them
     values: torch.Tensor  # `(T + 1) x N`: the last row is that of the observation after the last step
@@ -77,7 +77,7 @@ class _Row(NamedTuple):
     """What one call of the environment reads and writes."""
 
     actions: npt.NDArray[Any]
-    observations: npt.NDArray[np.float32]
+    observations: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
     terminals: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
@@ -92,7 +92,9 @@ class _Buffers:
         agents, distribution = columns[-1].stop, policy.distribution
         on_host, pin = device.type == "cpu", device.type == "cuda"
         # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
-        self.observations = torch.zeros(horizon + 1, agents, spec.observation_size, pin_memory=pin)
+        self.observations = torch.zeros(
+            horizon + 1, agents, spec.observation_size, dtype=policy.observation_dtype, pin_memory=pin
+        )
         self.actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
         self.rewards = torch.zeros(horizon, agents, pin_memory=pin)
         self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
@@ -128,8 +130,9 @@ class _Group:
         self.envs = envs
         self.columns = columns
         self.rows: list[_Row] = []  # of the buffers that are being filled
-        self.final_observations = np.zeros((envs.num_agents, envs.spec.observation_size), np.float32)
-        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.float32]]] = []  # step, agents, rows
+        shape = (envs.num_agents, envs.spec.observation_size)
+        self.final_observations = np.zeros(shape, envs.spec.observation_dtype)
+        self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
         self._pool = ThreadPoolExecutor(1) if threaded else None
         self._pending: Future[None] | None = None
 

@@ -401,6 +401,7 @@ def _make_envs(
             frame_skip=config.env.frame_skip,
             threads=env_threads(num_envs, threads),
             first_index=first_index + part * size,
+            args=config.env.args,
         )
         for part in range(parts)
     ]

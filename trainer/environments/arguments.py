@@ -1,0 +1,70 @@
+"""Arguments of an environment, `[env.args]`: checked against the signature that takes them, before anything is made."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from protein.spelling import nearest
+
+from ..errors import ConfigError
+
+_UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
+
+
+def check(args: Mapping[str, Any], takes: Callable[..., Any], env: str, *, ours: Iterable[str] = ()) -> None:
+    """Raises `ConfigError` for an argument that a class or function does not take.
+
+    Args:
+        args: by name.
+        takes: what is called with them. Where it has `**kwargs`, only the call itself can tell: see `unexpected`.
+        env: the environment's name, for the message.
+        ours: names that it takes, but that the trainer gives.
+    """
+    known, open_ended = _names(takes)
+    for name in args:
+        if name in ours:
+            raise ConfigError(f"env.args.{name} of '{env}' is given by the trainer: remove it from [env.args]")
+        if name not in known and not open_ended:
+            raise ConfigError(_unknown(name, env, known - set(ours)))
+
+
+def unexpected(error: TypeError, args: Mapping[str, Any], takes: Callable[..., Any], env: str) -> ConfigError | None:
+    """Returns the error of a call that has refused one of `args`; None where it failed for another reason."""
+    found = _UNEXPECTED.search(str(error))
+    if found is None or found.group(1) not in args:
+        return None
+    return ConfigError(_unknown(found.group(1), env, _names(takes)[0]))
+
+
+def refuse(args: Mapping[str, Any], env: str) -> None:
+    """Raises `ConfigError` where there are arguments for an environment that takes none."""
+    if args:
+        raise ConfigError(
+            f"'{env}' is written in C and takes no arguments, got env.args.{next(iter(args))}: remove [env.args]"
+        )
+
+
+def _unknown(name: str, env: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    if not names:
+        return f"'{env}' takes no arguments, got env.args.{name}: remove it"
+    return f"'{env}' takes no argument env.args.{name}{nearest(name, names)}"
+
+
+def _names(takes: Callable[..., Any]) -> tuple[set[str], bool]:
+    """Returns the named arguments of a class (with those of its bases, where it passes the rest on) or a function."""
+    calls: list[Callable[..., Any]] = [takes]
+    if inspect.isclass(takes):
+        calls = [kind.__init__ for kind in takes.__mro__ if "__init__" in vars(kind)]  # type: ignore[misc]
+    names: set[str] = set()
+    for call in calls:
+        try:
+            parameters = list(inspect.signature(call).parameters.values())
+        except (TypeError, ValueError):  # a function in C without a signature
+            return names, True
+        kinds = {parameter.kind for parameter in parameters}
+        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {"self"}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            return names, False
+    return names, True

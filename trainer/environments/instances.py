@@ -1,0 +1,124 @@
+"""Instances of a Gymnasium environment that are stepped one after the other and write rows; see `gym` and `pool`.
+
+What an environment gives is checked here, where its instance is known: observations and rewards are finite numbers, and
+of the space that it has named. Infos are dropped.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import TrainerError
+from .spaces import ActionMap, Observations
+
+
+class Rows(NamedTuple):
+    """The arrays that a step writes, a row for each instance."""
+
+    observations: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    terminals: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    finals: npt.NDArray[Any]  # rows of truncated episodes only
+
+
+class Instances:
+    """Several instances of one environment, each with its place in (seed, index)."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num: int,
+        *,
+        name: str,
+        read: Observations,
+        actions: ActionMap,
+        frame_skip: int,
+        first_index: int,
+    ) -> None:
+        """`make` makes one. `name` is the environment's, for messages."""
+        self.envs: list[Any] = []
+        try:
+            for _ in range(num):
+                self.envs.append(make())
+        except BaseException:
+            self.close()
+            raise
+        self._name, self._read, self._to_space = name, read, actions.to_space
+        self._frame_skip, self._first_index = frame_skip, first_index
+        self._of_floats = read.dtype is np.float32
+
+    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
+        """Seeds every instance anew and writes its first observation."""
+        for row, env in enumerate(self.envs):
+            observation, _ = env.reset(seed=instance_seed(seed, self._first_index + row))
+            self._write(row, observation, observations)
+        self._check(observations)
+
+    def step(self, actions: npt.NDArray[Any], out: Rows) -> None:
+        """Takes one decision in each instance; where it ends the episode, begins the next one."""
+        observations, rewards, terminals, truncations, finals = out
+        for row, (env, action) in enumerate(zip(self.envs, self._to_space(actions), strict=True)):
+            total = 0.0
+            for _ in range(self._frame_skip):
+                observation, reward, terminal, truncation, _ = env.step(action)
+                if type(reward) is not float:
+                    reward = self._number(row, reward)
+                total += reward
+                if terminal or truncation:
+                    break
+            rewards[row], terminals[row] = total, terminal
+            truncations[row] = truncation = truncation and not terminal
+            if terminal or truncation:
+                if truncation:
+                    self._write(row, observation, finals)
+                    self._check(finals[row : row + 1], row)
+                observation, _ = env.reset()
+            self._write(row, observation, observations)
+        self._check(observations)
+        if not np.isfinite(rewards).all():
+            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise self._error(row, f"gave a reward of {rewards[row]}: a reward must be a finite number")
+
+    def close(self) -> None:
+        """Closes every instance."""
+        while self.envs:
+            self.envs.pop().close()
+
+    def _write(self, row: int, observation: Any, observations: npt.NDArray[Any]) -> None:
+        try:
+            self._read(observation, observations[row])
+        except TrainerError as error:
+            raise self._error(row, f"has changed its space: {error}") from error
+
+    def _check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
+        if self._of_floats and not np.isfinite(observations).all():
+            row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
+            raise self._error(
+                first + row,
+                f"observed {observations[row, column]} in element {column}: observations must be finite numbers",
+            )
+
+    def _number(self, row: int, reward: Any) -> float:
+        if getattr(reward, "ndim", 0):
+            raise self._error(row, f"gave an array of shape {reward.shape} as reward: a reward is one number")
+        try:
+            return float(reward)
+        except (TypeError, ValueError):
+            raise self._error(row, f"gave {reward!r} as reward: a reward is one number") from None
+
+    def _error(self, row: int, what: str) -> TrainerError:
+        return TrainerError(f"instance {self._first_index + row} of '{self._name}' {what}")
+
+
+def instance_seed(seed: int, index: int) -> int:
+    """Returns an instance's seed: below 2^31, which every environment takes."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0] >> 1)
+
+
+def shares(num: int, parts: int) -> Sequence[slice]:
+    """Returns `parts` slices of `num` rows, as even as they can be; fewer where there are fewer rows."""
+    parts = min(parts, num)
+    return [slice(num * part // parts, num * (part + 1) // parts) for part in range(parts)]
