@@ -13,6 +13,7 @@ from .categorical import ppo_gradient, sample, sample_by_torch
 from .linear import linear, linear_by_torch
 from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
 from .recurrent import (
+    lstm_policy,
     lstm_sequence,
     lstm_sequence_by_torch,
     mingru_sequence,
@@ -29,6 +30,7 @@ __all__ = [
     "is_native",
     "linear",
     "linear_by_torch",
+    "lstm_policy",
     "lstm_sequence",
     "lstm_sequence_by_torch",
     "mingru_sequence",
