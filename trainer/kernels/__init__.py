@@ -7,7 +7,7 @@ instruction sets, and the best one that the processor has is used. Results are a
 instruction sets in the last bits, and do not depend on the number of threads.
 """
 
-from ._native import get_threads, instruction_set, set_threads
+from ._native import LstmPolicy, get_threads, instruction_set, set_threads
 from .advantage import advantages, advantages_by_torch
 from .categorical import ppo_gradient, sample, sample_by_torch
 from .linear import linear, linear_by_torch
@@ -23,6 +23,7 @@ from .tensors import is_native
 
 __all__ = [
     "Backward",
+    "LstmPolicy",
     "advantages",
     "advantages_by_torch",
     "get_threads",

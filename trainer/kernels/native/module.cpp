@@ -89,10 +89,11 @@ void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py
 }
 
 LstmWeights lstm_weights(py::handle w_ih, py::handle w_hh, py::handle bias) {
-    const Tensor of_w_ih(w_ih, "w_ih"), of_w_hh(w_hh, "w_hh");
-    const size_t inputs = of_w_ih.shape<2>()[1], units = of_w_hh.shape<2>()[1];
+    const Tensor of_w_ih(w_ih, "w_ih");
+    const auto shape = of_w_ih.shape<2>();
+    const size_t inputs = shape[1], units = shape[0] / 4;
     return {of_w_ih.contiguous<float>(std::array<size_t, 2>{4 * units, inputs}),
-            of_w_hh.contiguous<float>(std::array<size_t, 2>{4 * units, units}),
+            Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units}),
             Tensor(bias, "bias").contiguous<float>(std::array<size_t, 1>{4 * units}), inputs, units};
 }
 
