@@ -50,8 +50,14 @@ static void lstm_pack(const float *w_ih, const float *w_hh, const float *bias, s
 static size_t lstm_scratch_floats(size_t inputs, size_t units) {
     const size_t forward = group_agents * (padded(4 * units) + 2 * units);
     const size_t backward =
-        span_rows * (4 * units + padded(inputs) + padded(units)) + group_agents * (2 * padded(units) + padded(inputs));
+        span_rows * (4 * units + 2 * padded(inputs) + padded(units)) + 2 * group_agents * padded(units);
     return forward > backward ? forward : backward;
+}
+
+// Asks for a row that the next step will read. Without it the processor waits: the rows of a step are far from those of
+// the step before.
+static inline void prefetch(const float *row, size_t floats) {
+    for (size_t j = 0; j < floats; j += 16) __builtin_prefetch(row + j, 0, 2);
 }
 
 static void lstm_forward_group(const protein::LstmArguments a, size_t begin, size_t agents, float *scratch) {
@@ -76,6 +82,7 @@ static void lstm_forward_group(const protein::LstmArguments a, size_t begin, siz
                 products, width);
         for (size_t m = 0; m < agents; ++m) {
             const float *y = products + m * width;
+            if (t + 1 < a.steps) prefetch(a.x + (first + m + a.agents) * a.x_stride, a.inputs);
             float *hidden = a.hidden + (first + m) * units, *h_m = h + m * units, *c_m = c + m * units;
             // Kept for the backward pass, or written over values that are no longer needed.
             float *gates = a.gates ? a.gates + (first + m) * 4 * units : products + m * width;
@@ -119,7 +126,7 @@ static void lstm_backward_group(const protein::LstmArguments a, size_t begin, si
     // Of the steps of a span: the gates' derivatives, and x and h' side by side.
     float *by_gates = scratch, *read = by_gates + span_rows * 4 * units;
     float *by_h = read + span_rows * row, *by_c = by_h + agents * width;  // what step t + 1 passes back to step t
-    float *padded_by_x = by_c + agents * width, *by_b = partial + 4 * units * row;
+    float *by_read = by_c + agents * width, *by_b = partial + 4 * units * row;
     for (size_t i = 0; i < 2 * agents * width; ++i) by_h[i] = 0.f;
     for (size_t i = 0; i < span_rows * row; ++i) read[i] = 0.f;
     const size_t span = span_rows / agents;
@@ -148,13 +155,17 @@ static void lstm_backward_group(const protein::LstmArguments a, size_t begin, si
                 by_c_m[j] = reset ? 0.f : dc * f;
                 h[j] = reset ? 0.f : kept;
             }
+            if (t) {
+                prefetch(gates - a.agents * 4 * units, 4 * units);
+                prefetch(by_hidden - a.agents * units, units);
+                prefetch(a.x + (first + m - a.agents) * a.x_stride, inputs);
+            }
+            if (t > 1) {
+                prefetch(c_before - a.agents * units, units);
+                prefetch(h_before - a.agents * units, units);
+            }
             const float *from = a.x + (first + m) * a.x_stride;
             for (size_t j = 0; j < inputs; ++j) x[j] = from[j];
-        }
-        if (a.by_x) {
-            float *by_x = a.by_x + first * inputs, *to = wide == inputs ? by_x : padded_by_x;
-            product({by, 4 * units, 1}, agents, a.packed, 0, 4 * units, inputs, {nullptr, 0}, false, to, wide);
-            if (wide != inputs) copy_rows(padded_by_x, wide, agents, inputs, by_x, inputs);
         }
         if (t) {
             product({by, 4 * units, 1}, agents, a.packed + at.recurrent, 0, 4 * units, units, {nullptr, 0}, false, by_h,
@@ -165,6 +176,12 @@ static void lstm_backward_group(const protein::LstmArguments a, size_t begin, si
         }
         if (++filled < span && t) continue;
         const size_t rows = filled * agents;
+        if (a.by_x) {
+            product({by_gates, 4 * units, 1}, rows, a.packed, 0, 4 * units, inputs, {nullptr, 0}, false, by_read, wide);
+            for (size_t s = 0; s < filled; ++s)  // the span's last step is its first row
+                copy_rows(by_read + s * agents * wide, wide, agents, inputs,
+                          a.by_x + ((t + filled - 1 - s) * a.agents + begin) * inputs, inputs);
+        }
         product({by_gates, 1, 4 * units}, 4 * units, read, row, rows, row, {partial, row}, false, partial, row);
         for (size_t r = 0; r < rows; ++r) {
             const float *of_row = by_gates + r * 4 * units;
