@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import contextlib
 import math
 from typing import Any
 
@@ -111,13 +112,16 @@ def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, ac
     out = torch.empty(policy.rows, 12)[:, 3:9]  # rows apart, as in a rollout's buffer
     for _ in range(2):
         with torch.no_grad():
-            after = policy.step(observations, state, resets, out)
             expected, expected_after = policy(observations.unsqueeze(0), state, resets.unsqueeze(0))
-            torch.testing.assert_close(out, expected)
-            if after is None or expected_after is None:
-                assert after is expected_after
-            else:
-                torch.testing.assert_close(after, expected_after)
+            for context in (contextlib.nullcontext(), policy.held()):
+                with context:
+                    for after in (None,) if state is None else (None, torch.full_like(state, -1.0), state.clone()):
+                        # The state after a step may be written over the one before it.
+                        before = after if after is not None and torch.equal(after, state) else state
+                        policy.step(observations, before, resets, out.fill_(-1.0), after)
+                        torch.testing.assert_close(out, expected)
+                        if after is not None:
+                            torch.testing.assert_close(after, expected_after)
             flat.weights.mul_(1.5)
 
 

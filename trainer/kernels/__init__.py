@@ -7,12 +7,13 @@ instruction sets, and the best one that the processor has is used. Results are a
 instruction sets in the last bits, and do not depend on the number of threads.
 """
 
-from ._native import get_threads, instruction_set, set_threads
+from ._native import LstmPolicy, get_threads, instruction_set, set_threads
 from .advantage import advantages, advantages_by_torch
 from .categorical import ppo_gradient, sample, sample_by_torch
 from .linear import linear, linear_by_torch
 from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
 from .recurrent import (
+    lstm_policy,
     lstm_sequence,
     lstm_sequence_by_torch,
     mingru_sequence,
@@ -22,6 +23,7 @@ from .tensors import is_native
 
 __all__ = [
     "Backward",
+    "LstmPolicy",
     "advantages",
     "advantages_by_torch",
     "get_threads",
@@ -29,6 +31,7 @@ __all__ = [
     "is_native",
     "linear",
     "linear_by_torch",
+    "lstm_policy",
     "lstm_sequence",
     "lstm_sequence_by_torch",
     "mingru_sequence",

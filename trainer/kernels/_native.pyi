@@ -37,20 +37,32 @@ def ppo_gradient(
     entropy: float,
 ) -> None: ...
 def lstm_forward(
-    gates_x: Tensor,
+    inputs: Tensor,
+    w_ih: Tensor,
     w_hh: Tensor,
-    h0: Tensor,
-    c0: Tensor,
+    bias: Tensor,
+    state: Tensor,
     resets: Tensor,
     hidden: Tensor,
-    h: Tensor,
-    c: Tensor,
+    after: Tensor | None,
     gates: Tensor | None,
     cells: Tensor | None,
-    previous: Tensor | None,
 ) -> None: ...
 def lstm_backward(
-    w_hh: Tensor, c0: Tensor, resets: Tensor, gates: Tensor, cells: Tensor, by_hidden: Tensor, by_gates: Tensor
+    inputs: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    bias: Tensor,
+    state: Tensor,
+    resets: Tensor,
+    hidden: Tensor,
+    gates: Tensor,
+    cells: Tensor,
+    by_hidden: Tensor,
+    by_inputs: Tensor | None,
+    by_w_ih: Tensor,
+    by_w_hh: Tensor,
+    by_bias: Tensor,
 ) -> None: ...
 def mingru_forward(gate_logits: Tensor, candidates: Tensor, h0: Tensor, resets: Tensor, hidden: Tensor) -> None: ...
 def mingru_backward(
@@ -78,3 +90,9 @@ class Mlp:
     def backward(self, observations: Tensor, by_output: Tensor, gradients: tuple[Tensor | None, ...]) -> None: ...
 
 def mlp_forward(observations: Tensor, parameters: tuple[Tensor, ...], output: Tensor, keep: bool) -> Mlp | None: ...
+
+class LstmPolicy:
+    def __init__(self, layers: tuple[Tensor, ...], w_ih: Tensor, w_hh: Tensor, bias: Tensor) -> None: ...
+    def step(
+        self, observations: Tensor, state: Tensor, resets: Tensor, output: Tensor, after: Tensor | None
+    ) -> None: ...

@@ -37,13 +37,6 @@ def linear_by_torch(
     return torch.relu_(result) if relu else result
 
 
-def weight_gradient(by_output: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """Returns the sum over rows of by_output^T inputs, `outputs x inputs`, of contiguous float32 CPU tensors."""
-    gradient = by_output.new_empty(by_output.shape[1], inputs.shape[1])
-    _native.linear_backward(inputs, None, None, by_output, None, gradient, None)
-    return gradient
-
-
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, relu: bool) -> torch.Tensor:

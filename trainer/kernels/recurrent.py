@@ -1,13 +1,15 @@
 """Recurrent layers over whole segments: the part that goes step by step, differentiable.
 
 Notation: `T` steps of `M` agents, `H` units, h and c the states, resets `T x M`: True where the state is zeroed before
-that step. The caller computes what does not depend on the state (products with the inputs, biases) for all steps.
+that step. For minGRU the caller computes the products with the inputs for all steps.
 
-    LSTM      i, f, g, o = gates_x + W_hh h';   c = s(f) c' + s(i) tanh(g);   h = s(o) tanh(c)      s the sigmoid
+    LSTM      i, f, g, o = W_ih x + W_hh h' + b;   c = s(f) c' + s(i) tanh(g);   h = s(o) tanh(c)   s the sigmoid
     minGRU    z = s(gate logits);   h = (1 - z) h' + z G(candidates);   G(x) = x + 0.5 for x >= 0, else s(x)
 
-The compiled LSTM takes a few agents at a time through all steps, with weights that stay in a core's cache. The gradient
-of W_hh is one product over all steps and agents.
+The compiled LSTM takes a few agents at a time through all steps, with weights that stay in a core's cache. Products with
+the inputs are part of a step, because to write them for all steps and to read them again takes longer than to compute
+them: a product whose operands are in the cache reaches 255 GFLOP/s on a core of an AMD EPYC (Zen 5), one that writes its
+result to memory 207. `lstm_policy` goes further and takes a step of a whole policy with weights packed once.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory" (with the forget gate of Gers et al. 2000); Feng et
 al. 2024, "Were RNNs all we needed?", section 3.2 and appendix B.
@@ -18,40 +20,70 @@ from typing import Any
 import torch
 
 from . import _native
-from .linear import weight_gradient
 from .tensors import is_native
 
-State = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def lstm_sequence(
-    gates_x: torch.Tensor, w_hh: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, resets: torch.Tensor
-) -> State:
-    """Returns the hidden states `T x M x H`, and h and c after the last step, `M x H`.
+    inputs: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    bias: torch.Tensor,
+    state: torch.Tensor,
+    resets: torch.Tensor,
+) -> Pair:
+    """Returns the hidden states `T x M x H`, and the state after the last step, `M x 2H`, both in the state's precision.
 
-    Gradients go to `gates_x` and `w_hh` through the hidden states; the states before and after are constants.
+    Gradients go to inputs and weights through the hidden states; the states before and after are constants.
 
     Args:
-        gates_x: `T x M x 4H`, contiguous: the inputs' part of the gates, in the order i, f, g, o.
+        inputs: `T x M x D`, all rows contiguous and equally far apart.
+        w_ih: `4H x D`; the gates in the order i, f, g, o.
         w_hh: `4H x H`.
-        h0: `M x H`, before the first step.
-        c0: `M x H`, before the first step.
+        bias: `4H`.
+        state: `M x 2H`, h and c side by side, before the first step.
         resets: `T x M`, bool.
 
     Raises:
         ValueError: a tensor does not fit this description.
     """
-    if not is_native(gates_x, w_hh, h0, c0):
-        return lstm_sequence_by_torch(gates_x, w_hh, h0, c0, resets)
-    if torch.is_grad_enabled() and (gates_x.requires_grad or w_hh.requires_grad):
-        result: State = _LSTM.apply(gates_x, w_hh, h0, c0, resets)  # type: ignore[no-untyped-call]
+    if inputs.is_cpu:  # autocast's half precision would only slow the compiled layer down
+        inputs = inputs.to(state.dtype)
+    if not is_native(inputs, w_ih, w_hh, bias, state):
+        return lstm_sequence_by_torch(inputs, w_ih, w_hh, bias, state, resets)
+    if torch.is_grad_enabled() and (inputs.requires_grad or w_ih.requires_grad):
+        result: Pair = _LSTM.apply(inputs, w_ih, w_hh, bias, state, resets)  # type: ignore[no-untyped-call]
         return result
-    return _lstm_forward(gates_x, w_hh, h0, c0, resets, None)
+    hidden, after = _lstm_outputs(inputs, w_hh)
+    _native.lstm_forward(inputs, w_ih, w_hh, bias, state, resets, hidden, after, None, None)
+    return hidden, after
+
+
+def lstm_policy(
+    layers: tuple[torch.Tensor, ...], w_ih: torch.Tensor, w_hh: torch.Tensor, bias: torch.Tensor
+) -> _native.LstmPolicy:
+    """Packs the weights of a policy for acting: encoder with ReLUs, LSTM and output layer. It keeps no reference.
+
+    Its `step(observations, state, resets, output, after)` takes `M x D`, `M x 2H` and `M`, and writes `rows x M`, each
+    row contiguous, and the new state to `after`: None, or `M x 2H`, which may be `state`.
+
+    Args:
+        layers: weight `outputs x inputs` and bias `outputs` of the encoder's layers, then of the output layer; float32
+            on the CPU, as the rest.
+        w_ih: `4H x` outputs of the encoder.
+        w_hh: `4H x H`.
+        bias: `4H`.
+
+    Raises:
+        ValueError: a tensor does not fit this description.
+    """
+    return _native.LstmPolicy(layers, w_ih, w_hh, bias)
 
 
 def mingru_sequence(
     gate_logits: torch.Tensor, candidates: torch.Tensor, h0: torch.Tensor, resets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> Pair:
     """Returns the hidden states `T x M x H`, and h after the last step, `M x H`.
 
     Gradients go to `gate_logits` and `candidates` through the hidden states; the states before and after are constants.
@@ -75,22 +107,30 @@ def mingru_sequence(
 
 
 def lstm_sequence_by_torch(
-    gates_x: torch.Tensor, w_hh: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, resets: torch.Tensor
-) -> State:
-    """Computes what `lstm_sequence` does, on any device and in any precision."""
-    h, c, weight, outputs = h0.detach(), c0.detach(), w_hh.t(), []
-    keep = resets.logical_not().to(gates_x.dtype).unsqueeze(2)
+    inputs: torch.Tensor,
+    w_ih: torch.Tensor,
+    w_hh: torch.Tensor,
+    bias: torch.Tensor,
+    state: torch.Tensor,
+    resets: torch.Tensor,
+) -> Pair:
+    """Computes what `lstm_sequence` does, on any device and in any precision; the state stays in that of `state`."""
+    (h, c), weight, outputs = state.detach().chunk(2, dim=1), w_hh.t(), []
+    gates_x = torch.nn.functional.linear(inputs, w_ih, bias).to(state.dtype)
+    keep = resets.logical_not().unsqueeze(2)
     for t in range(len(gates_x)):
-        i, f, g, o = (gates_x[t] + (h * keep[t]) @ weight).chunk(4, dim=1)
-        c = f.sigmoid() * (c * keep[t]) + i.sigmoid() * g.tanh()
+        # Selected, not multiplied by 0: the state before a reset must have no effect, even if it is NaN.
+        h, c = h.where(keep[t], 0.0), c.where(keep[t], 0.0)
+        i, f, g, o = (gates_x[t] + h @ weight).chunk(4, dim=1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         outputs.append(h)
-    return torch.stack(outputs), h.detach(), c.detach()
+    return torch.stack(outputs), torch.cat([h, c], dim=1).detach()
 
 
 def mingru_sequence_by_torch(
     gate_logits: torch.Tensor, candidates: torch.Tensor, h0: torch.Tensor, resets: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> Pair:
     """Computes what `mingru_sequence` does, on any device and in any precision."""
     z = gate_logits.sigmoid()
     new = z * torch.where(candidates >= 0, candidates + 0.5, candidates.sigmoid())
@@ -106,28 +146,29 @@ class _LSTM(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        gates_x: torch.Tensor,
+        inputs: torch.Tensor,
+        w_ih: torch.Tensor,
         w_hh: torch.Tensor,
-        h0: torch.Tensor,
-        c0: torch.Tensor,
+        bias: torch.Tensor,
+        state: torch.Tensor,
         resets: torch.Tensor,
-    ) -> State:
-        steps, agents, width = gates_x.shape
-        gates, cells, previous = (gates_x.new_empty(steps, agents, n) for n in (width, width // 4, width // 4))
-        hidden, h, c = _lstm_forward(gates_x, w_hh, h0, c0, resets, (gates, cells, previous))
-        ctx.save_for_backward(w_hh, c0, resets, gates, cells, previous)
-        ctx.mark_non_differentiable(h, c)
-        return hidden, h, c
+    ) -> Pair:
+        hidden, after = _lstm_outputs(inputs, w_hh)
+        gates, cells = inputs.new_empty(*hidden.shape[:2], len(w_hh)), torch.empty_like(hidden)
+        _native.lstm_forward(inputs, w_ih, w_hh, bias, state, resets, hidden, after, gates, cells)
+        ctx.save_for_backward(inputs, w_ih, w_hh, bias, state, resets, hidden, gates, cells)
+        ctx.mark_non_differentiable(after)
+        return hidden, after
 
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        w_hh, c0, resets, gates, cells, previous = ctx.saved_tensors
-        by_hidden, by_gates = by_outputs[0].contiguous(), torch.empty_like(gates)
-        _native.lstm_backward(w_hh, c0, resets, gates, cells, by_hidden, by_gates)
-        by_weight = None
-        if ctx.needs_input_grad[1]:
-            by_weight = weight_gradient(by_gates.flatten(0, 1), previous.flatten(0, 1))
-        return by_gates, by_weight, None, None, None
+        inputs, *weights, state, resets, hidden, gates, cells = ctx.saved_tensors
+        by_hidden = by_outputs[0].contiguous()
+        by_inputs = inputs.new_empty(inputs.shape) if ctx.needs_input_grad[0] else None
+        by_weights = [torch.empty_like(weight) for weight in weights]
+        kept = (state, resets, hidden, gates, cells)
+        _native.lstm_backward(inputs, *weights, *kept, by_hidden, by_inputs, *by_weights)
+        return by_inputs, *by_weights, None, None
 
 
 class _MinGRU(torch.autograd.Function):
@@ -148,20 +189,11 @@ class _MinGRU(torch.autograd.Function):
         return by_gates, by_candidates, None, None
 
 
-def _lstm_forward(
-    gates_x: torch.Tensor,
-    w_hh: torch.Tensor,
-    h0: torch.Tensor,
-    c0: torch.Tensor,
-    resets: torch.Tensor,
-    keep: State | None,
-) -> State:
-    """Runs the layer; `keep` is written for the backward pass: gates (after their functions), cells, previous h."""
-    steps, agents, width = gates_x.shape
-    hidden = gates_x.new_empty(steps, agents, width // 4)
-    h, c = gates_x.new_empty(agents, width // 4), gates_x.new_empty(agents, width // 4)
-    _native.lstm_forward(gates_x, w_hh, h0, c0, resets, hidden, h, c, *(keep or (None, None, None)))
-    return hidden, h, c
+def _lstm_outputs(inputs: torch.Tensor, w_hh: torch.Tensor) -> Pair:
+    """Returns memory for the hidden states and for the state after the last step."""
+    steps, agents, _ = inputs.shape
+    units = len(w_hh) // 4
+    return inputs.new_empty(steps, agents, units), inputs.new_empty(agents, 2 * units)
 
 
 def _mingru_forward(

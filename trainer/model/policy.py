@@ -14,8 +14,10 @@ PPO", detail 2. The large-image convolutions: Mnih et al. 2015, "Human-level con
 learning".
 """
 
+import contextlib
 import itertools
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -23,7 +25,7 @@ from torch import nn
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
-from ..kernels import Backward, linear, mlp, mlp_vjp
+from ..kernels import Backward, LstmPolicy, is_native, linear, lstm_policy, mlp, mlp_vjp
 from .distribution import Gaussian, distribution_of
 from .recurrence import LSTM, MinGRU
 from .value import CategoricalValue, ScalarValue, ValueHead
@@ -132,6 +134,11 @@ class Policy(nn.Module):
         self._layers: tuple[torch.Tensor, ...] | None = None
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
+        # The same around an LSTM, and what `kernels.lstm_policy` made of them, while the weights are held.
+        self._lstm_layers: tuple[torch.Tensor, ...] | None = None
+        if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM) and self.log_std is None:
+            self._lstm_layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
+        self._packed: LstmPolicy | None = None
 
     @property
     def rows(self) -> int:
@@ -185,9 +192,26 @@ class Policy(nn.Module):
         output, _ = self.forward(observations, state, resets)
         return output, lambda by_output: torch.autograd.backward(output, by_output)
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Makes each `step` inside cheaper: the weights must not change there, so they are packed once for all steps."""
+        lstm, layers = self.recurrence, self._lstm_layers
+        native = layers is not None and is_native(layers[0]) and not torch.is_autocast_enabled("cpu")
+        if native and isinstance(lstm, LSTM) and layers is not None:
+            self._packed = lstm_policy(layers, lstm.input.weight, lstm.weight_hh, lstm.input.bias)
+        try:
+            yield
+        finally:
+            self._packed = None
+
     def step(
-        self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None, out: torch.Tensor
-    ) -> torch.Tensor | None:
+        self,
+        observations: torch.Tensor,
+        state: torch.Tensor | None,
+        resets: torch.Tensor | None,
+        out: torch.Tensor,
+        after: torch.Tensor | None = None,
+    ) -> None:
         """Takes one step without gradients: `forward` for `T` = 1.
 
         Args:
@@ -195,16 +219,18 @@ class Policy(nn.Module):
             state: `M x S`, or None.
             resets: `M`, or None.
             out: `rows x M`, each row contiguous; the output is written here.
-
-        Returns:
-            The state after the step, or None without memory.
+            after: `M x S`, where to write the state after the step: perhaps `state` itself; None: nowhere.
         """
         if self._layers is not None:
             mlp(self._numbers(observations), self._layers, out)
-            return None
-        output, after = self.forward(observations.unsqueeze(0), state, None if resets is None else resets.unsqueeze(0))
-        out.copy_(output)
-        return after
+        elif self._packed is not None and state is not None and resets is not None:
+            self._packed.step(self._numbers(observations), state, resets, out, after)
+        else:
+            resets = None if resets is None else resets.unsqueeze(0)
+            output, new_state = self.forward(observations.unsqueeze(0), state, resets)
+            out.copy_(output)
+            if after is not None and new_state is not None:
+                after.copy_(new_state)
 
     def _numbers(self, observations: torch.Tensor) -> torch.Tensor:
         """Returns observations as float32: bytes divided by the environment's `observation_high`."""

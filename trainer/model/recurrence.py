@@ -26,7 +26,6 @@ class LSTM(nn.Module):
     def __init__(self, hidden_size: int, generator: torch.Generator) -> None:
         super().__init__()
         self.state_size = 2 * hidden_size
-        self._hidden_size = hidden_size
         self.input = nn.Linear(hidden_size, 4 * hidden_size)
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden_size, hidden_size))
         with torch.no_grad():
@@ -46,10 +45,7 @@ class LSTM(nn.Module):
             state = inputs.new_zeros(agents, self.state_size, dtype=torch.float32)
         if resets is None:
             resets = torch.zeros(steps, agents, dtype=torch.bool, device=inputs.device)
-        hidden, cell = state[:, : self._hidden_size].contiguous(), state[:, self._hidden_size :].contiguous()
-        gates = linear(inputs, self.input.weight, self.input.bias).float()
-        outputs, hidden, cell = lstm_sequence(gates, self.weight_hh, hidden, cell, resets)
-        return outputs, torch.cat([hidden, cell], dim=1)
+        return lstm_sequence(inputs, self.input.weight, self.weight_hh, self.input.bias, state, resets)
 
 
 class MinGRU(nn.Module):

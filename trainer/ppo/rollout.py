@@ -252,7 +252,7 @@ class Rollout:
         Once `time.perf_counter()` has reached `until` it takes no further step, but at least one.
         """
         # Not in inference mode, because the update differentiates operations that read these tensors.
-        with torch.no_grad(), autocast(self.device, self._precision):
+        with torch.no_grad(), autocast(self.device, self._precision), self._policy.held():
             return self._collect(steps, until)
 
     def _collect(self, steps: int, until: float) -> Batch:
@@ -321,9 +321,8 @@ class Rollout:
         if self._state is None:
             self._policy.step(observations, None, None, output)
             return
-        after = self._policy.step(observations, self._state[columns], self._now.resets[t, columns], output)
-        if advance and after is not None:
-            self._state[columns].copy_(after)
+        state = self._state[columns]
+        self._policy.step(observations, state, self._now.resets[t, columns], output, state if advance else None)
 
     def _value_final_observations(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""

@@ -122,6 +122,11 @@ static void product(Left a, size_t rows, const float *b, size_t b_stride, size_t
     }
 }
 
+static void copy_rows(const float *from, size_t from_stride, size_t rows, size_t columns, float *to, size_t to_stride) {
+    for (size_t r = 0; r < rows; ++r)
+        for (size_t j = 0; j < columns; ++j) to[r * to_stride + j] = from[r * from_stride + j];
+}
+
 static size_t packed_floats(size_t depth, size_t columns) { return depth * padded(columns); }
 
 // Packs B(k, j) = at[k * row + j * column], padded with zeros.

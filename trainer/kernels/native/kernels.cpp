@@ -42,6 +42,8 @@ const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
     PROTEIN_ISA::lstm_scratch_floats,
     PROTEIN_ISA::lstm_forward,
     PROTEIN_ISA::lstm_backward,
+    PROTEIN_ISA::lstm_step_scratch_floats,
+    PROTEIN_ISA::lstm_step,
     PROTEIN_ISA::mingru_forward,
     PROTEIN_ISA::mingru_backward,
     PROTEIN_ISA::mlp_scratch_floats,

@@ -43,16 +43,19 @@ struct PpoArguments {
     float clip, clip_value, value, entropy;
 };
 
-// recurrent.hpp; `T x agents x ...`. The forward pass writes hidden, h and c and, if given, `gates` (after their
-// functions), `cells` and `previous` (h before each step). The backward pass reads by_hidden, gates and cells, and
-// writes by_gates. `packed` holds the recurrent weights, packed by lstm_pack for that direction.
+// recurrent.hpp; `T x agents x ...`; states `agents x 2H`, h and c side by side. The forward pass writes hidden and, if
+// given, `after` (the state after the last step, which may be `state`), `gates` (after their functions) and `cells`. The
+// backward pass reads all of these but `after`, and by_hidden, and writes by_x, if given. `packed` holds the weights,
+// packed by lstm_pack for that direction. Rows of x are `x_stride` numbers apart.
 struct LstmArguments {
-    const float *gates_x, *packed, *h0, *c0;
+    const float *x;
+    size_t x_stride;
+    const float *packed, *state;
     const std::uint8_t *resets;
-    float *hidden, *h, *c, *gates, *cells, *previous;
+    float *hidden, *after, *gates, *cells;
     const float *by_hidden;
-    float *by_gates;
-    size_t steps, agents, units;
+    float *by_x;
+    size_t steps, agents, inputs, units;
 };
 
 // recurrent.hpp; `stride` is the distance between rows of gates and of candidates.
@@ -97,6 +100,17 @@ struct MlpArguments {
     size_t stride;
 };
 
+// recurrent.hpp; one step of a policy: `layers` are the encoder's and, last, the output layer. The LSTM's are as above.
+struct LstmStepArguments {
+    const MlpLayer *layers;
+    size_t count;
+    const float *observations;
+    const float *packed, *state;
+    const std::uint8_t *resets;
+    float *after, *output;
+    size_t stride, inputs, units;
+};
+
 struct Kernels {
     const char *name;
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
@@ -109,11 +123,14 @@ struct Kernels {
     size_t (*linear_scratch_floats)(size_t inputs, size_t outputs);
     void (*linear_forward)(LinearArguments, size_t begin, size_t end, float *scratch);
     void (*linear_backward)(LinearArguments, size_t begin, size_t end, float *scratch, float *partial);
-    size_t (*lstm_packed_floats)(size_t units, bool backward);
-    void (*lstm_pack)(const float *w_hh, size_t units, bool backward, float *packed);
-    size_t (*lstm_scratch_floats)(size_t units);
+    size_t (*lstm_packed_floats)(size_t inputs, size_t units, bool backward);
+    void (*lstm_pack)(const float *w_ih, const float *w_hh, const float *bias, size_t inputs, size_t units,
+                      bool backward, float *packed);
+    size_t (*lstm_scratch_floats)(size_t inputs, size_t units);
     void (*lstm_forward)(LstmArguments, size_t begin, size_t end, float *scratch);
-    void (*lstm_backward)(LstmArguments, size_t begin, size_t end, float *scratch);
+    void (*lstm_backward)(LstmArguments, size_t begin, size_t end, float *scratch, float *partial);
+    size_t (*lstm_step_scratch_floats)(const MlpLayer *layers, size_t count, size_t units);
+    void (*lstm_step)(LstmStepArguments, size_t begin, size_t end, float *scratch);
     void (*mingru_forward)(MinGruArguments, size_t begin, size_t end);
     void (*mingru_backward)(MinGruArguments, size_t begin, size_t end, float *scratch);  // `units` floats
     size_t (*mlp_scratch_floats)(const MlpLayer *layers, size_t count);

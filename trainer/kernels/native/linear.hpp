@@ -14,11 +14,6 @@ static size_t linear_scratch_floats(size_t inputs, size_t outputs) {
     return linear_rows * (2 * padded(inputs) + padded(outputs));
 }
 
-static void copy_rows(const float *from, size_t from_stride, size_t rows, size_t columns, float *to, size_t to_stride) {
-    for (size_t r = 0; r < rows; ++r)
-        for (size_t j = 0; j < columns; ++j) to[r * to_stride + j] = from[r * from_stride + j];
-}
-
 static void linear_forward(const protein::LinearArguments a, size_t begin, size_t end, float *scratch) {
     assert(a.x && a.y && a.weights && a.bias && a.inputs && a.outputs && scratch && begin <= end);
     const size_t width = padded(a.outputs);

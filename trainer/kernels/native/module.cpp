@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels.hpp"
+#include "lstm.hpp"
 #include "networks.hpp"
 #include "tensors.hpp"
 #include "threads.hpp"
@@ -87,78 +88,62 @@ void ppo_gradient(py::handle output, py::handle actions, py::handle logprobs, py
     split(batch[0], 65536 / (a.actions + 1), [&](size_t b, size_t e, size_t) { kernels->ppo_gradient(a, b, e); });
 }
 
-Floats packed(const float *w_hh, size_t units, bool backward) {
-    Floats out(new float[kernels->lstm_packed_floats(units, backward)]);
-    kernels->lstm_pack(w_hh, units, backward, out.get());
-    return out;
+LstmWeights lstm_weights(py::handle w_ih, py::handle w_hh, py::handle bias) {
+    const Tensor of_w_ih(w_ih, "w_ih");
+    const auto shape = of_w_ih.shape<2>();
+    const size_t inputs = shape[1], units = shape[0] / 4;
+    return {of_w_ih.contiguous<float>(std::array<size_t, 2>{4 * units, inputs}),
+            Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units}),
+            Tensor(bias, "bias").contiguous<float>(std::array<size_t, 1>{4 * units}), inputs, units};
 }
 
-// The least number of agents in a call for which threads are worth waking, given the multiply-adds of one agent.
-size_t recurrent_grain(size_t products) { return 16'000'000 / std::max<size_t>(products, 1) + 2; }
-
-// `gates`, `cells` and `previous` are for the backward pass, or None.
-void lstm_forward(py::handle gates_x, py::handle w_hh, py::handle h0, py::handle c0, py::handle resets,
-                  py::handle hidden, py::handle h, py::handle c, py::handle gates, py::handle cells,
-                  py::handle previous) {
-    const auto of_states = Tensor(hidden, "hidden").shape<3>();
-    const auto [steps, agents, units] = of_states;
-    const std::array<size_t, 3> of_gates{steps, agents, 4 * units};
-    const std::array<size_t, 2> of_state{agents, units};
-    const float *recurrent = Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units});
-    LstmArguments a{Tensor(gates_x, "gates_x").contiguous<float>(of_gates),
-                    nullptr,
-                    Tensor(h0, "h0").contiguous<float>(of_state),
-                    Tensor(c0, "c0").contiguous<float>(of_state),
-                    Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
-                    Tensor(hidden, "hidden").contiguous<float>(of_states),
-                    Tensor(h, "h").contiguous<float>(of_state),
-                    Tensor(c, "c").contiguous<float>(of_state),
-                    Tensor(gates, "gates").contiguous<float>(of_gates),
-                    Tensor(cells, "cells").contiguous<float>(of_states),
-                    Tensor(previous, "previous").contiguous<float>(of_states),
-                    nullptr,
-                    nullptr,
-                    steps,
-                    agents,
-                    units};
-    const Released released;
-    const Floats weights = packed(recurrent, a.units, false);
-    a.packed = weights.get();
-    const size_t floats = kernels->lstm_scratch_floats(a.units);
-    const Floats scratch(new float[floats * chunks]);
-    split(a.agents, recurrent_grain(4 * a.steps * a.units * a.units),
-          [&](size_t b, size_t e, size_t chunk) { kernels->lstm_forward(a, b, e, scratch.get() + floats * chunk); });
+LstmArguments lstm(py::handle x, const LstmWeights &w, py::handle state, py::handle resets, py::handle hidden,
+                   py::handle after, py::handle gates, py::handle cells) {
+    const auto [steps, agents, units] = Tensor(hidden, "hidden").shape<3>();
+    if (units != w.units)
+        throw py::value_error("hidden must have " + std::to_string(w.units) + " units, got " + std::to_string(units));
+    const std::array<size_t, 3> of_states{steps, agents, units};
+    const std::array<size_t, 2> of_state{agents, 2 * units};
+    const Rows rows = Tensor(x, "inputs").rows(std::array<size_t, 3>{steps, agents, w.inputs});
+    return {rows.at,
+            rows.stride,
+            nullptr,
+            Tensor(state, "state").contiguous<float>(of_state),
+            Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
+            Tensor(hidden, "hidden").contiguous<float>(of_states),
+            Tensor(after, "after").contiguous<float>(of_state),
+            Tensor(gates, "gates").contiguous<float>(std::array<size_t, 3>{steps, agents, 4 * units}),
+            Tensor(cells, "cells").contiguous<float>(of_states),
+            nullptr,
+            nullptr,
+            steps,
+            agents,
+            w.inputs,
+            units};
 }
 
-void lstm_backward(py::handle w_hh, py::handle c0, py::handle resets, py::handle gates, py::handle cells,
-                   py::handle by_hidden, py::handle by_gates) {
-    const auto of_states = Tensor(cells, "cells").shape<3>();
-    const auto [steps, agents, units] = of_states;
-    const std::array<size_t, 3> of_gates{steps, agents, 4 * units};
-    const float *recurrent = Tensor(w_hh, "w_hh").contiguous<float>(std::array<size_t, 2>{4 * units, units});
-    LstmArguments a{nullptr,
-                    nullptr,
-                    nullptr,
-                    Tensor(c0, "c0").contiguous<float>(std::array<size_t, 2>{agents, units}),
-                    Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 2>{steps, agents}),
-                    nullptr,
-                    nullptr,
-                    nullptr,
-                    Tensor(gates, "gates").contiguous<float>(of_gates),
-                    Tensor(cells, "cells").contiguous<float>(of_states),
-                    nullptr,
-                    Tensor(by_hidden, "by_hidden").contiguous<float>(of_states),
-                    Tensor(by_gates, "by_gates").contiguous<float>(of_gates),
-                    steps,
-                    agents,
-                    units};
+// `gates` and `cells` are for the backward pass, or None.
+void lstm_forward_(py::handle x, py::handle w_ih, py::handle w_hh, py::handle bias, py::handle state, py::handle resets,
+                  py::handle hidden, py::handle after, py::handle gates, py::handle cells) {
+    const LstmWeights w = lstm_weights(w_ih, w_hh, bias);
+    const LstmArguments a = lstm(x, w, state, resets, hidden, after, gates, cells);
     const Released released;
-    const Floats weights = packed(recurrent, a.units, true);
-    a.packed = weights.get();
-    const size_t floats = kernels->lstm_scratch_floats(a.units);
-    const Floats scratch(new float[floats * chunks]);
-    split(a.agents, recurrent_grain(4 * a.steps * a.units * a.units),
-          [&](size_t b, size_t e, size_t chunk) { kernels->lstm_backward(a, b, e, scratch.get() + floats * chunk); });
+    lstm_forward(a, w);
+}
+
+// `by_x` may be None.
+void lstm_backward_(py::handle x, py::handle w_ih, py::handle w_hh, py::handle bias, py::handle state,
+                   py::handle resets, py::handle hidden, py::handle gates, py::handle cells, py::handle by_hidden,
+                   py::handle by_x, py::handle by_w_ih, py::handle by_w_hh, py::handle by_bias) {
+    const LstmWeights w = lstm_weights(w_ih, w_hh, bias), by = lstm_weights(by_w_ih, by_w_hh, by_bias);
+    LstmArguments a = lstm(x, w, state, resets, hidden, py::none(), gates, cells);
+    const std::array<size_t, 3> of_states{a.steps, a.agents, a.units}, of_x{a.steps, a.agents, a.inputs};
+    if (by.inputs != w.inputs || by.units != w.units)
+        throw py::value_error("gradients must have the shapes of the weights");
+    a.by_hidden = Tensor(by_hidden, "by_hidden").contiguous<float>(of_states);
+    a.by_x = Tensor(by_x, "by_inputs").contiguous<float>(of_x);
+    const Released released;
+    lstm_backward(a, w, by);
 }
 
 // Gate logits and candidates may be parts of one product: their rows are contiguous and equally far apart.
@@ -281,6 +266,29 @@ void mlp_backward(Mlp &network, py::handle observations, py::handle by_output, p
     network.backward(from, by.at, by.stride, wanted);
 }
 
+// `layers`: weight and bias of the encoder's layers, then of the output layer.
+std::unique_ptr<LstmPolicy> lstm_policy(py::handle layers, py::handle w_ih, py::handle w_hh, py::handle bias) {
+    return std::make_unique<LstmPolicy>(layers_of(layers, "weight", "bias"), lstm_weights(w_ih, w_hh, bias));
+}
+
+// `after` may be `state`, or None.
+void lstm_step(LstmPolicy &policy, py::handle observations, py::handle state, py::handle resets, py::handle output,
+               py::handle after) {
+    const Tensor of_observations(observations, "observations");
+    const size_t batch = of_observations.shape<2>()[0];
+    const std::array<size_t, 2> of_state{batch, 2 * policy.units()};
+    const Rows to = Tensor(output, "output").rows(std::array<size_t, 2>{policy.outputs(), batch});
+    LstmStepArguments a{};
+    a.observations = of_observations.contiguous<float>(std::array<size_t, 2>{batch, policy.inputs()});
+    a.state = Tensor(state, "state").contiguous<float>(of_state);
+    a.resets = Tensor(resets, "resets").contiguous<std::uint8_t>(std::array<size_t, 1>{batch});
+    a.after = Tensor(after, "after").contiguous<float>(of_state);
+    a.output = to.at;
+    a.stride = to.stride;
+    const Released released;
+    policy.step(a, batch);
+}
+
 void elementwise(int function, py::handle x, py::handle y) {
     const auto shape = Tensor(x, "x").shape<1>();
     const float *from = Tensor(x, "x").contiguous<float>(shape);
@@ -316,12 +324,13 @@ PYBIND11_MODULE(_native, m) {
     m.def("advantages", &advantages);
     m.def("sample", &sample);
     m.def("ppo_gradient", &ppo_gradient);
-    m.def("lstm_forward", &lstm_forward);
-    m.def("lstm_backward", &lstm_backward);
+    m.def("lstm_forward", &lstm_forward_);
+    m.def("lstm_backward", &lstm_backward_);
     m.def("mingru_forward", &mingru_forward);
     m.def("mingru_backward", &mingru_backward);
     m.def("linear_forward", &linear_forward_);
     m.def("linear_backward", &linear_backward_);
+    py::class_<LstmPolicy>(m, "LstmPolicy").def(py::init(&lstm_policy)).def("step", &lstm_step);
     m.def("mlp_forward", &mlp_forward);
     py::class_<Mlp>(m, "Mlp").def("backward", &mlp_backward);
 }
