@@ -18,10 +18,11 @@ from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.optimizer import Optimizer
 from protein.trainer.optim.scaler import Scaler
+from protein.trainer.ppo.advantages import advantages_and_returns
 from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
 from protein.trainer.ppo.rollout import Batch
 from protein.trainer.ppo.segments import prioritized
-from protein.trainer.ppo.update import PPO, advantages_and_returns
+from protein.trainer.ppo.update import PPO
 
 
 def collected(policy: Policy, *, steps: int = 5, agents: int = 12, seed: int = 3, skip: int = 3) -> Batch:
@@ -144,13 +145,15 @@ def test_ratios_are_one_while_the_weights_stay(kind: str, continuous_actions: in
 
 def written_out_advantages(batch: Batch, ratios: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalised V-trace advantages and targets, step by step; ratios of one: GAE."""
-    later, gains = torch.zeros(batch.segments), torch.zeros_like(batch.rewards)
+    later, gains, targets = torch.zeros(batch.segments), torch.zeros_like(batch.rewards), batch.values[:-1].clone()
     for t in range(batch.steps - 1, -1, -1):
         go = batch.ends[t].logical_not().float()
         rho = ratios[t].clamp(max=1.0)
-        error = rho * (batch.rewards[t] + 0.99 * go * batch.values[t + 1] - batch.values[t])
-        gains[t] = later = error + 0.99 * 0.95 * rho * go * later
-    return (gains - gains.mean()) / (gains.std(correction=0) + 1e-8), gains + batch.values[:-1]
+        error = batch.rewards[t] + 0.99 * go * batch.values[t + 1] - batch.values[t]
+        gains[t] = error + 0.99 * 0.95 * go * later  # its own ratio is PPO's
+        later = rho * error + 0.99 * 0.95 * rho * go * later
+        targets[t] += later
+    return (gains - gains.mean()) / (gains.std(correction=0) + 1e-8), targets
 
 
 def written_out_update(policy: Policy, batch: Batch, *, size: int, epochs: int, vtrace: bool, rate: float) -> None:
@@ -212,7 +215,7 @@ def test_priorities_weigh_the_loss_of_whole_segments() -> None:
     found, _ = gradients_of("lstm", minibatch_size=60, update_epochs=1, prio_alpha=0.7, prio_beta=0.5)
     policy = make_policy(make_spec(), **POLICIES["lstm"])
     batch = collected(policy)
-    gains, returns = advantages_and_returns(batch, torch.ones(5, 12), make_config())
+    gains, returns = advantages_and_returns(batch, None, make_config())
     everyone = prioritized(gains, 12, alpha=0.7, beta=0.5, generator=torch.Generator().manual_seed(0))
     chosen, weights = next(everyone)
     by_segment = torch.zeros(12).index_copy(0, chosen, weights)
@@ -240,7 +243,7 @@ def test_one_update_is_one_adam_step_along_the_clipped_gradient_of_the_mean_loss
     batch, reference = collected(policy), copy.deepcopy(policy)
     ppo = make_ppo(policy, minibatch_size=60, update_epochs=1, max_grad_norm=0.05, learning_rate=0.01)
     ppo.update(batch, 0.0)
-    gains, returns = advantages_and_returns(batch, torch.ones(5, 12), make_config())
+    gains, returns = advantages_and_returns(batch, None, make_config())
     autograd_gradient(reference, batch, gains, returns)
     assert nn.utils.clip_grad_norm_(reference.parameters(), 0.05) > 0.1, "the example must be clipped"
     torch.optim.Adam(reference.parameters(), lr=0.01, eps=1e-5).step()

@@ -8,8 +8,9 @@ draw. The gradient, the advantages' scale and the figures come from sums over th
 whole.
 
 With V-trace, advantages are computed anew before each epoch, with the ratios r of the epoch before, so that they fit
-the current policy. With `train.overlap` the batch is one update old. One more forward pass gives the first epoch's
-ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`, later epochs reuse those advantages.
+the current policy (`protein.trainer.ppo.advantages`). With `train.overlap` the batch is one update old. One more
+forward pass gives the first epoch's ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`,
+later epochs reuse those advantages.
 
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
@@ -24,7 +25,6 @@ import torch
 
 from ..config import TrainConfig
 from ..errors import DivergedError
-from ..kernels import advantages as compute_advantages
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
@@ -32,6 +32,7 @@ from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
+from .advantages import advantages_and_returns
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
 from .rollout import Batch
 from .segments import prioritized, shuffled
@@ -170,7 +171,8 @@ class PPO:
                 break
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
-                advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
+                corrected = config.advantage == "vtrace" or config.overlap
+                advantages, returns = advantages_and_returns(batch, ratios if corrected else None, config, self._world)
             last_epoch = epoch == config.update_epochs - 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
@@ -298,32 +300,3 @@ class PPO:
         state = None if batch.state is None else of(batch.state, 0)
         context = autocast(self._device, self._precision)
         self._gradients.compute(observations, state, of(batch.resets), gradient_of, context)
-
-
-def advantages_and_returns(
-    batch: Batch, ratios: torch.Tensor, config: TrainConfig, world: World = ALONE
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the advantages, normalised where that is asked for, and the value function's targets: `T x N`.
-
-    Args:
-        batch: this process's.
-        ratios: `T x N`; V-trace weighs errors with them, GAE does not use them.
-        config: the settings.
-        world: the processes whose advantages are normalised together.
-    """
-    corrected = config.advantage == "vtrace" or config.overlap
-    advantages = compute_advantages(
-        batch.rewards,
-        batch.values,
-        batch.ends,
-        ratios if corrected else None,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        rho_clip=config.rho_clip,
-        c_clip=config.c_clip,
-    )
-    returns = advantages + batch.values[:-1]
-    if config.normalize_advantages and len(batch) * world.size > 1:
-        deviation, mean = world.std_mean(advantages)
-        advantages = advantages.sub_(mean).div_(deviation + 1e-8)
-    return advantages, returns
