@@ -58,7 +58,8 @@ def patient(ports: Mapping[str, int]) -> Iterator[None]:
     """Makes Ray's own functions wait for a slow machine while one node is started with these ports."""
     from ray._private import services
 
-    known, start = services.get_node, services.start_raylet
+    known: Any = services.get_node
+    start: Any = services.start_raylet
 
     def get_node(gcs_address: str, node_id: str) -> Any:
         until = time.monotonic() + START_SECONDS
@@ -103,7 +104,7 @@ class RayCluster:
         return self._started(num_cpus=cores, resources=resources)
 
     def _started(self, **node: Any) -> Any:
-        ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        ports: dict[str, Any] = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         with patient(ports):
             return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **ports, **node)
 
