@@ -12,14 +12,18 @@ import functools
 import importlib.util
 import inspect
 import os
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from protein.sweep.backends.local import LocalBackend
@@ -96,7 +100,7 @@ class RayCluster:
 
         os.environ.update(SLOW_MACHINE)  # the nodes inherit them
         self._cluster = Cluster()
-        self.head = self._started(num_cpus=0, include_dashboard=False)
+        self.head = self._started(num_cpus=0, include_dashboard=False, include_log_monitor=False, no_monitor=True)
         self.address: str = self.head.address
 
     def add(self, cores: int, **resources: float) -> Any:
@@ -108,12 +112,50 @@ class RayCluster:
         with patient(ports):
             return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **ports, **node)
 
+    def add_apart(self, cores: int, hidden: Path, scratch: Path) -> "NodeApart":
+        """Adds a node that sees nothing in the folder `hidden`, and has temporary files in `scratch`. It needs root."""
+        return NodeApart(self.address, cores, hidden, scratch)
+
+    def kill_head(self) -> None:
+        """Kills the head as `kill -9` does."""
+        self.head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
     def kill(self, node: Any) -> None:
         """Kills a node's daemon as `kill -9` does."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+class NodeApart:
+    """A node in a process of its own, with its own view of the file system (`ray_node_apart`)."""
+
+    def __init__(self, address: str, cores: int, hidden: Path, scratch: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ray_node_apart", address, str(cores), str(hidden)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parent)},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "it runs\n"
+
+    def kill(self) -> None:
+        """Kills all of it at once, as a power cut does."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._process.kill()
+        self._process.communicate()
+
+
+def can_hide_folders() -> bool:
+    """Whether this process may give others a file system of their own, for nodes that share no folder."""
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
 @contextmanager

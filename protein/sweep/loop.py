@@ -184,7 +184,6 @@ class _Loop:
             return
         by_hand = self._stop.is_set() or isinstance(error, KeyboardInterrupt)
         if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
-            self._listener.log(f"a late report was refused, and nothing was stored of it: {error}")
             self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
             return
         if error is not None:

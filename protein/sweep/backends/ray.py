@@ -22,7 +22,7 @@ from protein.sweep.backends.ray_messages import Connect, Failure, Needs, NewMach
 from protein.sweep.backends.slot import SlotSettings
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
-CONNECT_SECONDS = 300.0  # within which the nodes must have answered
+CONNECT_SECONDS = 900.0  # within which the nodes must have answered; `ray_fleet` gives up before, and says more
 END_SECONDS = 15.0  # for the driver to end, when the backend is closed
 MAX_LOG_BYTES = 4096  # of the driver's output that are looked through for a reason
 

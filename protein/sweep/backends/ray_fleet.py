@@ -28,7 +28,8 @@ from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
 POLL_SECONDS = 0.5  # how long a slot waits for news of its trial before it answers
 LOOK_SECONDS = 1.0  # how often nodes and their free resources are looked at
 SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new actor
-NODE_SECONDS = 150.0  # within which a node must answer what it is; it may have to calibrate itself
+NODE_SECONDS = 600.0  # within which a node must answer what it is: it starts a process, and may calibrate itself
+SLOW_SECONDS = 60.0  # after which a person is told that no node has answered yet
 OTHERS_SECONDS = 5.0  # for further nodes to answer, once one can run trials
 CLOSE_SECONDS = 5.0  # for slots to end in order
 
@@ -273,8 +274,12 @@ class Fleet:
         if not fit:
             needs = ray_cluster.in_words(self._needs.by_name())
             raise UsageError(f"no single node of the Ray cluster has all that a trial needs ({needs}){remedy}")
-        problems, until = [], time.monotonic() + NODE_SECONDS
+        problems, until, told = [], time.monotonic() + NODE_SECONDS, time.monotonic()
         while self._asked and time.monotonic() < until:
+            if time.monotonic() - told > SLOW_SECONDS:
+                told = time.monotonic()
+                names = ", ".join(sorted({self._names[node] for node in self._asked}))
+                self._send(Note(text=f"waiting for the first process on {names}; on busy machines this takes minutes"))
             with contextlib.suppress(queue.Empty):
                 if problem := self._on_facts(*self.news.get(timeout=LOOK_SECONDS)):
                     problems.append(problem)
