@@ -1,14 +1,29 @@
-"""Ray clusters of several nodes on this machine, by Ray's own utility, and backends on them."""
+"""Ray clusters of several nodes on this machine, by Ray's own utility, and backends on them.
 
+On a machine where other programs take most of the cores, a node of Ray may take minutes to start. Ray allows for
+less, in three places. A node aborts where its helper processes have not written their ports to files within 15 s, which
+no setting of Ray's changes; so ports are chosen and written here (`PORTS`). It kills helpers and workers that are slow
+to start (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves behind what runs; here that is after
+`START_SECONDS`.
+"""
+
+import contextlib
 import functools
 import importlib.util
+import inspect
 import os
+import shutil
+import socket
+import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from protein.sweep.backends.local import LocalBackend
@@ -18,7 +33,10 @@ from protein.sweep.backends.slot import SlotSettings, put_probe
 
 OBJECT_STORE_BYTES = 80 << 20  # the least that Ray accepts is 75 MiB
 PATIENCE_SECONDS = 120.0
-NODE_TRIES = 4
+START_SECONDS = 300.0  # for a node to be known to its head
+PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+# Ray's own limits within which a node's helpers and workers must have started; it kills the node or the worker else.
+SLOW_MACHINE = {"RAY_agent_register_timeout_ms": "300000", "RAY_worker_register_timeout_seconds": "300"}
 
 
 def require_ray() -> None:
@@ -30,6 +48,46 @@ def require_ray() -> None:
         pytest.skip(reason)
 
 
+def free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nothing listens on."""
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def patient(ports: Mapping[str, int]) -> Iterator[None]:
+    """Makes Ray's own functions wait for a slow machine while one node is started with these ports."""
+    from ray._private import services
+
+    known: Any = services.get_node
+    start: Any = services.start_raylet
+
+    def get_node(gcs_address: str, node_id: str) -> Any:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return known(gcs_address, node_id)
+            except RuntimeError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def start_raylet(*arguments: Any, **named: Any) -> Any:
+        given = inspect.signature(start).bind(*arguments, **named).arguments
+        for name, port in ports.items():
+            Path(given["session_dir"], f"{name}_{given['node_id']}").write_text(str(port))
+        return start(*arguments, **named)
+
+    services.get_node, services.start_raylet = get_node, start_raylet
+    try:
+        yield
+    finally:
+        services.get_node, services.start_raylet = known, start
+
+
 class RayCluster:
     """A cluster whose head runs no trials. Nodes may be added and killed.
 
@@ -38,8 +96,11 @@ class RayCluster:
     """
 
     def __init__(self) -> None:
-        self._cluster: Any = None
-        self.head = self._started(num_cpus=0, include_dashboard=False)
+        from ray.cluster_utils import Cluster
+
+        os.environ.update(SLOW_MACHINE)  # the nodes inherit them
+        self._cluster = Cluster()
+        self.head = self._started(num_cpus=0, include_dashboard=False, include_log_monitor=False, no_monitor=True)
         self.address: str = self.head.address
 
     def add(self, cores: int, **resources: float) -> Any:
@@ -47,18 +108,17 @@ class RayCluster:
         return self._started(num_cpus=cores, resources=resources)
 
     def _started(self, **node: Any) -> Any:
-        """Starts a node. On a busy machine Ray gives up after 30 s, so it is tried again."""
-        from ray.cluster_utils import Cluster
+        ports: dict[str, Any] = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        with patient(ports):
+            return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **ports, **node)
 
-        for tries_left in reversed(range(NODE_TRIES)):
-            if self._cluster is None or not self._cluster.list_all_nodes():
-                self._cluster = Cluster()
-            try:
-                return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **node)
-            except Exception as error:  # Ray raises nothing more exact
-                if "timed out during startup" not in str(error) or not tries_left:
-                    raise
-        raise AssertionError("unreachable")
+    def add_apart(self, cores: int, hidden: Path, scratch: Path) -> "NodeApart":
+        """Adds a node that sees nothing in the folder `hidden`, and has temporary files in `scratch`. It needs root."""
+        return NodeApart(self.address, cores, hidden, scratch)
+
+    def kill_head(self) -> None:
+        """Kills the head as `kill -9` does."""
+        self.head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
 
     def kill(self, node: Any) -> None:
         """Kills a node's daemon as `kill -9` does."""
@@ -66,6 +126,36 @@ class RayCluster:
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+class NodeApart:
+    """A node in a process of its own, with its own view of the file system (`ray_node_apart`)."""
+
+    def __init__(self, address: str, cores: int, hidden: Path, scratch: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ray_node_apart", address, str(cores), str(hidden)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parent)},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "it runs\n"
+
+    def kill(self) -> None:
+        """Kills all of it at once, as a power cut does."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._process.kill()
+        self._process.communicate()
+
+
+def can_hide_folders() -> bool:
+    """Whether this process may give others a file system of their own, for nodes that share no folder."""
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", tempfile.gettempdir()]
+    return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
 @contextmanager

@@ -140,6 +140,7 @@ def elsewhere(
     note: Callable[[str], None],
     machines: Sequence[Machine] | None,
     on_machine: Callable[[Machine], None],
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Elsewhere]:
     """Connects to other machines, and closes that at the end.
 
@@ -152,6 +153,7 @@ def elsewhere(
         note: called with what a person should know, as one line.
         machines: that the store knows; None: machines are not calibrated.
         on_machine: called with each machine that was calibrated.
+        should_stop: whether to give up connecting; there is then room for no trial.
 
     Raises:
         UsageError: there is no such place, it cannot run trials, or it does not see the artifacts.
@@ -168,7 +170,7 @@ def elsewhere(
         working_directory=str(Path.cwd()),
     )
     try:
-        backend = _connect(place, spec, settings, workers, note, on_machine)
+        backend = _connect(place, spec, settings, workers, note, on_machine, should_stop)
         try:
             yield backend
         finally:
@@ -197,6 +199,7 @@ def _connect(
     workers: int,
     note: Callable[[str], None],
     on_machine: Callable[[Machine], None],
+    should_stop: Callable[[], bool],
 ) -> Elsewhere:
     cores = place.trial_cores or 1
     if place.kind == "slurm":
@@ -212,7 +215,7 @@ def _connect(
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--backend ray needs Ray, which is not installed: pip install 'protein-sweep[ray]'")
     needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
-    backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine)
+    backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine, should_stop=should_stop)
     return backend if settings.artifacts_url is None else MirroredBackend(backend, settings.artifacts_url)
 
 

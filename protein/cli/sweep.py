@@ -68,7 +68,9 @@ def run(command: Command) -> int:
             spec = dataclasses.replace(spec, warm_start=taken)
             designer = _designer(spec, settings)
         directory = place.directory(stores.artifact_directory(stores.url(arguments.store), spec.name))
-        elsewhere = opened.enter_context(_elsewhere(console, store, arguments, place, spec, directory, slots.workers))
+        elsewhere = opened.enter_context(
+            _elsewhere(console, store, arguments, place, spec, directory, slots.workers, stop)
+        )
         sweep, created = create_or_resume(store, spec, budget, accept_changes=arguments.accept_changes)
         budget = sweep.max_cost_seconds if budget is None else budget
         never_continues = continuing.why_never(spec)
@@ -169,6 +171,7 @@ def _elsewhere(
     spec: SweepSpec,
     directory: Path,
     workers: int,
+    stop: threading.Event,
 ) -> Iterator[backends.Elsewhere | None]:
     """Connects to other machines, which may take a while; None: trials run on this one."""
     if not place.is_remote:
@@ -190,6 +193,7 @@ def _elsewhere(
         note=note,
         machines=machines,
         on_machine=store.add_machine,
+        should_stop=stop.is_set,
     ) as found:
         yield found
 

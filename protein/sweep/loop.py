@@ -26,7 +26,7 @@ import time
 from datetime import UTC, datetime
 
 from protein.engine.budget import limit_reached, why_nothing
-from protein.errors import ProteinError, UsageError
+from protein.errors import ProteinError, TrialLost, UsageError
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
 from protein.sweep import costs, hooks, until
@@ -38,7 +38,7 @@ from protein.sweep.loop_settings import LoopSettings as LoopSettings
 from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.spending import left
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import Failures
+from protein.sweep.trouble import Failures, Preemptions
 from protein.sweep.watching import Watch
 from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
@@ -114,11 +114,11 @@ class _Loop:
         self._ending = Ending(trials, self._launcher, designer, backend, settings, listener)
         self._watch = Watch((settings.directory, *settings.watched))
         self._short = ""  # of disk or memory, in words
-        self._failures = Failures()
+        self._failures, self._preemptions = Failures(), Preemptions()
         self._taken_over = False
         self._ended = ""
         self._in_trouble = False
-        self._failed: str | None = None  # what the failures in a row have in common
+        self._failed: str | None = None  # what the failures or preemptions in a row have in common
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
         self._too_late: str | None = None  # why nothing starts before the time at which all is to end
@@ -183,6 +183,9 @@ class _Loop:
         if not self._taken_over:  # another process runs the sweep: nothing of it is ours to change
             return
         by_hand = self._stop.is_set() or isinstance(error, KeyboardInterrupt)
+        if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
+            self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
+            return
         if error is not None:
             self._ended = "killed by a second Ctrl-C" if by_hand else f"error: {error or type(error).__name__}"
             self._in_trouble = not by_hand
@@ -352,6 +355,8 @@ class _Loop:
         return left(self._trials.records, self._settings, self._launcher.limits, self._remaining_trials(), without)
 
     def _on_progress(self, event: TrialProgress) -> None:
+        if event.measurements:
+            self._preemptions.end_row()
         if (wrong := costs.problem(event)) is not None:
             event = costs.without_garbage(event)
             self._ending.end(event.trial.number, TrialEnd.CRASHED, wrong)
@@ -365,6 +370,9 @@ class _Loop:
         if (wrong := costs.problem(event)) is not None:
             event = costs.failed(event, wrong, self._trials.records[number].cost_seconds)
         outcome = event.outcome
+        self._preemptions.add(outcome, len(self._trials.running))
+        if self._preemptions.too_many:
+            self._failed = self._preemptions.explanation()
         self._launcher.forget(number)
         if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
             trial = self._trials.release(event)

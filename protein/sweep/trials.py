@@ -11,12 +11,12 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
-from protein.sweep import continuing, resuming, taking_up
+from protein.sweep import continuing, late_reports, resuming, taking_up
 from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
 from protein.types import (
     Measurement,
@@ -226,7 +226,8 @@ class SweepTrials:
             ):  # "": nobody's, it waits or has ended
                 release()
 
-        self._retry_while_unavailable(release, again)
+        with self._noting(event):
+            self._retry_while_unavailable(release, again)
         del self.running[number], self._renewed[number]
         self._reread([number])  # the store ends one whose end a person has asked for
         return self.records[number]
@@ -263,7 +264,8 @@ class SweepTrials:
             if stored is None or stored.owner != self._owner or not _is_outcome(stored, outcome):
                 finish()
 
-        self._retry_while_unavailable(finish, again)
+        with self._noting(event):
+            self._retry_while_unavailable(finish, again)
         del self.running[number], self._renewed[number]
         self.records[number] = self.records[number].ended(outcome, event.artifacts)
         return self.records[number]
@@ -321,8 +323,18 @@ class SweepTrials:
             is_stored = stored is not None and _is_last_point(stored, event.measurements[-1])
             add(() if is_stored else event.measurements)  # without points it renews the lease
 
-        self._retry_while_unavailable(lambda: add(event.measurements), again)
+        with self._noting(event):
+            self._retry_while_unavailable(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
+
+    @contextlib.contextmanager
+    def _noting(self, event: TrialProgress | Finished) -> Iterator[None]:
+        """Keeps what the store refuses because the trial is another process's by now. `TrialLost` goes on."""
+        try:
+            yield
+        except TrialLost:
+            self._listener.log(late_reports.keep(self._store, self.sweep.id, event, self._owner))
+            raise
 
     def _stored(self, number: int) -> TrialRecord | None:
         """Returns a trial as the store has it now, with the last point of its curve at most."""

@@ -1,16 +1,20 @@
-"""Failures in a row: when they pause a sweep, and what they have in common.
+"""Failures and preemptions in a row: when they pause a sweep, and what they have in common.
 
 After `MAX_FAILURES_IN_A_ROW` trials that failed one after the other, something is broken that other params will not
 mend, or the sweep searches where nothing works. So no other trial is started, and the sweep says what the failed trials
 share and the successful ones don't.
+
+A preemption says nothing about a trial. But where trials lose their places one after the other, and none gets as far as
+a report, the places are broken: the sweep would try for ever, and at the machines' expense.
 """
 
 import collections
 from collections.abc import Collection, Sequence
 
-from protein.types import ParamValue, TrialRecord, TrialState
+from protein.types import PREEMPTED, Outcome, ParamValue, TrialEnd, TrialRecord, TrialState
 
 MAX_FAILURES_IN_A_ROW = 10
+MAX_PREEMPTIONS_IN_A_ROW = 10  # and at least two for each trial that has run beside others
 _MAX_SHARED = 3  # parameters that are named
 _MAX_REASON = 200  # characters
 
@@ -51,6 +55,39 @@ class Failures:
             parts.append("no trial of this sweep has succeeded yet")
         log = row[-1].artifact("log")
         return "; ".join(parts) + (f"; see {log}" if log else "")
+
+
+class Preemptions:
+    """Counts the preemptions in a row. A report of any trial, and any other end, ends the row."""
+
+    def __init__(self) -> None:
+        self._reasons: list[str] = []
+        self._together = 0  # the most trials that ran at once during this row
+
+    def add(self, outcome: Outcome, num_running: int) -> None:
+        """Counts how a trial has ended, while so many ran, itself included."""
+        if outcome.end is TrialEnd.INTERRUPTED and outcome.reason.startswith(PREEMPTED):
+            self._reasons.append(outcome.reason.removeprefix(PREEMPTED))
+            self._together = max(self._together, num_running)
+        else:
+            self.end_row()
+
+    def end_row(self) -> None:
+        """A trial has got somewhere."""
+        self._reasons, self._together = [], 0
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the places are broken. A whole cluster that dies at once, once, is no row of its own."""
+        return len(self._reasons) >= max(MAX_PREEMPTIONS_IN_A_ROW, 2 * self._together)
+
+    def explanation(self) -> str:
+        """Returns in one line why trials lost their places."""
+        last = " ".join(self._reasons[-1].split())[:_MAX_REASON]
+        parts = [f"trials were preempted {len(self._reasons)} times in a row before any report, the last time: {last}"]
+        if len(set(self._reasons)) == 1:
+            parts.append("the reason was always the same")
+        return "; ".join([*parts, "look at the machines where trials run, or name others"])
 
 
 def shared_params(failed: Sequence[TrialRecord], good: Sequence[TrialRecord]) -> list[str]:

@@ -48,6 +48,8 @@ def spend(max_seconds: float) -> int:
 def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Makes four steps. Each is saved in the trainer's format, then told; a resumed trial goes on from there.
 
+    With `waits_for` it waits after its second step until there is that file.
+
     A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
     """
     first, checkpoint = 0, arguments.directory / "checkpoint.safetensors"
@@ -74,6 +76,8 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
         say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
         if hangs_here:
             time.sleep(600)
+        while step == 2 and "waits_for" in train and not Path(train["waits_for"]).exists():
+            time.sleep(0.05)
         if train.get("hangs_at") == step:  # in each of its lives
             time.sleep(600)
     say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))

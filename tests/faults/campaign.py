@@ -34,6 +34,7 @@ from faults.kinds import KINDS, Fault
 KILLS_PER_SWEEP = 6
 TRIES = 150  # to do a fault, such as one to a trial, for which a trial has to run
 PATIENCE_SECONDS = 180.0  # for one stretch of a sweep that nothing disturbs
+RAY_PATIENCE_SECONDS = 600.0  # on a busy machine each new process on a node of Ray takes half a minute
 END_SECONDS = 30.0  # for a sweep that is told to end; a trial may take 10 s to write its checkpoint
 GONE_SECONDS = 30.0  # for the last processes after it: one may be importing torch, on a busy machine
 _INTERRUPTED_CODES = (130, 143)
@@ -157,9 +158,10 @@ def _disturb(sweep: Disturbed, faults: Sequence[Fault], chance: random.Random, r
 
 def _finish(sweep: Disturbed, report: Report) -> None:
     """Lets the sweep run to its end, which the same command may have to be given for once or twice."""
+    patience = RAY_PATIENCE_SECONDS if sweep.subject.kind == "ray" else PATIENCE_SECONDS
     for _ in range(3):
-        if not _ended(sweep, PATIENCE_SECONDS):
-            report.at_end.append(f"the sweep did not reach its end in {PATIENCE_SECONDS:.0f} s")
+        if not _ended(sweep, patience):
+            report.at_end.append(f"the sweep did not reach its end in {patience:.0f} s")
             return
         if sweep.process.returncode == 0:
             return

@@ -89,7 +89,7 @@ class Silent:
         print(line, flush=True)
 
 
-def make_backend(kind: str, artifacts: Path) -> Backend:
+def make_backend(kind: str, artifacts: Path, stop: threading.Event) -> Backend:
     make = functools.partial(LocalBackend, entry=ENTRY, preload=("faults.trial",))
     if kind == "processes":
         return make()
@@ -104,7 +104,13 @@ def make_backend(kind: str, artifacts: Path) -> Backend:
         search_path=tuple(sys.path),
         working_directory=str(Path.cwd()),
     )
-    return RayBackend(os.environ["FAULTS_RAY"], Needs(cores=1.0), settings, note=lambda line: print(line, flush=True))
+    return RayBackend(
+        os.environ["FAULTS_RAY"],
+        Needs(cores=1.0),
+        settings,
+        note=lambda line: print(line, flush=True),
+        should_stop=stop.is_set,
+    )
 
 
 def sweep_processes(store_url: str, arguments: argparse.Namespace) -> int:
@@ -118,7 +124,7 @@ def sweep_processes(store_url: str, arguments: argparse.Namespace) -> int:
                 found,
                 designer=make_designer(arguments.method, space("train."), None, seed=arguments.seed),
                 store=store,
-                backend=make_backend(arguments.kind, Path.cwd() / "trials"),
+                backend=make_backend(arguments.kind, Path.cwd() / "trials", stop),
                 settings=settings(Path.cwd(), workers=arguments.workers, trials=arguments.trials),
                 listener=Silent(),
                 stop=stop,

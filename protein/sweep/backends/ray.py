@@ -22,7 +22,7 @@ from protein.sweep.backends.ray_messages import Connect, Failure, Needs, NewMach
 from protein.sweep.backends.slot import SlotSettings
 from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, TrialEnd
 
-CONNECT_SECONDS = 300.0  # within which the nodes must have answered
+CONNECT_SECONDS = 900.0  # within which the nodes must have answered; `ray_fleet` gives up before, and says more
 END_SECONDS = 15.0  # for the driver to end, when the backend is closed
 MAX_LOG_BYTES = 4096  # of the driver's output that are looked through for a reason
 
@@ -42,6 +42,7 @@ class RayBackend:
         *,
         note: Callable[[str], None] = lambda line: None,
         on_machine: Callable[[Machine], None] = lambda machine: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Connects to the cluster and asks its nodes whether they can run trials.
 
@@ -51,12 +52,13 @@ class RayBackend:
             settings: what the nodes must know.
             note: see above.
             on_machine: called with each machine that was calibrated.
+            should_stop: whether to give up while the cluster has not answered; there is then no slot.
 
         Raises:
             UsageError: Ray is not installed; there is no such cluster, or no node of it can run trials.
         """
         self.note = note
-        self._on_machine = on_machine
+        self._on_machine, self._should_stop = on_machine, should_stop
         self._connect = Connect(address=address, needs=needs, slot=settings)
         self._running: dict[int, Trial] = {}
         self._last: dict[int, Measurement] = {}  # of running trials, by their ids
@@ -74,7 +76,11 @@ class RayBackend:
         if self._driver.closed:
             self.note("the connection to the Ray cluster was lost; connecting again")
             self._driver = _Driver(self._connect)
-            self._wait_until_ready()
+            try:
+                self._wait_until_ready()
+            except UsageError as error:
+                again = "run the same command again, with --backend ray:HOST:PORT for another cluster, to resume"
+                raise UsageError(f"the Ray cluster was lost: {error}; then {again}") from error
         folders.prepare(job.directory)
         self._running[job.trial.id] = job.trial
         self._driver.send(job)
@@ -141,6 +147,9 @@ class RayBackend:
     def _wait_until_ready(self) -> None:
         until = time.monotonic() + CONNECT_SECONDS
         while time.monotonic() < until:
+            if self._should_stop():
+                self._driver.close()
+                return
             for message in self._driver.receive(1.0):
                 if isinstance(message, Failure):
                     self._driver.close()

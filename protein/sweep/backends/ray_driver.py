@@ -7,8 +7,10 @@ it had started for it.
 """
 
 import os
+import queue
 import signal
 import sys
+import threading
 from multiprocessing.connection import Connection
 
 
@@ -19,20 +21,45 @@ def main(descriptor: int) -> int:
     import ray  # reads its environment
 
     from protein.errors import ProteinError
-    from protein.sweep.backends.ray_fleet import Fleet, connect
-    from protein.sweep.backends.ray_messages import Failure
+    from protein.sweep.backends import ray_cluster
+    from protein.sweep.backends.ray_fleet import Fleet
+    from protein.sweep.backends.ray_messages import Failure, Note
 
     connection = Connection(descriptor)
     first = connection.recv()
+    fleet, connected = Fleet(connection, first), threading.Event()
+    threading.Thread(target=listen, args=(connection, fleet.news, connected), daemon=True).start()
     try:
-        connect(first.address)
-        Fleet(connection, first).run()
+        started = ray_cluster.connect(first.address)
+        nodes = ray_cluster.nodes_in_words(node for node in ray.nodes() if node["Alive"])
+        how = "was started here, as none ran on this machine" if started else "is used"
+        connection.send(Note(text=f"the Ray cluster at {ray_cluster.where()} {how}: {nodes}"))
+        fleet.find_nodes()
+        connected.set()
+        fleet.run()
     except ProteinError as error:
         connection.send(Failure(message=str(error)))
         return error.exit_code
     finally:
         ray.shutdown()
     return 0
+
+
+def listen(
+    connection: Connection, news: "queue.SimpleQueue[tuple[object, object]]", connected: threading.Event
+) -> None:
+    """Puts the sweep's messages into the news; ends this process at once where the sweep ends before it is connected.
+
+    That may take minutes on a busy machine, and Ray does not let itself be interrupted.
+    """
+    while True:
+        try:
+            news.put((None, connection.recv()))
+        except (EOFError, OSError):
+            if not connected.is_set():
+                os._exit(1)
+            news.put((None, None))
+            return
 
 
 if __name__ == "__main__":

@@ -6,10 +6,9 @@ trials. The node is chosen here, so that it is known which one died. All this ru
 
 import contextlib
 import dataclasses
-import logging
+import importlib.metadata
 import queue
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
@@ -21,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import ray_cluster
 from protein.sweep.backends.ray_messages import Connect, NewMachine, Note, Slots, Stop
 from protein.sweep.backends.slot import Facts, Slot, SlotSettings, factor, facts
 from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
@@ -28,10 +28,10 @@ from protein.types import PREEMPTED, Measurement, Outcome, Trial, TrialEnd
 POLL_SECONDS = 0.5  # how long a slot waits for news of its trial before it answers
 LOOK_SECONDS = 1.0  # how often nodes and their free resources are looked at
 SETTLE_SECONDS = 3.0  # after which Ray's figures of free resources count a new actor
-NODE_SECONDS = 150.0  # within which a node must answer what it is; it may have to calibrate itself
+NODE_SECONDS = 600.0  # within which a node must answer what it is: it starts a process, and may calibrate itself
+SLOW_SECONDS = 60.0  # after which a person is told that no node has answered yet
+OTHERS_SECONDS = 5.0  # for further nodes to answer, once one can run trials
 CLOSE_SECONDS = 5.0  # for slots to end in order
-CONNECT_SECONDS = 5.0  # within which the head must accept a connection
-OBJECT_STORE_BYTES = 100 << 20  # of a Ray that is started here: reports are small
 
 
 @dataclasses.dataclass(eq=False, slots=True, kw_only=True)
@@ -62,12 +62,19 @@ class _SlotActor:
 
 
 class Fleet:
-    """The slots of one sweep. One thread runs it; futures of Ray and the sweep's messages come through `news`."""
+    """The slots of one sweep. One thread runs it; all that happens comes through `news`.
+
+    Attributes:
+        news: answers of slots and nodes, each after the one who was asked; messages of the sweep after None; and None
+            twice when the sweep has closed the connection.
+    """
 
     def __init__(self, connection: Connection, connect: Connect) -> None:
         self._connection, self._needs, self._settings = connection, connect.needs, connect.slot
-        self._news: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self.news: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._names: dict[str, str] = {}  # of all nodes that were seen, by node id
         self._hosts: dict[str, str] = {}  # names of the nodes that have answered, by node id
+        self._version = importlib.metadata.version("protein-sweep")
         calibrating = connect.slot.calibrating
         self._machines = [] if calibrating is None else list(calibrating.known)
         self._speeds: dict[str, float] = {}  # reference seconds in one second of each node, by node id
@@ -79,14 +86,16 @@ class Fleet:
         self._placed_at = -NODE_SECONDS  # when the last slot was made, on the monotonic clock
         self._told = -1  # the number of slots that was told last
 
+    def find_nodes(self) -> None:
+        """Waits until a node can run trials. Raises `UsageError` where none can."""
+        self._look(first=True)
+
     def run(self) -> None:
         """Serves until the sweep closes the connection."""
-        self._look(first=True)
-        threading.Thread(target=self._listen, daemon=True).start()
         looked = time.monotonic()
         while True:
             with contextlib.suppress(queue.Empty):
-                source, news = self._news.get(timeout=LOOK_SECONDS)
+                source, news = self.news.get(timeout=LOOK_SECONDS)
                 if source is None and news is None:
                     self._close()
                     return
@@ -98,14 +107,6 @@ class Fleet:
     def _close(self) -> None:
         if closing := [slot.actor.close.remote() for slot in self._slots]:
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
-
-    def _listen(self) -> None:
-        while True:
-            try:
-                self._news.put((None, self._connection.recv()))
-            except (EOFError, OSError):
-                self._news.put((None, None))
-                return
 
     def _handle(self, source: Any, news: Any) -> None:
         if isinstance(news, Job):
@@ -165,17 +166,14 @@ class Fleet:
 
         def done(future: Any) -> None:
             error = future.exception()
-            self._news.put((source, future.result() if error is None else error))
+            self.news.put((source, future.result() if error is None else error))
 
         reference.future().add_done_callback(done)
 
     def _on_answer(self, slot: _Slot, answer: Any) -> None:
         if slot not in self._slots:
             return
-        if isinstance(answer, RayActorError):
-            self._on_lost(slot, answer)
-            return
-        if isinstance(answer, RayError):  # the slot lives, and could not start its trial
+        if isinstance(answer, RayError):  # the slot has died, or lives and could not start its trial
             self._on_lost(slot, answer)
             return
         events, notes = ([], []) if answer is None else answer
@@ -195,15 +193,17 @@ class Fleet:
     def _on_lost(self, slot: _Slot, error: RayError) -> None:
         """Takes a slot away and gives its trial back."""
         self._slots.remove(slot)
-        host = self._hosts.get(slot.node, slot.node)
-        if isinstance(error, RayActorError):
-            why = f"node {host} died" if self._is_gone(slot.node) else f"the worker process on node {host} died"
+        host, cause = self._names[slot.node], ray_cluster.in_one_line(getattr(error, "cause", None) or error)
+        if self._is_gone(slot.node):
+            why = f"node {host} died"
+        elif isinstance(error, RayActorError):
+            why = f"the worker process on node {host} died: {cause}"
         else:
-            cause = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
             why = f"node {host} cannot run it: {cause}"
             self._unfit.add(slot.node)
             self._room.pop(slot.node, None)
             self._send(Note(text=f"node {host} is not used any more: {cause}"))
+        with contextlib.suppress(RayError, ValueError):  # it may live, and only not be reached: nobody waits for it now
             ray.kill(slot.actor)
         if slot.trial is not None:
             last = slot.last
@@ -230,6 +230,7 @@ class Fleet:
     def _look(self, *, first: bool = False) -> None:
         """Asks nodes that are new what they are, and counts the slots that more trials could have."""
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        self._names |= {node: known["NodeManagerHostname"] for node, known in alive.items()}
         for gone in [node for node in self._hosts if node not in alive]:
             self._send(Note(text=f"node {self._hosts.pop(gone)} has left the cluster"))
             self._room.pop(gone, None)
@@ -237,8 +238,9 @@ class Fleet:
         for node in fit - set(self._hosts) - set(self._asked):
             self._asked[node] = time.monotonic()
             affinity = NodeAffinitySchedulingStrategy(node, soft=False)
-            asked = ray.remote(facts).options(num_cpus=0, scheduling_strategy=affinity, max_retries=0)
-            self._call(node, asked.remote(self._settings))
+            question = ray.remote(ray_cluster.asked(self._version, facts, self._settings))
+            asked = question.options(num_cpus=0, scheduling_strategy=affinity, max_retries=0)
+            self._call(node, asked.remote())
         if first:
             self._require_a_node(alive, fit)
         for node, since in list(self._asked.items()):
@@ -260,44 +262,49 @@ class Fleet:
 
     def _require_a_node(self, alive: Mapping[str, Mapping[str, Any]], fit: set[str]) -> None:
         """Waits until all nodes have answered. Raises `UsageError` unless one of them can run trials."""
+        remedy = f"; the cluster at {ray_cluster.where()} has {ray_cluster.nodes_in_words(alive.values())}; lower"
+        remedy += " --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST:PORT"
         for name, amount in self._needs.by_name().items():
             most = max((node["Resources"].get(name, 0.0) for node in alive.values()), default=0.0)
             if most < amount:
                 what = {"CPU": "cores", "GPU": "GPUs"}.get(name, name)
                 raise UsageError(
-                    f"a trial needs {amount:g} of {what}, and no node of the Ray cluster has more than {most:g};"
-                    " lower --trial-cores, --gpus-per-trial or --resources, or add a node"
+                    f"a trial needs {amount:g} of {what}, and no node of the Ray cluster has more than {most:g}{remedy}"
                 )
         if not fit:
-            raise UsageError(
-                f"no single node of the Ray cluster has all that a trial needs ({self._needs_in_words()});"
-                " lower --trial-cores, --gpus-per-trial or --resources, or add a node"
-            )
-        problems = []
-        while self._asked:
-            node, answer = self._news.get(timeout=NODE_SECONDS)
-            if problem := self._on_facts(node, answer):
-                problems.append(problem)
+            needs = ray_cluster.in_words(self._needs.by_name())
+            raise UsageError(f"no single node of the Ray cluster has all that a trial needs ({needs}){remedy}")
+        problems, until, told = [], time.monotonic() + NODE_SECONDS, time.monotonic()
+        while self._asked and time.monotonic() < until:
+            if time.monotonic() - told > SLOW_SECONDS:
+                told = time.monotonic()
+                names = ", ".join(sorted({self._names[node] for node in self._asked}))
+                self._send(Note(text=f"waiting for the first process on {names}; on busy machines this takes minutes"))
+            with contextlib.suppress(queue.Empty):
+                if problem := self._on_facts(*self.news.get(timeout=LOOK_SECONDS)):
+                    problems.append(problem)
+            if self._hosts:
+                until = min(until, time.monotonic() + OTHERS_SECONDS)
         if not self._hosts:
+            problems.append(f"no node of the Ray cluster has answered within {NODE_SECONDS:.0f} s")
             raise UsageError(problems[0])
-
-    def _needs_in_words(self) -> str:
-        words = {"CPU": "cores", "GPU": "GPUs"}
-        return ", ".join(f"{amount:g} {words.get(name, name)}" for name, amount in self._needs.by_name().items())
 
     def _on_facts(self, node: str, answer: Any) -> str:
         """Takes a node into use, or refuses it. Returns why it was refused, or ""."""
         if node not in self._asked:
             return ""
+        if isinstance(answer, Exception):
+            if self._is_gone(node):  # it is not there to be refused, and nobody has counted on it
+                del self._asked[node]
+                return ""
+            return self._refuse(node, f"protein does not run there: {ray_cluster.in_one_line(answer)}")
+        self._names[node], answer = answer
         if not isinstance(answer, Facts):
-            return self._refuse(node, f"protein does not run there: {_one_line(answer)}")
-        here = facts(self._settings, calibrate=False)
-        if answer.version != here.version:
-            return self._refuse(node, f"it has protein {answer.version}, and this machine {here.version}", answer.host)
+            return self._refuse(node, answer)
         if not answer.shares_artifacts:
             folder = self._settings.artifacts
             remedy = "give --artifacts a folder that all nodes share, or a URL such as s3://BUCKET/FOLDER"
-            return self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}", answer.host)
+            return self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}")
         del self._asked[node]
         self._hosts[node] = answer.host
         self._take_machine(node, answer)
@@ -316,12 +323,10 @@ class Fleet:
             times = f"{self._speeds[node]:.2f} times as fast as the reference machine"
             self._send(Note(text=f"node {answer.host} is {times}, in whose seconds costs are"))
 
-    def _refuse(self, node: str, why: str, host: str | None = None) -> str:
+    def _refuse(self, node: str, why: str) -> str:
         self._asked.pop(node, None)
         self._unfit.add(node)
-        if host is None:
-            host = next((one["NodeManagerHostname"] for one in ray.nodes() if one["NodeID"] == node), node)
-        problem = f"node {host} is not used: {why}"
+        problem = f"node {self._names[node]} is not used: {why}"
         self._send(Note(text=problem))
         return problem
 
@@ -334,46 +339,3 @@ class Fleet:
     def _send(self, message: Any) -> None:
         with contextlib.suppress(OSError):  # the sweep has gone, which `_listen` notices
             self._connection.send(message)
-
-
-def _one_line(error: object) -> str:
-    """Returns the last line of an error of Ray's, which holds the remote exception."""
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
-
-
-def connect(address: str | None) -> None:
-    """Connects this process to a Ray cluster, or starts one on this machine where `address` is None and none runs.
-
-    Raises:
-        UsageError: there is none at the address, or it has another version of Python or Ray.
-    """
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "configure_logging": False}
-    if address not in (None, "auto"):
-        _require_an_answer(str(address))
-    try:
-        if address is None:
-            with contextlib.suppress(ConnectionError):
-                ray.init(address="auto", **quiet)
-                return
-            ray.init(include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
-        else:
-            ray.init(address=address, **quiet)
-    except ConnectionError as error:
-        raise UsageError(
-            f"no Ray cluster was found at '{address}': start one with ray start --head, or give --backend ray:ADDRESS"
-        ) from error
-    except (RuntimeError, ValueError) as error:
-        raise UsageError(f"cannot use the Ray cluster at '{address}': {' '.join(str(error).split())[:400]}") from error
-
-
-def _require_an_answer(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not port.isdigit() or not host or "/" in host:
-        raise UsageError(f"'{address}' is no address of a Ray cluster: give HOST:PORT, as ray start --head prints it")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        raise UsageError(
-            f"there is no Ray cluster at {address} ({error.strerror or error}); start one with ray start --head"
-        ) from error
