@@ -1,8 +1,8 @@
 """When an environment counts as solved in a benchmark: shared by `solve.py` and `peers/run.py`.
 
-The goal is a mean score of the last finished training episodes: 100, or one for each agent where there are more. Our own
-environments state theirs in their headers. For others the goal is the registry's, unless it is here: some registries
-have none, and some have one that no plain PPO is known to reach within the time that a benchmark has.
+The goal is a mean score of the last finished training episodes: 100, or one for each agent where there are more. Our
+own environments state theirs in their headers. For others the goal is the registry's, unless it is here: some
+environments have none there, and some one that a plain PPO rarely reaches in the time that a benchmark has.
 """
 
 from protein.trainer.environments import spec

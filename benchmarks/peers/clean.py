@@ -8,21 +8,26 @@ Written anew from the published description and settings, without the logging, s
     a clipped policy loss and a clipped value loss, gradients clipped by their global norm.
 As there, a truncated episode counts as ended, and its last value is not used.
 
-Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", ICLR blog track; Huang et al.
-2022, "CleanRL", JMLR 23(274).
+Source: Huang et al. 2022, "The 37 Implementation Details of Proximal Policy Optimization", ICLR blog track; Huang et
+al. 2022, "CleanRL", JMLR 23(274).
 """
 
 import argparse
 import math
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from recording import Recording
-from settings import CLEAN, Clean
 from torch import nn
 from torch.distributions import Categorical, Independent, Normal
-from worlds import clean_envs, own_scores
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from peers.recording import Recording
+from peers.settings import CLEAN, Clean
+from peers.worlds import clean_envs, own_scores
 
 
 def layer(module: Any, gain: float = math.sqrt(2)) -> Any:

@@ -1,14 +1,17 @@
 """What a peer's process prints, so that every method is measured in one way.
 
-A peer calls `episode` at the end of each episode, with the score of the unchanged game, and `step` after each vectorised
-step. Seconds are those of training: they begin with the first step, after the environments and the network were made.
-`step` says when to stop: at the goal, or at the limit. `finish` prints one JSON line, which `run.py` reads.
+A peer calls `episode` at the end of each episode, with the score of the unchanged game, and `step` after each
+vectorised step. Seconds are those of training: they begin with the first step, after the environments and the network
+were made. `step` says when to stop: at the goal, or at the limit. `finish` prints one JSON line, which `run.py` reads.
 """
 
 import collections
 import json
+import os
 import statistics
 import time
+
+from training import Waits
 
 WINDOW = 100  # episodes over which the score is averaged
 POINTS = 60  # of the curve that is kept
@@ -28,12 +31,13 @@ class Recording:
         self._recent: collections.deque[float] = collections.deque(maxlen=WINDOW)
         self._curve: list[tuple[int, float, float]] = []
         self._reached: tuple[int, float] | None = None
-        self._began: float | None = None
-        self._steps, self._seconds, self._cpu = 0, 0.0, 0.0
+        self._began = self._seconds = 0.0
+        self._steps = 0
+        self._waits: Waits | None = None
 
     def begin(self) -> None:
         """Starts the clock."""
-        self._began, self._cpu_began = time.perf_counter(), time.process_time()
+        self._began, self._waits = time.perf_counter(), Waits(os.getpid())
 
     def episode(self, score: float) -> None:
         """Counts one finished episode."""
@@ -41,9 +45,8 @@ class Recording:
 
     def step(self, count: int) -> bool:
         """Counts `count` steps, one of each environment. Returns whether the run shall end."""
-        assert self._began is not None
         self._steps += count
-        self._seconds, self._cpu = time.perf_counter() - self._began, time.process_time() - self._cpu_began
+        self._seconds = time.perf_counter() - self._began
         if len(self._recent) < WINDOW:
             return self._seconds >= self._max_seconds
         last = self._curve[-1][1] if self._curve else -SECONDS_A_POINT
@@ -55,7 +58,8 @@ class Recording:
         return self._reached is not None or self._seconds >= self._max_seconds
 
     def finish(self) -> None:
-        """Prints the result."""
+        """Prints the result. `waited_seconds`: for how long other programs kept it from a core, in `seconds`."""
+        assert self._waits is not None
         steps, seconds = self._reached or (None, None)
         stride = max(1, -(-len(self._curve) // POINTS))
         print(
@@ -65,7 +69,7 @@ class Recording:
                     "solved_seconds": None if seconds is None else round(seconds, 2),
                     "steps": self._steps,
                     "seconds": round(self._seconds, 2),
-                    "cpu_seconds": round(self._cpu, 2),
+                    "waited_seconds": round(self._waits.seconds(), 2),
                     "score": round(statistics.fmean(self._recent), 3) if self._recent else None,
                     "curve": self._curve[::-stride][::-1],
                 }

@@ -6,17 +6,22 @@ It needs the package stable-baselines3. Environments are made as its zoo makes t
 """
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from recording import Recording
-from settings import STABLE
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from torch import nn
-from worlds import Score, is_own, make_one, make_own, own_scores
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from peers.recording import Recording
+from peers.settings import STABLE
+from peers.worlds import Score, is_own, make_one, make_own, own_scores
 
 
 class Native(VecEnv):

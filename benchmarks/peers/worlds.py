@@ -75,7 +75,7 @@ def clean_instance(name: str, score: Score, *, normalize: bool, gamma: float) ->
         env = wrappers.NormalizeObservation(env)
         env = wrappers.TransformObservation(env, lambda x: np.clip(x, -CLIP, CLIP), env.observation_space)
         env = wrappers.NormalizeReward(env, gamma=gamma)
-        env = wrappers.TransformReward(env, lambda x: float(np.clip(x, -CLIP, CLIP)))
+        env = wrappers.TransformReward(env, lambda x: min(max(float(x), -CLIP), CLIP))
     return env
 
 
