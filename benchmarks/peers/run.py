@@ -8,8 +8,8 @@
 
 For each environment and seed the methods take turns, so that a busy minute affects all of them. Each run is a process
 of its own with the same number of threads. It ends at the goal (`goals.py`), at its published number of steps, or
-after `--max-seconds`. A goal is the mean score of the last 100 training episodes of the unchanged game. Seconds are those of
-training, without start-up. Beside them stands for how long other programs kept the run from a core.
+after `--max-seconds`. A goal is the mean score of the last 100 training episodes of the unchanged game. Seconds are
+those of training, without start-up. Beside them stands for how long other programs kept the run from a core.
 
 Every run is kept at once in benchmarks/results/peers.json, and one that is there is not made again: a benchmark that
 was stopped goes on. `--again` makes them again.
