@@ -1,82 +1,44 @@
 """How soon each environment is solved, from its own configuration: seconds of training, over seeds.
 
 An environment is solved where the mean score of the last finished training episodes (100, or one for each agent where
-there are more) reaches the threshold in its header, which gives the reason for it. It counts only where the evaluation
-after the run, on new episodes, is above the threshold, too. A noisy mean may cross a threshold some time before it
-stays above it. The curves in docs/images/learning_curves.png show how much. Environments that are left out keep their
-earlier runs. Every run is a process of its own, one at a time, with all cores.
+there are more) reaches its goal (`goals.py`). It counts only where the evaluation after the run, on new episodes, is
+above the goal, too. A noisy mean may cross the goal some time before it stays above it. The curves in
+docs/images/learning_curves.png show how much. Every run is a process of its own, one at a time, with all cores.
+
+Runs are kept one by one in benchmarks/results/solve.json. `--missing` makes only those that are not there yet for the
+configuration as it is. Runs of an environment's earlier configuration go when the first one of the new one is kept;
+environments that are left out keep theirs. The configurations of Gymnasium's environments were chosen on seeds 0 to 4,
+and their runs here have seeds 5 to 9.
 """
 
 import argparse
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import machine
-
-from protein.config.resolve import load
-from protein.trainer.environments import spec
+import training
+from goals import goal
 
 # Environments, and the seeds that each is run with.
 SEEDS = {
-    "pong": 10,
-    "breakout": 5,
-    "cartpole": 5,
-    "gym:CartPole-v1": 5,
-    "snake": 3,
-    "g2048": 3,
-    "memory": 5,
-    "maze": 3,
-    "pendulum": 3,
-    "entities": 3,
+    "pong": range(10),
+    "breakout": range(5),
+    "cartpole": range(5),
+    "gym:CartPole-v1": range(5),
+    "snake": range(3),
+    "g2048": range(3),
+    "memory": range(5),
+    "maze": range(3),
+    "pendulum": range(3),
+    "entities": range(3),
+    "gym:LunarLander-v3": range(5, 10),
+    "gym:HalfCheetah-v5": range(5, 10),
+    "gym:BipedalWalker-v3": range(5, 10),
+    "gym:Hopper-v5": range(5, 10),
 }
-POINTS = 60  # of a curve that is kept
-
-
-def solve(name: str, seed: int) -> dict[str, Any]:
-    """Trains one environment; returns when the training score reached the threshold and how it ended."""
-    target = spec(name).solved_score
-    # A measurement in every iteration, so that the moment is known exactly.
-    code = (
-        "import runpy, protein.trainer.ppo.training as training\n"
-        "training.REPORT_SECONDS = training.REPORT_FRACTION = 0\n"
-        "runpy.run_module('protein.trainer', run_name='__main__')\n"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "config.json"
-        config.write_text(json.dumps(load(name).run_config().to_dict()))
-        command = [sys.executable, "-c", code, "--config", str(config), "--train.seed", str(seed)]
-        # As the trainer sets it itself, where it is not too late for that.
-        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=machine.ROOT, check=True, env=environment)
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    curve = [e for e in events if e["event"] == "measurement" and e["score"] is not None]
-    reached = next((e for e in curve if e["score"] >= target), None)
-    result = events[-1]
-    stride = max(1, math.ceil(len(curve) / POINTS))
-    return {
-        "environment": name,
-        "commit": machine.commit(),
-        "seed": seed,
-        "target": target,
-        "solved_seconds": round(reached["elapsed_seconds"], 2) if reached else None,
-        "solved_steps": reached["steps"] if reached else None,
-        "seconds": round(result["elapsed_seconds"], 2),
-        "steps": result["steps"],
-        "train_score": round(result["metrics"]["train_score"], 3),
-        "evaluation_score": round(result["score"], 3),
-        "solved": reached is not None and result["score"] >= target,
-        "curve": [
-            [e["steps"], round(e["elapsed_seconds"], 2), round(e["score"], 3)]
-            for e in [*curve[::stride], *([curve[-1]] if curve else [])]
-        ],
-    }
 
 
 def draw(runs: list[dict[str, Any]]) -> None:
@@ -107,40 +69,69 @@ def draw(runs: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=list(SEEDS), choices=list(SEEDS))
-    parser.add_argument("--seeds", type=int, help="instead of each environment's own number")
+    parser.add_argument("--seeds", type=int, nargs="+", help="instead of each environment's own")
+    parser.add_argument("--threads", type=int, default=0, help="of a run; 0: one for each core (default)")
+    parser.add_argument("--missing", action="store_true", help="only the runs that the result does not have yet")
     parser.add_argument("--no-result", action="store_true", help="only print the table")
     arguments = parser.parse_args()
 
     print(f"solving: {machine.headline()}")
-    print("seconds of training until the threshold, over seeds; evaluation on fresh episodes\n")
-    print(f"{'environment':<18}{'target':>8}{'solved':>9}{'median s':>10}{'min':>8}{'max':>8}", end="")
-    print(f"{'M steps':>9}{'evaluation':>22}")
+    print("seconds of training until the goal, over seeds, and without the wait for other programs; evaluation on")
+    print("fresh episodes\n")
+    print(f"{'environment':<24}{'goal':>8}{'solved':>9}{'median s':>10}{'min':>8}{'max':>8}", end="")
+    print(f"{'no wait':>9}{'M steps':>9}{'evaluation':>24}")
     for name in arguments.envs:
-        own = []
-        for seed in range(arguments.seeds or SEEDS[name]):
-            own.append(solve(name, seed))
+        seeds = list(arguments.seeds or SEEDS[name])
+        own = kept(name, arguments.threads, seeds) if arguments.missing else []
+        for seed in (seed for seed in seeds if seed not in {run["seed"] for run in own}):
+            run = training.train(name, seed, goal(name), threads=arguments.threads)
+            own.append(run)
             print(f"\r{name}: seed {seed} done", end="", file=sys.stderr, flush=True)
+            if not arguments.no_result:
+                keep(run)
         print("\r\033[K", end="", file=sys.stderr, flush=True)
-        seconds = [run["solved_seconds"] for run in own if run["solved"]]
-        scores = [run["evaluation_score"] for run in own]
-        print(f"{name:<18}{own[0]['target']:>8g}{f'{len(seconds)} of {len(own)}':>9}", end="")
-        if seconds:
-            steps = statistics.median(run["solved_steps"] for run in own if run["solved"]) / 1e6
-            print(f"{statistics.median(seconds):>10.1f}{min(seconds):>8.1f}{max(seconds):>8.1f}{steps:>9.2f}", end="")
-        else:
-            print(f"{'-':>10}{'-':>8}{'-':>8}{'-':>9}", end="")
-        print(f"{f'{min(scores):.2f} to {max(scores):.2f}':>22}", flush=True)
-        if not arguments.no_result:
-            keep(own)
+        print(line(own), flush=True)
     if not arguments.no_result:
         print("\nwritten to benchmarks/results/solve.json and docs/images/learning_curves.png")
 
 
-def keep(runs: list[dict[str, Any]]) -> None:
-    """Replaces the earlier runs of one environment, in the result and in the picture."""
+def line(runs: list[dict[str, Any]]) -> str:
+    """Returns an environment's line of the table."""
+    solved = [run for run in runs if run["solved"]]
+    scores = [run["evaluation_score"] for run in runs]
+    text = f"{runs[0]['environment']:<24}{runs[0]['target']:>8g}{f'{len(solved)} of {len(runs)}':>9}"
+    if solved:
+        seconds = [run["solved_seconds"] for run in solved]
+        calm = statistics.median(run["solved_seconds"] - run.get("solved_waited_seconds", 0.0) for run in solved)
+        steps = statistics.median(run["solved_steps"] for run in solved) / 1e6
+        text += f"{statistics.median(seconds):>10.1f}{min(seconds):>8.1f}{max(seconds):>8.1f}{calm:>9.1f}{steps:>9.2f}"
+    else:
+        text += f"{'-':>10}{'-':>8}{'-':>8}{'-':>9}{'-':>9}"
+    return text + f"{f'{min(scores):.2f} to {max(scores):.2f}':>24}"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Returns the runs that the result has."""
     path = machine.RESULTS / "solve.json"
-    before = json.loads(path.read_text())["rows"] if path.exists() else []
-    runs = runs + [run for run in before if run["environment"] != runs[0]["environment"]]
+    found: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
+    return found
+
+
+def kept(name: str, threads: int, seeds: list[int]) -> list[dict[str, Any]]:
+    """Returns the runs of an environment that the result has for its configuration as it is."""
+    config = training.digest(training.settings_of(name, threads))
+    return [run for run in rows() if (run["environment"], run.get("config")) == (name, config) and run["seed"] in seeds]
+
+
+def keep(run: dict[str, Any]) -> None:
+    """Adds a run to the result and the picture, in place of an earlier one with its seed."""
+
+    def stays(other: dict[str, Any]) -> bool:
+        if other["environment"] != run["environment"]:
+            return True
+        return bool(other.get("config") == run["config"] and other["seed"] != run["seed"])
+
+    runs = [run, *(other for other in rows() if stays(other))]
     runs.sort(key=lambda run: (list(SEEDS).index(run["environment"]), run["seed"]))
     machine.write_result("solve", runs)
     draw(runs)

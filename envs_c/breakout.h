@@ -5,7 +5,10 @@
  * It bounces off the side walls, the top and the bricks, and breaks the bricks that it hits. A brick that it enters
  * through its top or bottom turns it up or down; one that it enters through its side turns it left or right. In that
  * frame the ball does not move. A ball that the paddle misses is lost, and the next one is served from y = 0,
- * downwards, with the paddle in the middle.
+ * downwards, with the paddle in the middle. The rules are our own, and the game is easier than Atari's Breakout: the
+ * observation is numbers instead of pixels, the ball keeps its speed up and down, the paddle its length, every brick
+ * counts 1, the wall is broken once and not twice, and actions are never repeated by chance. Scores of the two games
+ * cannot be compared.
  *
  * Observation (float32 x 78):
  *   0       paddle, x of its centre                  [-0.84375, 0.84375]

@@ -6,7 +6,9 @@
  * begins with both paddles in the middle and a serve from the centre. The player aims: the further from its paddle's
  * centre the ball is hit, the steeper it leaves. The opponent follows the ball, but more slowly than a steep ball
  * moves. It returns the ball at a random slope, so that no rally repeats itself endlessly. All of this state is in the
- * observation: the game is Markov.
+ * observation: the game is Markov. The rules are our own, and the game is easier than Atari's Pong: the observation is
+ * eight numbers instead of pixels, the ball always crosses at one speed, actions are never repeated by chance, and the
+ * opponent is too slow for a steep ball. Scores of the two games cannot be compared.
  *
  * Observation (float32 x 8):
  *   0  player's paddle, y of its centre      [-0.8125, 0.8125]

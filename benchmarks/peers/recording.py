@@ -1,0 +1,77 @@
+"""What a peer's process prints, so that every method is measured in one way.
+
+A peer calls `episode` at the end of each episode, with the score of the unchanged game, and `step` after each
+vectorised step. Seconds are those of training: they begin with the first step, after the environments and the network
+were made. `step` says when to stop: at the goal, or at the limit. `finish` prints one JSON line, which `run.py` reads.
+"""
+
+import collections
+import json
+import os
+import statistics
+import time
+
+from training import Waits
+
+WINDOW = 100  # episodes over which the score is averaged
+POINTS = 60  # of the curve that is kept
+SECONDS_A_POINT = 0.5  # at most two points a second are taken
+
+
+class Recording:
+    """Scores over time of one run.
+
+    Args:
+        goal: the mean score of the last `WINDOW` episodes that ends the run.
+        max_seconds: seconds of training after which it ends in any case.
+    """
+
+    def __init__(self, goal: float, max_seconds: float) -> None:
+        self._goal, self._max_seconds = goal, max_seconds
+        self._recent: collections.deque[float] = collections.deque(maxlen=WINDOW)
+        self._curve: list[tuple[int, float, float]] = []
+        self._reached: tuple[int, float] | None = None
+        self._began = self._seconds = 0.0
+        self._steps = 0
+        self._waits: Waits | None = None
+
+    def begin(self) -> None:
+        """Starts the clock."""
+        self._began, self._waits = time.perf_counter(), Waits(os.getpid())
+
+    def episode(self, score: float) -> None:
+        """Counts one finished episode."""
+        self._recent.append(score)
+
+    def step(self, count: int) -> bool:
+        """Counts `count` steps, one of each environment. Returns whether the run shall end."""
+        self._steps += count
+        self._seconds = time.perf_counter() - self._began
+        if len(self._recent) < WINDOW:
+            return self._seconds >= self._max_seconds
+        last = self._curve[-1][1] if self._curve else -SECONDS_A_POINT
+        mean = statistics.fmean(self._recent)
+        if mean >= self._goal and self._reached is None:
+            self._reached = (self._steps, self._seconds)
+        if self._reached or self._seconds - last >= SECONDS_A_POINT:
+            self._curve.append((self._steps, round(self._seconds, 2), round(mean, 3)))
+        return self._reached is not None or self._seconds >= self._max_seconds
+
+    def finish(self) -> None:
+        """Prints the result. `waited_seconds`: for how long other programs kept it from a core, in `seconds`."""
+        assert self._waits is not None
+        steps, seconds = self._reached or (None, None)
+        stride = max(1, -(-len(self._curve) // POINTS))
+        print(
+            json.dumps(
+                {
+                    "solved_steps": steps,
+                    "solved_seconds": None if seconds is None else round(seconds, 2),
+                    "steps": self._steps,
+                    "seconds": round(self._seconds, 2),
+                    "waited_seconds": round(self._waits.seconds(), 2),
+                    "score": round(statistics.fmean(self._recent), 3) if self._recent else None,
+                    "curve": self._curve[::-stride][::-1],
+                }
+            )
+        )
