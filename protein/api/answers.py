@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from protein.analysis.range_end import RangeEnd
 from protein.api import kept_answers
 from protein.api.reading import FIELDS, Readable, readable
-from protein.api.recommended import Recommendation, recommendation, stored_space
+from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
 from protein.columns import TrialColumns
 from protein.engine.contender import Contender
 from protein.engine.rises import Outlook
@@ -90,14 +90,16 @@ class Answers:
     def _learnt(self) -> "Learnt | None":
         from protein.engine import recommend
 
-        return recommend.learn(self._space, self._finished, self._known.sample)
+        return recommend.learn(self._space, self._finished, self._known.sample, initial_params(self._sweep.spec))
 
     @functools.cached_property
     def _contenders(self) -> Sequence[Contender]:
         from protein.engine import recommend
 
         if self._learnt is None:
-            return recommend.contenders(self._space, self._finished, self._known.sample)
+            return recommend.contenders(
+                self._space, self._finished, self._known.sample, start=initial_params(self._sweep.spec)
+            )
         self._keep(contenders=self._learnt.contenders)
         return self._learnt.contenders
 

@@ -13,15 +13,13 @@ from protein import envs_c
 from protein.api.definition import NAME_LENGTH, check_name
 from protein.config.resolve import file_name
 from protein.config.space_file import SpaceFile
-from protein.engine.settings import EngineSettings
 from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Space
-from protein.sweep import provenance, source_snapshot
+from protein.sweep import provenance
 from protein.sweep.commands import settings as commands
 from protein.sweep.commands import template
 from protein.sweep.commands.settings import CommandSettings, ScoreFrom, Style
-from protein.sweep.methods import make_designer
 from protein.types import Direction, SweepSpec, TrialRecord
 
 _INTERPRETERS = re.compile(
@@ -110,6 +108,11 @@ def define(
 
 def designer(spec: SweepSpec, *, early_stopping: bool) -> Designer:
     """Returns the designer of a sweep; it tries the config of the space file first, if there is one."""
+    # Late: they load the engine, and a command that only shows results needs none of it.
+    from protein.engine.settings import EngineSettings
+    from protein.sweep import source_snapshot
+    from protein.sweep.methods import make_designer
+
     return make_designer(
         spec.method,
         Space.from_dict(spec.space),

@@ -26,7 +26,7 @@ import protein
 from protein.analysis.range_end import RangeEnd
 from protein.api.reading import Readable
 from protein.api.recommended import best_cut_short, initial_params
-from protein.engine.contender import Contender, knee
+from protein.engine.contender import Contender, spoken_of
 from protein.engine.rises import Outlook
 from protein.errors import StoreError
 from protein.ports import Store
@@ -134,23 +134,13 @@ def keep(
 
 
 def _needed(contenders: Sequence[Contender], start: Any) -> list[Contender]:
-    """Returns, in their order, the contenders that some question about a recommendation needs.
-
-    These are for every limit of cost the best expected and the best measured one, the cheapest one, the knee, and the
-    initial config.
-    """
-    kept: set[int] = set()
-    rising: tuple[list[tuple[float, ...]], list[tuple[float, ...]]] = ([], [])
-    for i in sorted(range(len(contenders)), key=lambda i: (contenders[i].expected_cost_seconds, i)):
-        one = contenders[i]
-        for best, value in zip(rising, ((one.score.value,), (max(one.measured),)), strict=True):
-            if not best or value >= best[-1]:  # equal ones, too: which of them is named depends on the question
-                best.append(value)
-                kept.add(i)
-    found = knee(contenders)
-    for i, one in enumerate(contenders):
-        if one is found or (start is not None and dict(one.params) == dict(start)):
-            kept.add(i)
+    """Returns, in their order, those that some question about a recommendation names, and the initial config."""
+    kept = spoken_of(
+        [one.score.value for one in contenders],
+        [one.expected_cost_seconds for one in contenders],
+        [max(one.measured) for one in contenders],
+    )
+    kept.update(i for i, one in enumerate(contenders) if start is not None and dict(one.params) == dict(start))
     return [contenders[i] for i in sorted(kept)]
 
 

@@ -200,7 +200,8 @@ def recommendation(
         from protein.engine import recommend  # late: it loads the models, and some callers have their answers already
 
         space = stored_space(sweep.spec)
-        contenders = recommend.contenders(space, [trial.observation() for trial in finished], sample)
+        seen = [trial.observation() for trial in finished]
+        contenders = recommend.contenders(space, seen, sample, start=initial_params(sweep.spec))
     best = choosing.best(contenders)
     cut_short = best_cut_short(trials)
     if best is None:

@@ -39,6 +39,27 @@ def best(contenders: Sequence[Contender], under_seconds: float = math.inf) -> Co
     return max(affordable, key=lambda c: (c.score.value, -c.expected_cost_seconds), default=None)
 
 
+def spoken_of(values: Sequence[float], costs: Sequence[float], measured: Sequence[float]) -> set[int]:
+    """Returns which of n contenders some question about a recommendation names, whatever its limit of cost.
+
+    These are for every limit the best expected and the best measured one, the cheapest one, and the knee.
+
+    Args:
+        values: `n`, expected scores.
+        costs: `n`, expected costs in seconds.
+        measured: `n`, the highest measured score of each.
+    """
+    kept: set[int] = set()
+    rising: tuple[list[float], list[float]] = ([], [])
+    for i in sorted(range(len(costs)), key=lambda i: (costs[i], i)):
+        for best, value in zip(rising, (values[i], measured[i]), strict=True):
+            if not best or value >= best[-1]:  # equal ones, too: which of them is named depends on the question
+                best.append(value)
+                kept.add(i)
+    position = pareto.knee_index(values, costs)
+    return kept if position is None else kept | {position}
+
+
 def knee(contenders: Sequence[Contender]) -> Contender | None:
     """Returns the knee of the front of expected scores and costs; None where it has none (`pareto.knee_index`)."""
     position = pareto.knee_index([c.score.value for c in contenders], [c.expected_cost_seconds for c in contenders])

@@ -5,7 +5,6 @@ as ten points at the cheap end, and teach hardly more about the other parameters
 """
 
 import numpy as np
-from scipy.stats import qmc
 
 from protein.engine.budget import AffordableCost
 from protein.engine.gp import Array
@@ -30,6 +29,8 @@ def initial_points(space: Space, *, seed: int, cost_share: float, start: Array |
         pull: every second point is moved this share of the way to `start`, in [0, 1]. So half of the design covers the
             space, and half covers the surroundings of a config that the user believes in.
     """
+    from scipy.stats import qmc  # late: it takes as long to load as all the rest of the engine
+
     rng = np.random.default_rng([seed, 1])
     x = qmc.Sobol(space.num_dims, scramble=True, rng=rng).random(_NUM_POINTS)
     if start is not None and pull > 0:

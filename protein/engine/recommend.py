@@ -38,13 +38,16 @@ from protein.engine.contender import MODEL as MODEL
 from protein.engine.contender import Contender as Contender
 from protein.engine.contender import best as best
 from protein.engine.contender import knee as knee
+from protein.engine.contender import spoken_of
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, complete_runs
 from protein.engine.sample import Sample
 from protein.engine.score_model import ScoreModel, ScoreScale, fit_score_model
 from protein.engine.settings import EngineSettings
 from protein.space import Space
-from protein.types import Estimate, Observation
+from protein.types import Estimate, Observation, Params
+
+_NUM_BEST = 24  # best expected contenders of a sample, beside those that are spoken of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,9 @@ class Learnt:
     basis: str  # that of the contenders
 
 
-def learn(space: Space, observations: Sequence[Observation], sample: Sample | None = None) -> Learnt | None:
+def learn(
+    space: Space, observations: Sequence[Observation], sample: Sample | None = None, start: Params | None = None
+) -> Learnt | None:
     """Returns the model and the contenders, which are those of `contenders`; None where there is no such model."""
     if not complete_runs(space, observations)[0]:
         return None
@@ -66,7 +71,7 @@ def learn(space: Space, observations: Sequence[Observation], sample: Sample | No
             model = fitted(space, observations, sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):
         return None
-    found = contenders(space, observations, sample, model=model)
+    found = contenders(space, observations, sample, model=model, start=start)
     if not found or not found[0].basis.startswith(MODEL):
         return None
     return Learnt(space=space, score=model, contenders=tuple(found), basis=found[0].basis)
@@ -78,21 +83,31 @@ def contenders(
     sample: Sample | None = None,
     *,
     model: ScoreModel | None = None,
+    start: Params | None = None,
 ) -> list[Contender]:
     """Returns every distinct config that was trained to its end, in the order in which they first were.
+
+    Of a sample, these are the ones that some question about a recommendation names, and the best expected ones: an
+    interval takes three times as long as an expected score, and nobody asks for those of the others.
 
     Args:
         space: what was searched; observations that it cannot read are left out.
         observations: of one sweep, in any state, oldest first; scores are to be maximised.
         sample: where the observations are a part of the sweep's: how the model learns as it would from all.
         model: what `fitted` returned for the same observations, where the caller has it; None: it is fitted here.
+        start: the initial config, which is never left out.
     """
     groups, x = complete_runs(space, observations)
     if not groups:
         return []
     try:
         with single_thread(), np.errstate(all="ignore"):
-            scores, basis = _posterior(model or fitted(space, observations, sample), x)
+            model = model or fitted(space, observations, sample)
+            if sample is not None:
+                values = [min(value, model.measured_range[1]) for value in model.expected(x)]  # as `_posterior` has them
+                kept = _spoken_of(values, observations, groups, start)
+                groups, x = [groups[i] for i in kept], x[kept]
+            scores, basis = _posterior(model, x)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         scores = _plain(observations, groups)
         basis = f"mean of its own runs, the score model failed ({type(error).__name__})"
@@ -100,7 +115,7 @@ def contenders(
         Contender(
             params=observations[group[0]].params,
             score=score,
-            expected_cost_seconds=math.fsum(observations[i].calm_seconds / len(group) for i in group),
+            expected_cost_seconds=_cost_seconds(observations, group),
             trials=tuple(group),
             measured=tuple(_score(observations[i]) for i in group),
             basis=basis,
@@ -122,6 +137,23 @@ def fitted(space: Space, observations: Sequence[Observation], sample: Sample | N
     if not len(data.scores):
         raise ValueError("there is no score")
     return fit_score_model(space, data, EngineSettings(), averaged=True, scale=scale)
+
+
+def _spoken_of(
+    values: Sequence[float], observations: Sequence[Observation], groups: Sequence[Sequence[int]], start: Params | None
+) -> list[int]:
+    """Returns which of n contenders are wanted of a sample, in order. `values`, `n`, are their expected scores."""
+    costs = [_cost_seconds(observations, group) for group in groups]
+    measured = [max(_score(observations[i]) for i in group) for group in groups]
+    kept = spoken_of(values, costs, measured)
+    kept.update(sorted(range(len(values)), key=lambda i: -values[i])[:_NUM_BEST])
+    if start is not None:
+        kept.update(i for i, group in enumerate(groups) if dict(observations[group[0]].params) == dict(start))
+    return sorted(kept)
+
+
+def _cost_seconds(observations: Sequence[Observation], group: Sequence[int]) -> float:
+    return math.fsum(observations[i].calm_seconds / len(group) for i in group)
 
 
 def _posterior(model: ScoreModel, x: Array) -> tuple[list[Estimate], str]:
