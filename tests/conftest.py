@@ -9,6 +9,7 @@ from pathlib import Path
 import postgresql
 import pytest
 import ray_clusters
+import slurm_cluster
 from browsing import browser, known_store, own_store, phone, served, view, view_of  # noqa: F401 (of tests of the page)
 from commands import filled, folder, run  # noqa: F401 (fixtures of the tests of commands)
 from planting import planted_served, view_of_planted  # noqa: F401 (of tests of the page)
@@ -62,6 +63,15 @@ def ray_cluster() -> Iterator[ray_clusters.RayCluster]:
         cluster.add(1)
         cluster.add(1, A100=1)
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[None]:
+    """A Slurm of one node. Where it cannot be started: a skip."""
+    if reason := slurm_cluster.why_not():
+        pytest.skip(reason)
+    with slurm_cluster.running():
+        yield
 
 
 @pytest.fixture(scope="session")

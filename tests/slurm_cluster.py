@@ -1,19 +1,32 @@
-"""A real Slurm of one node for the tests: its daemons, started with a configuration in a temporary folder.
+"""A real Slurm of one node for the tests: its daemons, started with a configuration in a temporary folder, and backends.
 
 The distribution's own binaries (`apt-get install slurmd slurmctld slurm-client munge`), run as root.
 """
 
+import functools
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+from protein.ports import Backend
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.slot import SlotSettings, put_probe
+from protein.sweep.backends.slurm import SlurmBackend
+from protein.types import Direction
+
+ASSETS = str(Path(__file__).parent / "assets")
+CORES = 4  # of the node, whatever this machine has: tests wait for jobs more than they compute
+PATIENCE_SECONDS = 90.0
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
 START_SECONDS = 60.0
 END_SECONDS = 10.0
@@ -33,6 +46,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.log
+SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
@@ -56,6 +70,22 @@ def why_not() -> str:
     return "" if os.geteuid() == 0 else "Slurm's daemons are started by root alone"
 
 
+# What runs trials on the node: tests/assets/trial.py, or a command.
+trainer = functools.partial(LocalBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS)
+command = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+
+
+def backend(artifacts: Path, make_backend: Callable[[], Backend], **changes: Any) -> SlurmBackend:
+    """Returns a backend of jobs that run trials by `make_backend`, one core each."""
+    settings = SlotSettings(
+        make_backend=make_backend,
+        artifacts=artifacts,
+        probe=put_probe(artifacts),
+        search_path=(*sys.path, ASSETS),
+    )
+    return SlurmBackend("test", settings, **{"workers": 1, "cores": 1} | changes)
+
+
 @contextmanager
 def running() -> Iterator[None]:
     """Runs Slurm; its commands work in this process and in those that it starts."""
@@ -74,7 +104,7 @@ def running() -> Iterator[None]:
             CONFIGURATION.format(
                 folder=folder,
                 host=socket.gethostname().partition(".")[0],
-                cores=os.cpu_count(),
+                cores=CORES,
                 controller_port=_free_port(),
                 node_port=_free_port(),
             ).lstrip()

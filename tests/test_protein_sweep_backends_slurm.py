@@ -1,6 +1,5 @@
 """Trials in jobs of a real Slurm of one node, which the tests start. Without Slurm they are skipped."""
 
-import functools
 import os
 import signal
 import subprocess
@@ -13,32 +12,14 @@ from typing import Any
 import psutil
 import pytest
 import slurm_cluster
+from slurm_cluster import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.mailbox import Inbox, Outbox
-from protein.sweep.backends.slot import SlotSettings, put_probe
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
 from protein.types import Trial, TrialEnd
-
-PATIENCE_SECONDS = 90.0
-ASSETS = str(Path(__file__).parent / "assets")
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[None]:
-    if reason := slurm_cluster.why_not():
-        pytest.skip(reason)
-    with slurm_cluster.running():
-        yield
-
-
-def settings(folder: Path) -> SlotSettings:
-    make = functools.partial(LocalBackend, entry="trial:main", preload=(), silence_seconds=PATIENCE_SECONDS)
-    return SlotSettings(make_backend=make, artifacts=folder, probe=put_probe(folder), search_path=(*sys.path, ASSETS))
-
 
 @pytest.fixture
 def start(slurm: None, tmp_path: Path) -> Iterator[Callable[..., SlurmBackend]]:
@@ -46,7 +27,7 @@ def start(slurm: None, tmp_path: Path) -> Iterator[Callable[..., SlurmBackend]]:
     made: list[SlurmBackend] = []
 
     def make(**changes: Any) -> SlurmBackend:
-        made.append(SlurmBackend("test", settings(tmp_path), **{"workers": 1, "cores": 1} | changes))
+        made.append(slurm_cluster.backend(tmp_path, slurm_cluster.trainer, **changes))
         return made[-1]
 
     yield make
@@ -173,7 +154,7 @@ def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBacke
 
 def test_close_ends_the_jobs_and_leaves_no_files(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
     backend = start(workers=2)
-    wait_for_slots(backend, 2 if (os.cpu_count() or 1) > 1 else 1)
+    wait_for_slots(backend, 2)
     backend.close()
     backend.close()
     until = time.monotonic() + PATIENCE_SECONDS
@@ -203,7 +184,7 @@ def test_jobs_that_cannot_run_protein_end_the_sweep_with_their_last_words(
 def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="needs Slurm's sbatch on this machine, and there is none"):
-        SlurmBackend("test", settings(tmp_path), workers=1, cores=1)
+        slurm_cluster.backend(tmp_path, slurm_cluster.trainer)
 
 
 @pytest.mark.parametrize(

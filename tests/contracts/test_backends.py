@@ -18,6 +18,7 @@ from typing import Any, Literal
 import psutil
 import pytest
 import ray_clusters
+import slurm_cluster
 from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
@@ -28,6 +29,7 @@ from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
 
@@ -96,7 +98,22 @@ def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) ->
     backend.close()
 
 
-@pytest.fixture(params=["local", "command", "remote"])
+@pytest.fixture(scope="module")
+def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+    """Trials of the trainer in a job of Slurm; one backend for all tests here, as above."""
+    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.command)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["local", "command", "remote", "in_slurm", "command_in_slurm"])
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -134,14 +151,16 @@ def process_here(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
-@pytest.fixture(params=["local", "remote"])
+@pytest.fixture(params=["local", "remote", "in_slurm"])
 def trainers(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes of the trainer."""
     backend: Backend = request.getfixturevalue(request.param)
     return backend
 
 
-@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote"])
+@pytest.fixture(
+    params=["local", "function", "forked", "spawned", "command", "remote", "in_slurm", "command_in_slurm"]
+)
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
@@ -165,7 +184,7 @@ def job(
     )
     return Job(
         trial=trial,
-        config={"train": train, "seed": 0, "max_seconds": limit, "command": settings.to_dict()},
+        config={"train": {"max_seconds": limit, **train}, "seed": 0, "max_seconds": limit, "command": settings.to_dict()},
         directory=directory / str(number),
         max_seconds=max_seconds,
         max_memory_bytes=max_memory_bytes,
@@ -468,7 +487,7 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
         next(iter(backend._running.values())).wait()
     elif isinstance(backend, ProcessBackend):
         psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
-    elif isinstance(backend, RayBackend):
+    elif isinstance(backend, RayBackend | SlurmBackend):
         while backend.num_slots() and not any(isinstance(event, Finished) for event in backend._events):
             time.sleep(0.01)
     else:
