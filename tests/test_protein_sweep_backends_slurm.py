@@ -21,6 +21,7 @@ from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
 from protein.types import Trial, TrialEnd
 
+
 @pytest.fixture
 def start(slurm: None, tmp_path: Path) -> Iterator[Callable[..., SlurmBackend]]:
     """Makes backends that are closed after the test."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import contextlib
 import math
 from typing import Any
 

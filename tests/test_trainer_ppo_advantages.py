@@ -12,7 +12,7 @@ import torch
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.ppo.advantages import advantages_and_returns
-from protein.trainer.ppo.rollout import Batch
+from protein.trainer.ppo.batch import Batch
 
 STEPS, GAMMA = 3, 0.9
 COURSES = list(itertools.product(range(2), repeat=STEPS))

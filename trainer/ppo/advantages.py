@@ -33,7 +33,7 @@ import torch
 from ..config import TrainConfig
 from ..kernels import advantages as compute_advantages
 from ..machine.distributed import ALONE, World
-from .rollout import Batch
+from .batch import Batch
 
 
 def advantages_and_returns(

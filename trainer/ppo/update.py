@@ -33,8 +33,8 @@ from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
 from .advantages import advantages_and_returns
+from .batch import Batch
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from .rollout import Batch
 from .segments import prioritized, shuffled
 
 
