@@ -162,10 +162,11 @@ class _LSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inputs, w_ih, w_hh, bias, *_ = saved = ctx.saved_tensors
+        inputs, w_ih, w_hh, bias, state, resets, hidden, gates, cells = ctx.saved_tensors
+        kept = hidden, gates, cells, by_outputs[0].contiguous()
         by_inputs = inputs.new_empty(inputs.shape) if ctx.needs_input_grad[0] else None
         by_weights = torch.empty_like(w_ih), torch.empty_like(w_hh), torch.empty_like(bias)
-        _native.lstm_backward(*saved, by_outputs[0].contiguous(), by_inputs, *by_weights)
+        _native.lstm_backward(inputs, w_ih, w_hh, bias, state, resets, *kept, by_inputs, *by_weights)
         return by_inputs, *by_weights, None, None
 
 
