@@ -121,15 +121,16 @@ def layer() -> tuple[Work, Work]:
 
 
 def lstm(steps: int, agents: int, *, backward: bool) -> tuple[Work, Work]:
-    gates, weight = torch.randn(steps, agents, 4 * UNITS), torch.randn(4 * UNITS, UNITS) / 11
-    h, c = torch.zeros(2, agents, UNITS)
-    resets = torch.rand(steps, agents) > 0.98
+    """The layer with its products with the inputs."""
+    inputs, w_ih, w_hh = torch.randn(steps, agents, UNITS), *torch.randn(2, 4 * UNITS, UNITS) / 11
+    trained = inputs, w_ih, w_hh, torch.zeros(4 * UNITS)
+    others = torch.zeros(agents, 2 * UNITS), torch.rand(steps, agents) > 0.98
     if backward:
-        given = gates.requires_grad_(), weight.requires_grad_(), h, c, resets
-        return differentiated(kernels.lstm_sequence, kernels.lstm_sequence_by_torch, *given)
+        leaves = (tensor.clone().requires_grad_() for tensor in trained)
+        return differentiated(kernels.lstm_sequence, kernels.lstm_sequence_by_torch, *leaves, *others)
     return (
-        lambda: kernels.lstm_sequence(gates, weight, h, c, resets),
-        lambda: kernels.lstm_sequence_by_torch(gates, weight, h, c, resets),
+        lambda: kernels.lstm_sequence(*trained, *others),
+        lambda: kernels.lstm_sequence_by_torch(*trained, *others),
     )
 
 

@@ -45,7 +45,8 @@ class Agent(nn.Module):
         for t in range(len(encoded)):
             hidden, state = self.lstm(encoded[t : t + 1], (state[0] * keep[t], state[1] * keep[t]))
             outputs.append(hidden)
-        return self.head(torch.cat(outputs))
+        result: torch.Tensor = self.head(torch.cat(outputs))
+        return result
 
     def by_pieces(self, observations: torch.Tensor, state: State, starts: torch.Tensor) -> torch.Tensor:
         """As `by_steps`, with one call of the layer: pieces that begin with an episode are columns of their own."""
@@ -55,7 +56,7 @@ class Agent(nn.Module):
         keep = (~starts[0]).to(encoded.dtype).view(1, -1, 1)
         begins, of = torch.nonzero(starts[1:], as_tuple=True)
         begins = begins + 1
-        # For each sample the piece that it is in (segment, or `segments` + number of the episode's begin), and its step.
+        # For each sample its piece, `segments` + number where an episode began inside its segment, and its step.
         column = torch.arange(segments).expand(steps, -1).clone()
         row = torch.arange(steps).view(-1, 1)
         for number, (begin, segment) in enumerate(zip(begins.tolist(), of.tolist(), strict=True)):
@@ -67,7 +68,8 @@ class Agent(nn.Module):
         zeros = encoded.new_zeros(1, len(begins), width)
         first = (torch.cat([state[0] * keep, zeros], 1), torch.cat([state[1] * keep, zeros], 1))
         hidden, _ = self.lstm(padded.view(steps, -1, width), first)
-        return self.head(hidden.flatten(0, 1).index_select(0, place)).view(steps, segments, -1)
+        output: torch.Tensor = self.head(hidden.flatten(0, 1).index_select(0, place))
+        return output.view(steps, segments, -1)
 
 
 def chosen_logprob(logits: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,8 +78,8 @@ def chosen_logprob(logits: torch.Tensor, actions: torch.Tensor) -> tuple[torch.T
     return logp, logp.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
 
-def train(config_path: Path, total: int, threads: int, hidden: int, epochs: int, ends_by: str) -> tuple[int, float]:
-    """Returns the steps taken, whole rollouts of about `total`, and the seconds that they took."""
+def train(config_path: Path, total: int, threads: int, hidden: int, epochs: int, ends_by: str) -> dict[str, float]:
+    """Returns the steps taken, whole rollouts of about `total`, and the seconds that they took, of clock and CPU."""
     config = load(config_path)
     c, n, horizon = config.train, config.env.num_envs, config.train.horizon
     torch.set_num_threads(threads)
@@ -95,7 +97,7 @@ def train(config_path: Path, total: int, threads: int, hidden: int, epochs: int,
     state: State = (torch.zeros(1, n, hidden), torch.zeros(1, n, hidden))
     envs.reset(0, observations[horizon].numpy())
     starts[horizon] = True
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     rollouts = max(1, total // (n * horizon))
     for _ in range(rollouts):
         observations[0], starts[0] = observations[horizon].clone(), starts[horizon].clone()
@@ -107,9 +109,7 @@ def train(config_path: Path, total: int, threads: int, hidden: int, epochs: int,
                 # The largest logit plus Gumbel noise is a draw.
                 action = (logits - torch.empty_like(logits).exponential_().log_()).argmax(dim=1)
                 actions[t], logprobs[t] = action, chosen_logprob(logits, action)[1]
-                envs.step(
-                    actions[t].numpy(), observations[t + 1].numpy(), rewards[t].numpy(), terminal, truncation
-                )
+                envs.step(actions[t].numpy(), observations[t + 1].numpy(), rewards[t].numpy(), terminal, truncation)
                 torch.logical_or(torch.from_numpy(terminal), torch.from_numpy(truncation), out=starts[t + 1])
             keep = (~starts[horizon]).float().view(1, -1, 1)
             values[horizon] = agent.step(observations[horizon], state, keep)[0][:, choices]
@@ -137,7 +137,11 @@ def train(config_path: Path, total: int, threads: int, hidden: int, epochs: int,
                 nn.utils.clip_grad_norm_(agent.parameters(), c.max_grad_norm)
                 optimizer.step()
         envs.drain_episodes()
-    return rollouts * n * horizon, time.perf_counter() - began
+    return {
+        "steps": rollouts * n * horizon,
+        "elapsed_seconds": time.perf_counter() - began,
+        "cpu_seconds": time.process_time() - cpu_began,
+    }
 
 
 if __name__ == "__main__":
@@ -151,7 +155,5 @@ if __name__ == "__main__":
     parser.add_argument("--products", choices=("highest", "medium"), default="medium")
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision(arguments.products)
-    steps, seconds = train(
-        arguments.config, arguments.steps, arguments.threads, arguments.hidden, arguments.epochs, arguments.ends_by
-    )
-    print(json.dumps({"steps": steps, "elapsed_seconds": seconds, "cpu_seconds": time.process_time()}))
+    threads, hidden, epochs, ends_by = arguments.threads, arguments.hidden, arguments.epochs, arguments.ends_by
+    print(json.dumps(train(arguments.config, arguments.steps, threads, hidden, epochs, ends_by)))

@@ -1,5 +1,6 @@
 """Recurrent kernels: outputs and gradients against plain torch in double precision, and that against its own."""
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_an_lstm_reads_rows_that_are_apart() -> None:
 def test_a_policys_step_equals_its_layers(layers: int, agents: int) -> None:
     x, w_ih, w_hh, bias, state, resets = lstm_inputs(1, agents, 24, 5)
     sizes = [5] + [10] * (layers - 1) + [24]
-    encoder = [(normal(b, a, seed=20 + b), normal(b, seed=30 + b)) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    encoder = [(normal(b, a, seed=20 + b), normal(b, seed=30 + b)) for a, b in itertools.pairwise(sizes)]
     head = normal(4, 24, seed=40), normal(4, seed=41)
     w_ih = normal(96, 24, seed=5) / 5
     hidden = x[0]
@@ -190,10 +191,10 @@ def test_a_reset_cuts_off_the_past_whatever_it_was() -> None:
 
 
 def test_one_call_equals_a_call_for_every_step() -> None:
-    x, *weights, state, resets = lstm_inputs(5, 30, 16)
-    whole = kernels.lstm_sequence(x, *weights, state, resets)
+    x, w_ih, w_hh, bias, state, resets = lstm_inputs(5, 30, 16)
+    whole = kernels.lstm_sequence(x, w_ih, w_hh, bias, state, resets)
     for t in range(5):
-        hidden, state = kernels.lstm_sequence(x[t : t + 1], *weights, state, resets[t : t + 1])
+        hidden, state = kernels.lstm_sequence(x[t : t + 1], w_ih, w_hh, bias, state, resets[t : t + 1])
         assert torch.equal(hidden[0], whole[0][t])
     assert torch.equal(state, whole[1])
 

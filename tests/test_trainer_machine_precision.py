@@ -44,3 +44,18 @@ def test_devices() -> None:
         precision.resolve_device("cuda:99")
     assert precision.resolve_threads(3) == 3
     assert precision.resolve_threads(0) >= 1
+
+
+def test_on_cuda_tensor_cores_are_used_unless_full_precision_is_asked_for() -> None:
+    """The settings are PyTorch's own, so this needs no GPU."""
+
+    def now() -> tuple[str, bool]:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    before = now()
+    for wanted, expected in (("auto", ("high", True)), ("tf32", ("high", True)), ("fp32", ("highest", False))):
+        with Arithmetic(torch.device("cuda"), threads=1, precision=wanted):
+            assert now() == expected
+        assert now() == before
+    with Arithmetic(CPU, threads=1, precision="auto"):
+        assert now() == ("highest", before[1])

@@ -1,5 +1,6 @@
 """Batches collected while an update runs, and by a copy of the network: the same numbers whenever it happens."""
 
+import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,27 @@ def test_the_ratios_of_an_older_batch_are_those_of_the_weights_now() -> None:
     advantages, _ = advantages_and_returns(batch, torch.full_like(batch.logprobs, 1e-6), config)
     plain, _ = advantages_and_returns(batch, torch.ones_like(batch.logprobs), config)
     assert not torch.allclose(advantages, plain)
+
+
+def test_log_probabilities_of_another_device_are_computed_again() -> None:
+    """As where the network acts on a CPU and trains on a GPU, whose products round differently."""
+
+    def weights_after(*, off: float, recompute: bool) -> torch.Tensor:
+        parts = Parts(overlap=False)
+        batch, _ = parts.collector.take(8)
+        batch = dataclasses.replace(batch, logprobs=batch.logprobs + off)
+        config = TrainConfig(horizon=8, minibatch_size=16, update_epochs=2, device="cpu")
+        ppo = PPO(
+            parts.policy,
+            config,
+            device=CPU,
+            generator=torch.Generator().manual_seed(0),
+            stopwatch=Stopwatch(CPU),
+            recompute_logprobs=recompute,
+        )
+        ppo.update(batch, 0.5)
+        return ppo.weights
+
+    exact = weights_after(off=0.0, recompute=False)
+    assert not torch.allclose(weights_after(off=0.1, recompute=False), exact, atol=1e-5)
+    torch.testing.assert_close(weights_after(off=0.1, recompute=True), exact)

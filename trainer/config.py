@@ -71,8 +71,9 @@ class TrainConfig:
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
     """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
-    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the network's matrix products: `fp32`, `tf32` (CUDA), or by autocast `bf16` or `fp16`."""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    """Arithmetic of the network's matrix products: `auto` (`tf32` on CUDA, else `fp32`), `fp32`, `tf32`, or by autocast
+    `bf16` or `fp16`."""
     train_fp16: bool = False
     """Runs the updates in `fp16`; `precision` then applies to the rollouts only."""
     cpu_inference: bool = False

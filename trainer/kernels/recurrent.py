@@ -6,10 +6,10 @@ that step. For minGRU the caller computes the products with the inputs for all s
     LSTM      i, f, g, o = W_ih x + W_hh h' + b;   c = s(f) c' + s(i) tanh(g);   h = s(o) tanh(c)   s the sigmoid
     minGRU    z = s(gate logits);   h = (1 - z) h' + z G(candidates);   G(x) = x + 0.5 for x >= 0, else s(x)
 
-The compiled LSTM takes a few agents at a time through all steps, with weights that stay in a core's cache. Products with
-the inputs are part of a step, because to write them for all steps and to read them again takes longer than to compute
-them: a product whose operands are in the cache reaches 255 GFLOP/s on a core of an AMD EPYC (Zen 5), one that writes its
-result to memory 207. `lstm_policy` goes further and takes a step of a whole policy with weights packed once.
+The compiled LSTM takes a few agents at a time through all steps, with weights that stay in a core's cache. The products
+with the inputs are part of a step, so that they never go to memory: on a core of an AMD EPYC (Zen 5) a product reaches
+255 GFLOP/s in the cache, and 207 where it writes its result to memory. `lstm_policy` goes further: it takes a step of a
+whole policy, with weights that are packed once.
 
 Source: Hochreiter and Schmidhuber 1997, "Long short-term memory" (with the forget gate of Gers et al. 2000); Feng et
 al. 2024, "Were RNNs all we needed?", section 3.2 and appendix B.
@@ -33,7 +33,7 @@ def lstm_sequence(
     state: torch.Tensor,
     resets: torch.Tensor,
 ) -> Pair:
-    """Returns the hidden states `T x M x H`, and the state after the last step, `M x 2H`, both in the state's precision.
+    """Returns the hidden states `T x M x H`, and the state after the last step, `M x 2H`, in the state's precision.
 
     Gradients go to inputs and weights through the hidden states; the states before and after are constants.
 
@@ -162,12 +162,11 @@ class _LSTM(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *by_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inputs, *weights, state, resets, hidden, gates, cells = ctx.saved_tensors
-        by_hidden = by_outputs[0].contiguous()
+        inputs, w_ih, w_hh, bias, state, resets, hidden, gates, cells = ctx.saved_tensors
+        kept = hidden, gates, cells, by_outputs[0].contiguous()
         by_inputs = inputs.new_empty(inputs.shape) if ctx.needs_input_grad[0] else None
-        by_weights = [torch.empty_like(weight) for weight in weights]
-        kept = (state, resets, hidden, gates, cells)
-        _native.lstm_backward(inputs, *weights, *kept, by_hidden, by_inputs, *by_weights)
+        by_weights = torch.empty_like(w_ih), torch.empty_like(w_hh), torch.empty_like(bias)
+        _native.lstm_backward(inputs, w_ih, w_hh, bias, state, resets, *kept, by_inputs, *by_weights)
         return by_inputs, *by_weights, None, None
 
 

@@ -21,7 +21,7 @@ from ..errors import ConfigError
 from ..kernels import get_threads, set_threads
 from .cores import usable_cores
 
-FULL = ("fp32", "tf32")  # precisions that need no autocast
+FULL = ("auto", "fp32", "tf32")  # precisions that need no autocast
 
 # Multiply-adds of one hidden layer's product, counted twice; crossovers measured on AMD EPYC (Zen 5), torch 2.13.
 ONEDNN_FLOPS = 4e6  # 512 samples through a 64 x 64 layer: above this, oneDNN's rate outweighs its fixed cost
@@ -85,32 +85,35 @@ _MALLOC_SETTINGS = ((-1, 2**31 - 1), (-3, 32 * 2**20), (-2, 64 * 2**20))
 class Arithmetic:
     """Chooses threads and kernels by the size of the work. It is a context that restores the earlier settings.
 
-    `allowed`: whether the faster kernels are accurate to float32 on this machine. On CUDA, `precision` `tf32` lets
-    products of float32 use tensor cores.
+    `allowed`: whether the faster kernels are accurate to float32 on this machine. On CUDA, the precisions `auto` and
+    `tf32` let products and convolutions of float32 use tensor cores, which keep 10 bits of a mantissa; `fp32` does not.
     """
 
-    def __init__(self, device: torch.device, threads: int, precision: str = "fp32") -> None:
-        self._on_host = device.type == "cpu"
-        self._tf32 = device.type == "cuda" and precision == "tf32"
+    def __init__(self, device: torch.device, threads: int, precision: str = "auto") -> None:
+        self._on_host, self._on_cuda = device.type == "cpu", device.type == "cuda"
+        self._tf32 = precision in ("auto", "tf32")
         self._threads = threads
         self.allowed = False
 
     def __enter__(self) -> "Arithmetic":
         self._found = torch.get_num_threads(), torch.get_float32_matmul_precision(), get_threads()
+        self._found_convolutions = torch.backends.cudnn.allow_tf32
         set_threads(self._threads)
         if self._on_host:
             torch.set_num_threads(1)
             torch.set_float32_matmul_precision("medium")
             self.allowed = _probe_error() <= FP32_TOLERANCE
             torch.set_float32_matmul_precision("highest")
-        elif self._tf32:
-            torch.set_float32_matmul_precision("high")
+        elif self._on_cuda:
+            torch.set_float32_matmul_precision("high" if self._tf32 else "highest")
+            torch.backends.cudnn.allow_tf32 = self._tf32
         return self
 
     def __exit__(self, *_: object) -> None:
         torch.set_num_threads(self._found[0])
         torch.set_float32_matmul_precision(self._found[1])
         set_threads(self._found[2])
+        torch.backends.cudnn.allow_tf32 = self._found_convolutions
 
     def prepare_threads(self, samples: int, weights: int) -> None:
         """Sets the number of threads as `prepare` does. The setting is the calling thread's own."""

@@ -194,7 +194,7 @@ class Policy(nn.Module):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Makes each `step` inside cheaper: the weights must not change there, so they are packed once for all steps."""
+        """Makes each `step` inside cheaper. The weights must not change there, so they are packed once."""
         lstm, layers = self.recurrence, self._lstm_layers
         native = layers is not None and is_native(layers[0]) and not torch.is_autocast_enabled("cpu")
         if native and isinstance(lstm, LSTM) and layers is not None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from ..machine.transfer import to_device
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -32,11 +34,16 @@ class Batch:
         return self.rewards.numel()
 
     def to(self, device: torch.device) -> "Batch":
-        """Returns the batch on another device; itself where it is there."""
+        """Returns the batch on another device, as `to_device` copies; itself where it is there."""
         if self.rewards.device == device:
             return self
         moved: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             tensor = getattr(self, field.name)
-            moved[field.name] = None if tensor is None else tensor.to(device)
+            moved[field.name] = None if tensor is None else to_device(tensor, device)
         return Batch(**moved)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Returns all tensors of the batch."""
+        found = [getattr(self, field.name) for field in dataclasses.fields(self)]
+        return [tensor for tensor in found if tensor is not None]

@@ -7,7 +7,8 @@
 With overlap, batch k + 1 is collected during update k, with the weights from before that update. So the weights are one
 update old when the batch is used, and the update corrects for that (`protein.trainer.ppo.update`). The thread reads a
 snapshot of the weights, which is taken once an iteration and does not change in between. With `cpu_inference` the
-snapshot is on the CPU, whatever device trains.
+snapshot is on the CPU, whatever device trains. Then a batch is copied to a GPU on a stream of its own: with overlap, by
+the thread that collected it, while the update before it runs.
 
 A batch depends on the snapshot and on the state before it, but not on the time when it is collected. So a batch that is
 not begun early (before a checkpoint, or at the end) has the same numbers. Between batches a checkpoint is complete.
@@ -73,6 +74,10 @@ class Collector:
         # Each thread queues its work for the device on its own stream, so that neither waits for the other's.
         self._stream = torch.cuda.Stream(device) if overlap and rollout.device.type == "cuda" else None
 
+        # Where the network acts on the CPU and trains on a GPU: the stream of the batches' copies.
+        to_gpu = device.type == "cuda" and rollout.device.type == "cpu"
+        self._copies = torch.cuda.Stream(device) if to_gpu else None
+
     @property
     def in_flight(self) -> bool:
         """Whether a batch has been begun and not taken. Then the rollout's state must not be saved."""
@@ -96,6 +101,8 @@ class Collector:
                 self._stopwatch.switch("copy")
                 self._snapshot.take(self._weights)
             batch, episodes = self._rollout.collect(steps, until), self._rollout.drain_episodes()
+            self._stopwatch.switch("copy")
+            batch = self._sent(batch)
         else:
             self._stopwatch.switch("rollout_forward")
             if self._pending is None:
@@ -109,7 +116,7 @@ class Collector:
                 torch.cuda.current_stream(self._device).wait_stream(self._stream)
             self._snapshot.take(self._weights)
         self._stopwatch.switch("copy")
-        batch = batch.to(self._device)
+        batch = self._received(batch)
         self._stopwatch.switch("other")
         return batch, episodes
 
@@ -122,4 +129,21 @@ class Collector:
         self._prepare()
         on_stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
         with on_stream:
-            return self._rollout.collect(steps, until), self._rollout.drain_episodes()
+            return self._sent(self._rollout.collect(steps, until)), self._rollout.drain_episodes()
+
+    def _sent(self, batch: Batch) -> Batch:
+        """Begins to copy a batch to a GPU. Its buffers are not written again before the update has ended."""
+        if self._copies is None:
+            return batch
+        with torch.cuda.stream(self._copies):
+            return batch.to(self._device)
+
+    def _received(self, batch: Batch) -> Batch:
+        """Returns a batch that was sent, for the stream that trains."""
+        if self._copies is None:
+            return batch.to(self._device)
+        training = torch.cuda.current_stream(self._device)
+        training.wait_stream(self._copies)
+        for tensor in batch.tensors():
+            tensor.record_stream(training)  # its memory was allocated for the other stream
+        return batch

@@ -37,6 +37,7 @@ from ..environments import VectorEnv, resume
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast
 from ..machine.stopwatch import Stopwatch
+from ..machine.transfer import host_zeros, to_device
 from ..model.policy import Policy
 from .batch import Batch
 from .conditioning import Conditioning
@@ -56,26 +57,29 @@ class _Buffers:
     """What one rollout writes: `horizon` steps of all agents."""
 
     def __init__(
-        self, policy: Policy, spec: EnvSpec, horizon: int, columns: Sequence[slice], device: torch.device
+        self, policy: Policy, spec: EnvSpec, horizon: int, columns: Sequence[slice], device: torch.device, pin: bool
     ) -> None:
         agents, distribution = columns[-1].stop, policy.distribution
-        on_host, pin = device.type == "cpu", device.type == "cuda"
+        on_host = device.type == "cpu"
         # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
-        self.observations = torch.zeros(
-            horizon + 1, agents, spec.observation_size, dtype=policy.observation_dtype, pin_memory=pin
+        self.observations = host_zeros(
+            horizon + 1, agents, spec.observation_size, dtype=policy.observation_dtype, pin=pin
         )
-        self.actions = torch.zeros(horizon, agents, distribution.components, dtype=distribution.dtype)
-        self.rewards = torch.zeros(horizon, agents, pin_memory=pin)
+        self.actions = host_zeros(horizon, agents, distribution.components, dtype=distribution.dtype, pin=pin)
+        self.rewards = host_zeros(horizon, agents, pin=pin)
         self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
         self.truncations = torch.zeros(horizon, agents, dtype=torch.bool)
+        # Row t: the episode ended at step t - 1, by termination or truncation.
+        self.ended = host_zeros(horizon + 1, agents, dtype=torch.bool, pin=pin)
         # On the network's device. On a CPU the observations are the host's own buffer.
         self.device_observations = self.observations if on_host else self.observations.to(device)
-        self.outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device)
-        self.logprobs = torch.zeros(horizon, agents, device=device)
+        self.outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device, pin_memory=pin and on_host)
+        self.logprobs = torch.zeros(horizon, agents, device=device, pin_memory=pin and on_host)
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self.device_actions = self.actions if on_host else self.actions.to(device)
         # Row t: the states that are zeroed before step t, because their episode ended at step t - 1.
-        self.resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
+        self.resets = self.ended if on_host else self.ended.to(device)
+        self.resets.fill_(True)
         self._device = device
         # Views of each group's columns, made once, because slicing in the loop costs as much as a small kernel.
         self.rows = [
@@ -153,10 +157,12 @@ class Rollout:
         precision: str = "fp32",
         world: World = ALONE,
         keep: int = 1,
+        pin: bool = False,
     ) -> None:
         """`envs` is one vectorised environment, or its two halves for double buffering: this process's share.
 
-        `keep`: how many batches are kept; `collect` overwrites the oldest.
+        `keep`: how many batches are kept; `collect` overwrites the oldest. `pin`: batches are copied to a GPU, so host
+        buffers are in pinned memory; where the network is on a GPU they are in any case.
         """
         self._policy = policy
         self._gamma = gamma
@@ -167,7 +173,8 @@ class Rollout:
         ends = list(itertools.accumulate(env.num_agents for env in envs))
         columns = [slice(end - env.num_agents, end) for env, end in zip(envs, ends, strict=True)]
         agents, spec = ends[-1], envs[0].spec
-        self._buffers = [_Buffers(policy, spec, horizon, columns, device) for _ in range(keep)]
+        pin = pin or device.type == "cuda"
+        self._buffers = [_Buffers(policy, spec, horizon, columns, device, pin) for _ in range(keep)]
         self._now = self._buffers[-1]  # those of the last rollout
         noise_rows = policy.distribution.noise_rows
         self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
@@ -305,7 +312,7 @@ class Rollout:
         if actions.dtype.is_floating_point:
             actions.nan_to_num_()  # an environment would refuse NaN; the update finds it too, and reports it
         if self._now.device_actions is not self._now.actions:
-            self._now.actions[t, columns].copy_(actions)
+            self._now.actions[t, columns].copy_(actions)  # waits for the device, as nothing else in the loop does
 
     def _forward(self, group: _Group, t: int, *, advance: bool) -> None:
         """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
@@ -318,8 +325,10 @@ class Rollout:
             observations.copy_(self._now.observations[t, columns], non_blocking=True)
         output = self._now.outputs[:, t, columns]
         if t:
-            ended = self._now.terminals[t - 1, columns] | self._now.truncations[t - 1, columns]
-            self._now.resets[t, columns].copy_(ended)
+            ended = self._now.ended[t, columns]
+            torch.logical_or(self._now.terminals[t - 1, columns], self._now.truncations[t - 1, columns], out=ended)
+            if self._now.resets is not self._now.ended:
+                self._now.resets[t, columns].copy_(ended, non_blocking=True)
         if self._state is None:
             self._policy.step(observations, None, None, output)
             return
@@ -329,8 +338,8 @@ class Rollout:
     def _value_final_observations(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
-            agents = torch.from_numpy(cut).to(self.device) + group.columns.start
-            observations = torch.from_numpy(rows).to(self.device)
+            agents = to_device(torch.from_numpy(cut), self.device) + group.columns.start
+            observations = to_device(torch.from_numpy(rows), self.device)
             if self.conditioning.normalizer is not None:
                 observations = self.conditioning.normalizer.apply(observations)
             state = None if self._state is None else self._state[agents]
@@ -345,7 +354,7 @@ class Rollout:
         switch = self._stopwatch.switch
         switch("copy")
         actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
-        rewards = self._now.rewards[:steps].to(self.device)
+        rewards = to_device(self._now.rewards[:steps], self.device)
         follows = None if self.conditioning.rewards is None else torch.zeros_like(rewards)
         resets = self._now.resets[:steps]
         self.conditioning.observe(self._now.observations[:steps], self._now.rewards[:steps], resets)

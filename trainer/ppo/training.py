@@ -107,6 +107,8 @@ class Training:
             generator=self._shuffle_generator,
             stopwatch=self._stopwatch,
             world=world,
+            # With overlap the weights have changed since, and the ratios correct for all that has.
+            recompute_logprobs=acting != device and not train.overlap,
         )
         self._rollout = Rollout(
             self._envs,
@@ -119,6 +121,7 @@ class Training:
             precision=train.precision,
             world=world,
             keep=2 if train.overlap else 1,
+            pin=device.type == "cuda",
         )
         own_agents, layer = self._agents // world.size, self._policy.largest_layer
         self._collector = Collector(

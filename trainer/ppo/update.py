@@ -16,6 +16,7 @@ Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-t
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
 """
 
+import dataclasses
 import logging
 import math
 import time
@@ -28,6 +29,7 @@ from ..errors import DivergedError
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
+from ..machine.transfer import to_device
 from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
@@ -51,6 +53,7 @@ class PPO:
         stopwatch: Stopwatch,
         world: World = ALONE,
         scaler: Scaler | None = None,
+        recompute_logprobs: bool = False,
     ) -> None:
         """Moves the policy's parameters into one vector: see `FlatGradients`.
 
@@ -62,6 +65,8 @@ class PPO:
             stopwatch: where the time of an update is booked.
             world: the processes that train together.
             scaler: takes the optimiser's steps; None: one for the update's precision.
+            recompute_logprobs: batches come from the same weights on another device, whose products round differently
+                (TF32 in the third digit). Log-probabilities are computed here again, so that ratios begin at 1.
         """
         self._policy = policy
         self._config = config
@@ -76,6 +81,7 @@ class PPO:
         self._coefficients = Coefficients(
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )
+        self._recompute_logprobs = recompute_logprobs
         self.compiled = False
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -110,9 +116,7 @@ class PPO:
         try:
             self._gradients.compile()
             for steps, count in sorted(self._shapes(segments, horizons)):
-                example = torch.zeros(
-                    steps, count, features, dtype=self._policy.observation_dtype, device=self._device
-                )
+                example = torch.zeros(steps, count, features, dtype=self._policy.observation_dtype, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
                 resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
                 self._gradients.compute(
@@ -164,6 +168,8 @@ class PPO:
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
         ratios = torch.ones_like(batch.logprobs)
+        if self._recompute_logprobs and time.perf_counter() < until:
+            batch = dataclasses.replace(batch, logprobs=self.logprobs(batch, size))
         if config.overlap and time.perf_counter() < until:
             ratios = self.ratios(batch, size)
         for epoch in range(config.update_epochs):
@@ -192,14 +198,18 @@ class PPO:
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
         return dict(zip(terms, figures, strict=False))
 
-    @torch.no_grad()
     def ratios(self, batch: Batch, size: int) -> torch.Tensor:
-        """Returns the ratios pi_now(action) / pi_old(action), `T x N`.
+        """Returns the ratios pi_now(action) / pi_old(action), `T x N`; `size` as in `logprobs`."""
+        return self.logprobs(batch, size).sub_(batch.logprobs).exp_()
+
+    @torch.no_grad()
+    def logprobs(self, batch: Batch, size: int) -> torch.Tensor:
+        """Returns the log-probabilities of the actions under the policy as it is, `T x N`.
 
         Computes `size` segments at a time, no more than an update holds.
         """
         self._stopwatch.switch("update_forward")
-        ratios = torch.empty_like(batch.logprobs)
+        logprobs = torch.empty_like(batch.logprobs)
         policy, context = self._policy, autocast(self._device, self._precision)
         for first in range(0, batch.segments, size):
             columns = slice(first, first + size)
@@ -208,8 +218,8 @@ class PPO:
             output = self._gradients.output(observations, state, resets, context)
             actions = batch.actions[:, :, columns].flatten(1)
             logp = policy.distribution.terms(output[: policy.action_rows], actions).logp
-            ratios[:, columns] = logp.view(batch.steps, -1)
-        return ratios.sub_(batch.logprobs).exp_()
+            logprobs[:, columns] = logp.view(batch.steps, -1)
+        return logprobs
 
     def _minibatches(
         self, advantages: torch.Tensor, size: int, progress: float
@@ -221,10 +231,10 @@ class PPO:
             for chosen, weights in prioritized(
                 advantages, size, alpha=config.prio_alpha, beta=beta, generator=self._generator
             ):
-                yield chosen.to(self._device), weights.to(self._device)
+                yield to_device(chosen, self._device), to_device(weights, self._device)
         else:
             for chosen in shuffled(advantages.shape[1], size, self._generator):
-                yield chosen.to(self._device), None
+                yield to_device(chosen, self._device), None
 
     def _step(
         self,

@@ -44,9 +44,9 @@ struct PpoArguments {
 };
 
 // recurrent.hpp; `T x agents x ...`; states `agents x 2H`, h and c side by side. The forward pass writes hidden and, if
-// given, `after` (the state after the last step, which may be `state`), `gates` (after their functions) and `cells`. The
-// backward pass reads all of these but `after`, and by_hidden, and writes by_x, if given. `packed` holds the weights,
-// packed by lstm_pack for that direction. Rows of x are `x_stride` numbers apart.
+// given, `after` (the state after the last step, which may be `state`), `gates` (after their functions) and `cells`.
+// The backward pass reads all of these but `after`, and by_hidden, and writes by_x, if given. `packed` holds the
+// weights, packed by lstm_pack for that direction. Rows of x are `x_stride` numbers apart.
 struct LstmArguments {
     const float *x;
     size_t x_stride;

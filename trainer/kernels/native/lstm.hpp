@@ -67,8 +67,9 @@ class LstmPolicy {
     LstmPolicy(const std::vector<Layer> &layers, const LstmWeights &w)
         : lstm_(w.packed(false)), lstm_inputs_(w.inputs), units_(w.units) {
         if (layers[layers.size() - 2].outputs != w.inputs || layers.back().inputs != w.units)
-            throw std::invalid_argument("the LSTM must have as many inputs as the encoder has outputs, and as many "
-                                        "units as the output layer has inputs");
+            throw std::invalid_argument(
+                "the LSTM must have as many inputs as the encoder has outputs, and as many "
+                "units as the output layer has inputs");
         size_t floats = 0;
         for (const Layer &layer : layers) floats += (layer.inputs + 1) * kernels->padded(layer.outputs);
         weights_.reset(new float[floats]);
@@ -95,9 +96,8 @@ class LstmPolicy {
         a.packed = lstm_.get();
         a.inputs = lstm_inputs_;
         a.units = units_;
-        split(batch, recurrent_grain(products_), [&](size_t b, size_t e, size_t chunk) {
-            kernels->lstm_step(a, b, e, scratch_.get() + floats_ * chunk);
-        });
+        split(batch, recurrent_grain(products_),
+              [&](size_t b, size_t e, size_t chunk) { kernels->lstm_step(a, b, e, scratch_.get() + floats_ * chunk); });
     }
 
    private:

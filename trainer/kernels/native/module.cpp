@@ -124,7 +124,7 @@ LstmArguments lstm(py::handle x, const LstmWeights &w, py::handle state, py::han
 
 // `gates` and `cells` are for the backward pass, or None.
 void lstm_forward_(py::handle x, py::handle w_ih, py::handle w_hh, py::handle bias, py::handle state, py::handle resets,
-                  py::handle hidden, py::handle after, py::handle gates, py::handle cells) {
+                   py::handle hidden, py::handle after, py::handle gates, py::handle cells) {
     const LstmWeights w = lstm_weights(w_ih, w_hh, bias);
     const LstmArguments a = lstm(x, w, state, resets, hidden, after, gates, cells);
     const Released released;
@@ -133,8 +133,8 @@ void lstm_forward_(py::handle x, py::handle w_ih, py::handle w_hh, py::handle bi
 
 // `by_x` may be None.
 void lstm_backward_(py::handle x, py::handle w_ih, py::handle w_hh, py::handle bias, py::handle state,
-                   py::handle resets, py::handle hidden, py::handle gates, py::handle cells, py::handle by_hidden,
-                   py::handle by_x, py::handle by_w_ih, py::handle by_w_hh, py::handle by_bias) {
+                    py::handle resets, py::handle hidden, py::handle gates, py::handle cells, py::handle by_hidden,
+                    py::handle by_x, py::handle by_w_ih, py::handle by_w_hh, py::handle by_bias) {
     const LstmWeights w = lstm_weights(w_ih, w_hh, bias), by = lstm_weights(by_w_ih, by_w_hh, by_bias);
     LstmArguments a = lstm(x, w, state, resets, hidden, py::none(), gates, cells);
     const std::array<size_t, 3> of_states{a.steps, a.agents, a.units}, of_x{a.steps, a.agents, a.inputs};

@@ -78,8 +78,8 @@ static void lstm_forward_group(const protein::LstmArguments a, size_t begin, siz
                 for (size_t j = 0; j < units; ++j) h[m * units + j] = c[m * units + j] = 0.f;
         product({a.x + first * a.x_stride, a.x_stride, 1}, agents, a.packed, 0, a.inputs, 4 * units,
                 {a.packed + at.bias, 0}, false, products, width);
-        product({h, units, 1}, agents, a.packed + at.recurrent, 0, units, 4 * units, {products, width}, false,
-                products, width);
+        product({h, units, 1}, agents, a.packed + at.recurrent, 0, units, 4 * units, {products, width}, false, products,
+                width);
         for (size_t m = 0; m < agents; ++m) {
             const float *y = products + m * width;
             if (t + 1 < a.steps) prefetch(a.x + (first + m + a.agents) * a.x_stride, a.inputs);
@@ -200,8 +200,7 @@ static void lstm_backward(const protein::LstmArguments a, size_t begin, size_t e
 // One step of a whole policy: encoder, LSTM and output layer, whose results stay in a core's cache between them.
 static size_t lstm_step_scratch_floats(const protein::MlpLayer *layers, size_t count, size_t units) {
     size_t widest = padded(units);
-    for (size_t l = 0; l < count; ++l)
-        widest = padded(layers[l].outputs) > widest ? padded(layers[l].outputs) : widest;
+    for (size_t l = 0; l < count; ++l) widest = padded(layers[l].outputs) > widest ? padded(layers[l].outputs) : widest;
     return 2 * group_agents * widest + lstm_scratch_floats(layers[count - 1].inputs, units);
 }
 
