@@ -5,6 +5,7 @@ A function of the user's cannot be killed: what only a process promises is asked
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shlex
@@ -28,6 +29,7 @@ from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
 
@@ -96,7 +98,17 @@ def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) ->
     backend.close()
 
 
-@pytest.fixture(params=["local", "command", "remote"])
+@pytest.fixture(scope="module")
+def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """As `remote`, for commands of the user's."""
+    make = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+    settings = ray_clusters.settings(tmp_path_factory.getbasetemp(), make_backend=make)
+    backend = RayBackend(ray_cluster.address, Needs(), settings)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["local", "command", "remote", "remote_command"])
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -141,7 +153,7 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
-@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote"])
+@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote", "remote_command"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
