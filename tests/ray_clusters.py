@@ -3,7 +3,7 @@
 On a machine where other programs take most of the cores, a node of Ray may take minutes to start. Ray allows for
 less, in three places. A node aborts where its helper processes have not written their ports to files within 15 s, which
 no setting of Ray's changes; so ports are chosen and written here (`PORTS`). It kills helpers and workers that are slow
-to start (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves behind what runs; here that is after
+to start, and gives workers a low priority (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves behind what runs; here that is after
 `START_SECONDS`.
 """
 
@@ -36,7 +36,11 @@ PATIENCE_SECONDS = 120.0
 START_SECONDS = 300.0  # for a node to be known to its head
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 # Ray's own limits within which a node's helpers and workers must have started; it kills the node or the worker else.
-SLOW_MACHINE = {"RAY_agent_register_timeout_ms": "300000", "RAY_worker_register_timeout_seconds": "300"}
+SLOW_MACHINE = {
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_worker_niceness": "0",  # 15 by default: where other programs run, a worker then gets next to nothing
+}
 
 
 def require_ray() -> None:

@@ -185,8 +185,8 @@ def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Pat
     [
         (
             {"resources": {"TPU": 1}},
-            r"a trial needs 1 of TPU, and no node of the Ray cluster has more than 0; the cluster at [\d.:]+ has .*1 A100"
-            r".*; lower --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST:PORT$",
+            r"a trial needs 1 of TPU, and no node of the Ray cluster has more than 0; the cluster at [\d.:]+ has .*"
+            r"1 A100.*; lower --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST:PORT$",
         ),
         (
             {"resources": {"A100": 1}, "cores": 3},
