@@ -3,8 +3,8 @@
 On a machine where other programs take most of the cores, a node of Ray may take minutes to start. Ray allows for
 less, in three places. A node aborts where its helper processes have not written their ports to files within 15 s, which
 no setting of Ray's changes; so ports are chosen and written here (`PORTS`). It kills helpers and workers that are slow
-to start, and gives workers a low priority (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves behind what runs; here that is after
-`START_SECONDS`.
+to start, and gives workers a low priority (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves
+behind what runs; here that is after `START_SECONDS`.
 """
 
 import contextlib

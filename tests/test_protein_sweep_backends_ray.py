@@ -186,11 +186,7 @@ def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Pat
         (
             {"resources": {"TPU": 1}},
             r"a trial needs 1 of TPU, and no node of the Ray cluster has more than 0; the cluster at [\d.:]+ has .*"
-            r"1 A100.*; lower --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST:PORT$",
-        ),
-        (
-            {"resources": {"A100": 1}, "cores": 3},
-            r"needs 3 of cores|no single node .* \(3 cores, 1 A100\); the cluster",
+            r"1 A100.*; lower --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST",
         ),
         ({"gpus": 1}, "a trial needs 1 of GPUs, and no node"),
         ({"cores": 64}, r"a trial needs 64 of cores, and no node .* has more than \d+"),
