@@ -116,10 +116,6 @@ class RayCluster:
         with patient(ports):
             return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **ports, **node)
 
-    def add_apart(self, cores: int, hidden: Path, scratch: Path) -> "NodeApart":
-        """Adds a node that sees nothing in the folder `hidden`, and has temporary files in `scratch`. It needs root."""
-        return NodeApart(self.address, cores, hidden, scratch)
-
     def kill_head(self) -> None:
         """Kills the head as `kill -9` does."""
         self.head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
@@ -132,16 +128,26 @@ class RayCluster:
         self._cluster.shutdown()
 
 
-class NodeApart:
-    """A node in a process of its own, with its own view of the file system (`ray_node_apart`)."""
+class NodeProcess:
+    """A node in a process of its own (`ray_node`), and in a session of its own: so it gets its own share of the cores."""
 
-    def __init__(self, address: str, cores: int, hidden: Path, scratch: Path) -> None:
+    def __init__(self, address: str, cores: int, *, hidden: Path | None = None, scratch: Path | None = None) -> None:
+        """Starts it, and waits until it runs.
+
+        Args:
+            address: of the head.
+            cores: that trials may have there.
+            hidden: a folder in which the node sees nothing; this needs root.
+            scratch: where its temporary files are.
+        """
+        here = {} if scratch is None else {"TMPDIR": str(scratch)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ray_node_apart", address, str(cores), str(hidden)],
+            [sys.executable, "-m", "ray_node", address, str(cores), *([] if hidden is None else [str(hidden)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, **here, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "it runs\n"
