@@ -129,7 +129,7 @@ class RayCluster:
 
 
 class NodeProcess:
-    """A node in a process of its own (`ray_node`), and in a session of its own: so it gets its own share of the cores."""
+    """A node as a process (`ray_node`), in a session of its own: so it gets its own share of the cores."""
 
     def __init__(self, address: str, cores: int, *, hidden: Path | None = None, scratch: Path | None = None) -> None:
         """Starts it, and waits until it runs.
