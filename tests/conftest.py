@@ -58,10 +58,10 @@ def postgresql_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[ray_clusters.RayCluster]:
-    """A cluster of a head and two nodes with a core each; one has a resource of its own. Without Ray: a skip."""
+    """A cluster of a head and two nodes with two cores each; one has a resource of its own. Without Ray: a skip."""
     with ray_clusters.running() as cluster:
-        cluster.add(1)
-        cluster.add(1, A100=1)
+        cluster.add(2)
+        cluster.add(2, A100=1)
         yield cluster
 
 

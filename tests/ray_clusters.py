@@ -3,8 +3,8 @@
 On a machine where other programs take most of the cores, a node of Ray may take minutes to start. Ray allows for
 less, in three places. A node aborts where its helper processes have not written their ports to files within 15 s, which
 no setting of Ray's changes; so ports are chosen and written here (`PORTS`). It kills helpers and workers that are slow
-to start (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves behind what runs; here that is after
-`START_SECONDS`.
+to start, and gives workers a low priority (`SLOW_MACHINE`). And who starts a node gives up after 30 s, and leaves
+behind what runs; here that is after `START_SECONDS`.
 """
 
 import contextlib
@@ -36,7 +36,11 @@ PATIENCE_SECONDS = 120.0
 START_SECONDS = 300.0  # for a node to be known to its head
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 # Ray's own limits within which a node's helpers and workers must have started; it kills the node or the worker else.
-SLOW_MACHINE = {"RAY_agent_register_timeout_ms": "300000", "RAY_worker_register_timeout_seconds": "300"}
+SLOW_MACHINE = {
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_worker_niceness": "0",  # 15 by default: where other programs run, a worker then gets next to nothing
+}
 
 
 def require_ray() -> None:
@@ -112,10 +116,6 @@ class RayCluster:
         with patient(ports):
             return self._cluster.add_node(object_store_memory=OBJECT_STORE_BYTES, **ports, **node)
 
-    def add_apart(self, cores: int, hidden: Path, scratch: Path) -> "NodeApart":
-        """Adds a node that sees nothing in the folder `hidden`, and has temporary files in `scratch`. It needs root."""
-        return NodeApart(self.address, cores, hidden, scratch)
-
     def kill_head(self) -> None:
         """Kills the head as `kill -9` does."""
         self.head.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
@@ -128,16 +128,26 @@ class RayCluster:
         self._cluster.shutdown()
 
 
-class NodeApart:
-    """A node in a process of its own, with its own view of the file system (`ray_node_apart`)."""
+class NodeProcess:
+    """A node as a process (`ray_node`), in a session of its own: so it gets its own share of the cores."""
 
-    def __init__(self, address: str, cores: int, hidden: Path, scratch: Path) -> None:
+    def __init__(self, address: str, cores: int, *, hidden: Path | None = None, scratch: Path | None = None) -> None:
+        """Starts it, and waits until it runs.
+
+        Args:
+            address: of the head.
+            cores: that trials may have there.
+            hidden: a folder in which the node sees nothing; this needs root.
+            scratch: where its temporary files are.
+        """
+        here = {} if scratch is None else {"TMPDIR": str(scratch)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ray_node_apart", address, str(cores), str(hidden)],
+            [sys.executable, "-m", "ray_node", address, str(cores), *([] if hidden is None else [str(hidden)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, **here, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "it runs\n"

@@ -1,9 +1,12 @@
 """Nodes of a Ray cluster that die, join, or cannot be used. What every backend must do is in tests/contracts."""
 
 import functools
+import itertools
 import os
+import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -173,13 +176,18 @@ def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Pat
     assert wait(backend, is_end).outcome.end is TrialEnd.COMPLETE
     late = TrialProgress(trial=job(tmp_path).trial, measurements=())
     assert backend._taken(late) == []
-    assert notes == ["a late report of trial 0 was ignored: it runs elsewhere or has ended"]
+    assert notes[1:] == ["a late report of trial 0 was ignored: it runs elsewhere or has ended"]
+    assert re.fullmatch(r"the Ray cluster at [\d.:]+ is used: .*1 node with \d cores?, 1 A100.*", notes[0])
 
 
 @pytest.mark.parametrize(
     ("needs", "message"),
     [
-        ({"resources": {"TPU": 1}}, "a trial needs 1 of TPU, and no node of the Ray cluster has more than 0"),
+        (
+            {"resources": {"TPU": 1}},
+            r"a trial needs 1 of TPU, and no node of the Ray cluster has more than 0; the cluster at [\d.:]+ has .*"
+            r"1 A100.*; lower --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST",
+        ),
         ({"gpus": 1}, "a trial needs 1 of GPUs, and no node"),
         ({"cores": 64}, r"a trial needs 64 of cores, and no node .* has more than \d+"),
     ],
@@ -187,6 +195,52 @@ def test_trials_are_placed_where_their_resources_are(start: Start, tmp_path: Pat
 def test_a_resource_that_no_node_has_is_said_at_once(start: Start, needs: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         start(**needs)
+
+
+def test_a_node_with_another_version_of_protein_is_not_used_and_says_why(
+    ray_cluster: RayCluster, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's Python finds facts of another release first."""
+    facts = tmp_path / "old" / "protein_sweep-0.0.9.dist-info" / "METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text("Metadata-Version: 2.1\nName: protein-sweep\nVersion: 0.0.9\n")
+    monkeypatch.setenv("PYTHONPATH", f"{facts.parent.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    node = ray_cluster.add(1, outdated=1)
+    monkeypatch.undo()
+    with pytest.raises(
+        UsageError, match=r"^node .* is not used: it has protein 0.0.9, and this machine .*; install the same version$"
+    ):
+        start(resources={"outdated": 1})
+    ray_cluster.kill(node)
+
+
+@pytest.mark.slow
+def test_a_slots_process_that_dies_gives_its_trial_back_with_rays_reason(start: Start, tmp_path: Path) -> None:
+    backend = start(resources={"A100": 1})
+    backend.start(job(tmp_path, behaviour="hang"))
+    wait(backend, is_point)
+    slots = [
+        one for one in psutil.process_iter(["name", "cmdline"]) if "_SlotActor" in " ".join(one.info["cmdline"] or [])
+    ]
+    assert len(slots) == 1
+    slots[0].kill()
+    reason = wait(backend, is_end).outcome.reason
+    assert re.match(
+        r"preempted: the worker process on node .* died: .*worker process has died\. Worker exit type: ", reason
+    )
+    assert "\n" not in reason
+
+
+def test_a_sweep_that_is_stopped_while_it_connects_ends_at_once(tmp_path: Path) -> None:
+    """Here nobody ever answers, as on a cluster that is too busy."""
+    ray_clusters.require_ray()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        asked = itertools.count()
+        backend = RayBackend(address, Needs(), ray_clusters.settings(tmp_path), should_stop=lambda: next(asked) == 3)
+    assert backend.num_slots() == 0
+    assert backend._driver._process.returncode is not None
+    backend.close()
 
 
 def test_a_folder_that_is_not_shared_is_said_at_once(ray_cluster: RayCluster, tmp_path: Path) -> None:

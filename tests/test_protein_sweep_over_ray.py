@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import ray_clusters
 import sweeping
-from ray_clusters import PATIENCE_SECONDS, RayCluster
+from ray_clusters import PATIENCE_SECONDS, NodeProcess, RayCluster
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -226,14 +226,14 @@ def test_a_late_report_follows_what_people_have_written(store_url: str, event: A
 @pytest.fixture
 def apart(tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Adds nodes that see nothing of the controller's folder, and whose temporary files nobody else sees."""
-    made: list[ray_clusters.NodeApart] = []
+    made: list[NodeProcess] = []
     with ray_clusters.running() as cluster:
         (tmp_path / "controller").mkdir()
 
-        def add() -> tuple[RayCluster, ray_clusters.NodeApart]:
+        def add() -> tuple[RayCluster, NodeProcess]:
             scratch = tmp_path / f"node-{len(made)}"
             scratch.mkdir()
-            made.append(cluster.add_apart(1, tmp_path / "controller", scratch))
+            made.append(NodeProcess(cluster.address, 1, hidden=tmp_path / "controller", scratch=scratch))
             return cluster, made[-1]
 
         try:

@@ -20,7 +20,8 @@ from protein.engine.budget import limit_reached
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.sweep import resuming
 from protein.sweep.backends.local import LocalBackend
-from protein.types import Trial, TrialEnd, TrialRecord, TrialState
+from protein.sweep.trouble import Preemptions
+from protein.types import Outcome, Trial, TrialEnd, TrialRecord, TrialState
 
 PATIENCE_SECONDS = 60.0
 
@@ -232,6 +233,68 @@ def test_a_trial_that_never_gets_further_ends_after_five_attempts(tmp_path: Path
     assert "5 attempts to get beyond step 0 were cut short, the last one with: preempted: the node" in trial.reason
     assert len(backend.jobs) == 6
     assert trial.lost_seconds >= 0.5, "what all of them have cost is spent"
+
+
+class Broken(LocalBackend):
+    """Places that are lost before a trial says anything, but for the starts that `works` names."""
+
+    def __init__(self, *works: int) -> None:
+        super().__init__(entry=sweeping.TRIAL, preload=())
+        self.works, self.starts = works, 0
+        self._lost: list[Finished] = []
+
+    def start(self, job: Job) -> None:
+        self.starts += 1
+        if self.starts in self.works:
+            super().start(job)
+            return
+        outcome = Outcome(
+            end=TrialEnd.INTERRUPTED, reason="preempted: the worker process on node vm died: out of\nluck"
+        )
+        self._lost.append(Finished(trial=job.trial, outcome=outcome))
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        events, self._lost = [*self._lost, *super().poll(0.0 if self._lost else timeout_seconds)], []
+        return events
+
+
+def test_a_sweep_whose_places_are_all_lost_pauses_and_says_why(tmp_path: Path) -> None:
+    backend, spec = Broken(), sweeping.sweep_spec(behaviour="saves")
+    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=20)
+    assert status.trouble
+    assert status.ended == (
+        "paused: trials were preempted 10 times in a row before any report, the last time: the worker process on node"
+        " vm died: out of luck; the reason was always the same; look at the machines where trials run, or name others;"
+        " the same command goes on"
+    )
+    assert backend.starts == 10
+    again = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, max_trials=3)
+    assert [trial.state for trial in again.trials if trial.end is not TrialEnd.INTERRUPTED] == [TrialState.COMPLETE] * 2
+    assert not again.trouble
+
+
+def test_a_report_ends_a_row_of_preemptions(tmp_path: Path) -> None:
+    """Nine, a trial, nine, a trial: no row is ten long. Trials that were tried five times have ended meanwhile."""
+    backend, spec = Broken(10, 20), sweeping.sweep_spec(behaviour="saves")
+    status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=4)
+    assert (status.trouble, backend.starts) == (False, 20)
+    assert [trial.state for trial in status.trials].count(TrialState.COMPLETE) == 2
+
+
+def test_a_cluster_that_dies_with_all_its_trials_is_no_row_of_preemptions() -> None:
+    lost = Outcome(end=TrialEnd.INTERRUPTED, reason="preempted: node vm died")
+    row = Preemptions()
+    for running in range(64, 0, -1):
+        row.add(lost, running)
+    assert not row.too_many
+    for running in range(64, 0, -1):
+        row.add(lost, running)
+    assert row.too_many, "all of them once more, and nothing in between"
+    row.add(Outcome(end=TrialEnd.COMPLETE, score=1.0), 1)
+    assert not row.too_many
+    for _ in range(20):
+        row.add(Outcome(end=TrialEnd.INTERRUPTED, reason="interrupted"), 1)
+    assert not row.too_many, "a person has ended these"
 
 
 class Doubled(LocalBackend):

@@ -5,6 +5,7 @@ A function of the user's cannot be killed: what only a process promises is asked
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shlex
@@ -29,6 +30,7 @@ from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Trial, TrialEnd, TrialState
@@ -99,6 +101,16 @@ def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
+def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """As `remote`, for commands of the user's."""
+    make = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+    settings = ray_clusters.settings(tmp_path_factory.getbasetemp(), make_backend=make)
+    backend = RayBackend(ray_cluster.address, Needs(), settings)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
 def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
     """Trials of the trainer in a job of Slurm; one backend for all tests here, as above."""
     backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer)
@@ -113,7 +125,7 @@ def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> I
     backend.close()
 
 
-@pytest.fixture(params=["local", "command", "remote", "in_slurm", "command_in_slurm"])
+@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm"])
 def process(request: pytest.FixtureRequest) -> Backend:
     """A backend whose trials are processes."""
     backend: Backend = request.getfixturevalue(request.param)
@@ -159,7 +171,17 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture(
-    params=["local", "function", "forked", "spawned", "command", "remote", "in_slurm", "command_in_slurm"]
+    params=[
+        "local",
+        "function",
+        "forked",
+        "spawned",
+        "command",
+        "remote",
+        "remote_command",
+        "in_slurm",
+        "command_in_slurm",
+    ]
 )
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
@@ -184,7 +206,12 @@ def job(
     )
     return Job(
         trial=trial,
-        config={"train": {"max_seconds": limit, **train}, "seed": 0, "max_seconds": limit, "command": settings.to_dict()},
+        config={
+            "train": {"max_seconds": limit, **train},
+            "seed": 0,
+            "max_seconds": limit,
+            "command": settings.to_dict(),
+        },
         directory=directory / str(number),
         max_seconds=max_seconds,
         max_memory_bytes=max_memory_bytes,

@@ -7,7 +7,7 @@ It ends with its input.
 
 import sys
 
-from ray_clusters import RayCluster
+from ray_clusters import NodeProcess, RayCluster
 
 CORES = 1  # of each node
 NODES = 2
@@ -15,15 +15,18 @@ NODES = 2
 
 def main() -> None:
     cluster = RayCluster()
+    nodes: list[NodeProcess] = []
     try:
-        nodes = [cluster.add(CORES) for _ in range(NODES)]
+        nodes += [NodeProcess(cluster.address, CORES) for _ in range(NODES)]
         print(cluster.address, flush=True)
         for line in sys.stdin:
             if line.strip() == "kill":
-                cluster.kill(nodes.pop(0))
-                nodes.append(cluster.add(CORES))
+                nodes.pop(0).kill()
+                nodes.append(NodeProcess(cluster.address, CORES))
                 print("killed", flush=True)
     finally:
+        for node in nodes:
+            node.kill()
         cluster.close()
 
 

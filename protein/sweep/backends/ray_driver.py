@@ -18,6 +18,8 @@ def main(descriptor: int) -> int:
     """Serves the sweep at the other end of a socket until that closes it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sweep ends this process, after its trials
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Of a Ray that is started here. By default its workers give way to all other programs, and so would trials.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray  # reads its environment
 
     from protein.errors import ProteinError

@@ -7,6 +7,7 @@ trials. The node is chosen here, so that it is known which one died. All this ru
 import contextlib
 import dataclasses
 import importlib.metadata
+import os
 import queue
 import socket
 import time
@@ -315,6 +316,11 @@ class Fleet:
     def _take_machine(self, node: str, answer: Facts) -> None:
         if answer.problem:
             self._send(Note(text=f"node {answer.host}: {answer.problem}"))
+        if answer.niceness > os.getpriority(os.PRIO_PROCESS, 0):
+            remedy = "if others use it, too, start Ray there with RAY_worker_niceness=0 in its environment"
+            self._send(
+                Note(text=f"node {answer.host} runs trials with low priority (nice {answer.niceness}); {remedy}")
+            )
         if answer.machine is not None and answer.machine not in self._machines:
             self._machines.append(answer.machine)
             self._send(NewMachine(machine=answer.machine))

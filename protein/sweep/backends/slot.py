@@ -66,6 +66,7 @@ class Facts:
     shares_artifacts: bool  # whether it sees the controller's folder, or reaches the URL
     machine: Machine | None = None  # its calibration; None: there is none
     problem: str = ""  # why it could not be calibrated, in words
+    niceness: int = 0  # of its processes: where other programs run, a higher one gets less of the cores
 
 
 def put_probe(artifacts: Path, url: str | None = None) -> str:
@@ -109,6 +110,7 @@ def facts(settings: SlotSettings, *, calibrate: bool = True) -> Facts:
         shares_artifacts=shared,
         machine=machine,
         problem=problem,
+        niceness=os.getpriority(os.PRIO_PROCESS, 0),
     )
 
 

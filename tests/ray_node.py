@@ -1,7 +1,7 @@
-"""A node of a Ray cluster that shares a folder with nobody: `python -m ray_node_apart ADDRESS CORES FOLDER`.
+"""A node of a Ray cluster as a process of its own: `python -m ray_node ADDRESS CORES [FOLDER]`.
 
-The folder is empty for this process and all that it starts, whatever others have there: it has its own mounts. The node
-lives as long as this process, which ends with its input.
+The node lives as long as this process, which ends with its input. A folder is empty for this process and all that it
+starts, whatever others have there: it has its own mounts. So it shares that folder with nobody.
 """
 
 import ctypes
@@ -15,7 +15,8 @@ from ray_clusters import OBJECT_STORE_BYTES, PORTS, free_ports, patient
 CLONE_NEWNS = 0x00020000  # as in sched.h; `os.unshare` is there from Python 3.12 on
 
 
-def main(address: str, cores: str, folder: str) -> None:
+def hide(folder: str) -> None:
+    """Mounts an empty file system over a folder, for this process and those that it starts."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -23,6 +24,10 @@ def main(address: str, cores: str, folder: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", folder], check=True)
     assert not list(Path(folder).iterdir())
 
+
+def main(address: str, cores: str, folder: str = "") -> None:
+    if folder:
+        hide(folder)
     from ray._private import node, parameter
 
     ports: dict[str, Any] = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
