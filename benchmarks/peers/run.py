@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
-import training
+import measured_run
 from goals import goal
 from peers.settings import CLEAN, STABLE
 
@@ -39,7 +39,7 @@ MAX_SECONDS = 600.0
 def run(method: str, name: str, seed: int, threads: int, max_seconds: float) -> dict[str, Any]:
     """Makes one run; returns its row."""
     if method == "ours":
-        row = training.train(name, seed, goal(name), threads=threads, stop_at_goal=True, max_seconds=max_seconds)
+        row = measured_run.train(name, seed, goal(name), threads=threads, stop_at_goal=True, max_seconds=max_seconds)
         measured = {
             key: row[key]
             for key in ("solved_seconds", "solved_steps", "seconds", "waited_seconds", "steps", "train_score", "curve")
