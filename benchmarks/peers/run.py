@@ -101,13 +101,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="of a run (default: %(default)g)")
     parser.add_argument("--again", action="store_true", help="also runs that the result has")
+    parser.add_argument("--table", action="store_true", help="no runs, only the table of the result")
     arguments = parser.parse_args()
     assert STABLE.keys() == CLEAN.keys()
 
     print(f"peers: {machine.headline()}\n")
     path = machine.RESULTS / "peers.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    for name in arguments.envs:
+    for name in [] if arguments.table else arguments.envs:
         for seed in arguments.seeds:
             for method in arguments.methods:
                 this = key({"environment": name, "method": method, "seed": seed})
