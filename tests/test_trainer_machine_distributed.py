@@ -39,6 +39,9 @@ def small(**train: Any) -> dict[str, Any]:
     return SMALL | {"train": SMALL["train"] | train}
 
 
+CONDITIONED = small(normalize_observations="on", reward_scaling="return", reward_clip=5.0)
+
+
 def decaying(iterations: int) -> dict[str, Any]:
     return small(lr_schedule="wsd", decay_fraction=0.5, total_timesteps=iterations * ITERATION)
 
@@ -78,6 +81,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             {"config": small(), "directory": str(folder / "short")},
             {"config": half, "directory": str(folder / "half")},
+            {"config": CONDITIONED, "directory": str(folder / "conditioned")},
             {
                 "config": half | {"train": half["train"] | {"total_timesteps": 6 * ITERATION}},
                 "directory": str(folder / "resumed"),
@@ -131,6 +135,20 @@ def test_two_ranks_take_the_same_steps_as_one_process(done: Path, tmp_path: Path
     assert ours["metrics"]["episodes"] == theirs["metrics"]["episodes"] > 7
     for name in ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance"):
         assert ours["metrics"][name] == pytest.approx(theirs["metrics"][name], rel=1e-3, abs=1e-6), name
+
+
+def test_two_ranks_normalise_and_scale_by_what_both_have_seen(done: Path, tmp_path: Path) -> None:
+    """Also the random play before the first step is one process's, shared out."""
+    run(RunConfig.from_dict(CONDITIONED), directory=tmp_path, report=lambda _: None)
+    one, two = tensors(tmp_path), tensors(done / "conditioned")
+    assert sum(name.startswith("scaling/") for name in one) == 6
+    for name in one:
+        if name.startswith("scaling/"):
+            torch.testing.assert_close(two[name], one[name], rtol=1e-9, atol=1e-12)
+        if name.startswith("policy/"):
+            torch.testing.assert_close(two[name], one[name], rtol=2e-4, atol=2e-6)
+    both = torch.cat([two[f"rollout{rank}/discounted_returns"] for rank in ("", "1")])
+    torch.testing.assert_close(both, one["rollout/discounted_returns"])
 
 
 def test_the_window_of_scores_holds_the_last_ones_of_all_ranks(done: Path) -> None:

@@ -15,8 +15,9 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import flatten_
+from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.collector import Collector, Snapshot
-from protein.trainer.ppo.rollout import Batch, Rollout
+from protein.trainer.ppo.rollout import Rollout
 from protein.trainer.ppo.update import PPO, advantages_and_returns
 from protein.trainer.run import run
 

@@ -12,7 +12,7 @@ from training import GRID, POLICIES, ScriptedEnvs, make_policy, make_rollout, ma
 from protein.envs_c import VecEnv
 from protein.trainer.kernels import advantages
 from protein.trainer.model.policy import Policy
-from protein.trainer.ppo.rollout import Batch
+from protein.trainer.ppo.batch import Batch
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "one": {"action_sizes": (4,)},

@@ -18,8 +18,8 @@ from protein.trainer.machine.stopwatch import Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.optimizer import Optimizer
 from protein.trainer.optim.scaler import Scaler
+from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
-from protein.trainer.ppo.rollout import Batch
 from protein.trainer.ppo.segments import prioritized
 from protein.trainer.ppo.update import PPO, advantages_and_returns
 

@@ -22,6 +22,7 @@ SMALL: Sections = {
     "eval": {"episodes": 8, "num_envs": 8},
 }
 PENDULUM = {"name": "pendulum", "frame_skip": 10}
+CONDITIONED = {"normalize_observations": "on", "reward_scaling": "return"}
 VARIANTS: dict[str, Sections] = {
     "mlp": {},
     "lstm": {"policy": {"recurrence": "lstm"}},
@@ -42,6 +43,10 @@ VARIANTS: dict[str, Sections] = {
     "prioritised": {"train": {"prio_alpha": 0.7}, "policy": {"recurrence": "mingru"}},
     "vtrace": {"train": {"advantage": "vtrace", "rho_clip": 0.9, "c_clip": 0.9}},
     "accumulation": {"train": {"accumulation_steps": 3}},
+    "normalised": {"train": CONDITIONED},
+    "normalised lstm": {"train": CONDITIONED, "policy": {"recurrence": "lstm"}, "env": {"double_buffer": True}},
+    "normalised overlap": {"train": CONDITIONED | {"overlap": True, "cpu_inference": True}},
+    "normalised continuous": {"env": PENDULUM, "train": CONDITIONED | {"reward_clip": 0.5}},
 }
 
 

@@ -131,6 +131,20 @@ class TrainConfig:
     """How far from the old value the value may move before its gradient is cut off; 0: no clipping."""
     ent_coef: float = 0.01
     """Weight of the entropy bonus."""
+    ent_coef_final: float = -1.0
+    """Weight of the entropy bonus at the end of the run, reached along a straight line; below 0: `ent_coef`."""
+    target_entropy: float = 0.0
+    """Entropy of an action, in nats, that the weight of the bonus is adapted to, from `ent_coef` on; 0: it is not."""
+    target_kl: float = 0.0
+    """Ends an update's passes once the policy has moved this far (approximate KL divergence, in nats); 0: never."""
+    normalize_observations: Literal["auto", "on", "off"] = "auto"
+    """Brings each feature of the observations to mean 0 and variance 1, by running statistics. `auto`: if random play
+    shows features beyond 10 or within 0.01; never images or bytes."""
+    reward_scaling: Literal["off", "return", "auto"] = "off"
+    """`return`: divides rewards by the running deviation of the discounted return. `auto`: if it is above 20 in random
+    play, or no reward reaches 0.01. Scores are those of the unchanged game."""
+    reward_clip: float = 0.0
+    """Cuts rewards off at this size, after their scaling; 0: nowhere. Scores are those of the unchanged game."""
     max_grad_norm: float = 0.5
     """Largest global norm of the gradient; a larger gradient is scaled down to it."""
     normalize_advantages: bool = True
@@ -210,6 +224,13 @@ class RunConfig:
             raise ConfigError(
                 f"train.warmup_fraction and train.decay_fraction must be at most 1 together, got {both:g}"
             )
+        if self.train.target_entropy and self.train.ent_coef_final >= 0:
+            raise ConfigError(
+                "train.ent_coef_final and train.target_entropy both set the entropy bonus: use -1 or 0 for one of them,"
+                f" got {self.train.ent_coef_final:g} and {self.train.target_entropy:g}"
+            )
+        if self.train.target_entropy and not self.train.ent_coef:
+            raise ConfigError("train.ent_coef must be above 0 with train.target_entropy, which adapts it, got 0")
         if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
             what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
             raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
@@ -343,6 +364,9 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "vf_coef": _POSITIVE,
         "vf_clip_coef": _POSITIVE,
         "ent_coef": _POSITIVE,
+        "ent_coef_final": (-1, math.inf),
+        "target_kl": _POSITIVE,
+        "reward_clip": _POSITIVE,
         "max_grad_norm": _POSITIVE,
         "score_window": _COUNT,
         "checkpoint_seconds": _POSITIVE,

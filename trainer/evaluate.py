@@ -20,6 +20,7 @@ from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, env_threads, resolve_device, resolve_threads
 from .model.policy import Policy
+from .normalise import Normalizer, saved_normalizer
 
 ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
 DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing
@@ -63,7 +64,7 @@ def evaluate(
         CheckpointError: the file cannot be read, or belongs to another environment or network.
         ConfigError: no such environment, no such device, or episodes that do not divide evenly.
     """
-    saved = checkpoints.read(checkpoint_path, prefix="policy/")
+    saved = checkpoints.read(checkpoint_path, prefix=checkpoints.ACTING)
     num_envs = min(num_envs, episodes)
     if num_envs < 1 or episodes % num_envs:
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
@@ -76,7 +77,8 @@ def evaluate(
         policy = Policy(envs.spec, config.policy, generator=torch.Generator())
         checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)
-        return play(policy.to(where), envs, episodes=episodes, seed=seed, greedy=greedy)
+        normalizer = saved_normalizer(saved.group("scaling"), where)
+        return play(policy.to(where), envs, episodes=episodes, normalizer=normalizer, seed=seed, greedy=greedy)
 
 
 def envs_for(episodes: int, num_envs: int, agents_per_env: int) -> int:
@@ -95,15 +97,18 @@ def play(
     episodes: int,
     seed: int,
     greedy: bool,
+    normalizer: Normalizer | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> EvalResult:
     """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` interrupted it.
+
+    `normalizer`: of the observations, where the policy was trained with one; it does not change.
 
     Raises:
         TrainerError: the environment has no time limit, and an episode did not end.
     """
     began = time.perf_counter()
-    actor = Actor(policy, envs, seed=seed, greedy=greedy)
+    actor = Actor(policy, envs, normalizer=normalizer, seed=seed, greedy=greedy)
     quota = -(-episodes // envs.num_agents)
     played: list[list[float]] = [[] for _ in range(envs.num_agents)]
     unfinished = envs.num_agents
@@ -136,10 +141,13 @@ def play(
 class Actor:
     """Acts in an environment, one step at a time. `observations`, `rewards` and so on are those of the last step."""
 
-    def __init__(self, policy: Policy, envs: VectorEnv, *, seed: int, greedy: bool) -> None:
-        """Starts every environment anew."""
+    def __init__(
+        self, policy: Policy, envs: VectorEnv, *, seed: int, greedy: bool, normalizer: Normalizer | None = None
+    ) -> None:
+        """Starts every environment anew. `normalizer`: of the observations that the policy reads."""
         self._policy, self._envs = policy, envs
         self._device = next(policy.parameters()).device
+        self._normalizer = None if normalizer is None else normalizer.to(self._device)
         self._generator = torch.Generator(self._device).manual_seed(seed)
         agents, distribution = envs.num_agents, policy.distribution
         self.observations = np.zeros((agents, envs.spec.observation_size), np.float32)
@@ -155,9 +163,11 @@ class Actor:
 
     def step(self) -> None:
         """Takes one step in every environment."""
-        observations = torch.from_numpy(self.observations).to(self._device).unsqueeze(0)
+        observations = torch.from_numpy(self.observations).to(self._device)
+        if self._normalizer is not None:
+            observations = self._normalizer.apply(observations)
         resets = torch.from_numpy(self.terminals | self.truncations).to(self._device).unsqueeze(0)
-        output, self._state = self._policy(observations, self._state, resets)
+        output, self._state = self._policy(observations.unsqueeze(0), self._state, resets)
         distribution, output = self._policy.distribution, output[: self._policy.action_rows].float()
         if self._noise is None:
             self.actions.copy_(distribution.mode(output))

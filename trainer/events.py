@@ -28,6 +28,9 @@ class Start(TypedDict):
     parameters: int  # of the network
     startup_seconds: float
     compiled: bool
+    normalize_observations: bool  # whether they are, from the setting or by what was measured
+    scale_rewards: bool
+    notes: list[str]  # what was decided by a measurement, and why, for people
 
 
 class Measurement(TypedDict):

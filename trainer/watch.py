@@ -11,6 +11,7 @@ from .evaluate import Actor
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, resolve_device
 from .model.policy import Policy
+from .normalise import saved_normalizer
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Player:
             CheckpointError: the file cannot be read, or belongs to another environment or network.
             ConfigError: no such environment, or nothing draws it.
         """
-        saved = checkpoints.read(checkpoint_path, prefix="policy/")
+        saved = checkpoints.read(checkpoint_path, prefix=checkpoints.ACTING)
         self._config = saved.config
         self._envs, self._draw, self.decisions_per_second = make_visible(
             env, seed=seed, frame_skip=saved.config.env.frame_skip
@@ -46,6 +47,7 @@ class Player:
             checkpoints.require_env(saved, checkpoint_path, spec)
             self._policy = Policy(spec, saved.config.policy, generator=torch.Generator())
             checkpoints.load_weights_(self._policy, saved.group("policy"), checkpoint_path)
+            self._normalizer = saved_normalizer(saved.group("scaling"), torch.device("cpu"))
         except BaseException:
             self._envs.close()
             raise
@@ -58,7 +60,13 @@ class Player:
             # Inference mode is entered anew for each decision, because across a yield it would hold for the caller too.
             with Arithmetic(resolve_device("cpu"), 1, self._config.train.precision):
                 with torch.inference_mode():
-                    actor = Actor(self._policy, self._envs, seed=self._seed, greedy=self._greedy)
+                    actor = Actor(
+                        self._policy,
+                        self._envs,
+                        normalizer=self._normalizer,
+                        seed=self._seed,
+                        greedy=self._greedy,
+                    )
                 step, return_so_far = 0, 0.0
                 while len(self.scores) < self._episodes:
                     yield Scene(

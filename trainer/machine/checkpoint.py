@@ -2,7 +2,8 @@
 
 The file is a safetensors file, so reading one runs no code. Tensors are grouped by prefix: `policy/` (the network),
 `optimizer/` (state of the optimisers, the loss scaler and the shuffling), `rollout/`, `rollout1/` and so on (each
-process's environments, observations, recurrent state and action noise), `snapshot/` (with overlap, the weights that
+process's environments, observations, recurrent state and action noise), `scaling/` (the moments by which observations
+are normalised and rewards scaled, where they are), `snapshot/` (with overlap, the weights that
 collect) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its
 score.
 
@@ -29,6 +30,7 @@ from ..errors import CheckpointError, ConfigError, DiskError
 
 FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
+ACTING = ("policy/", "scaling/")  # the groups that playing needs
 STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size began to fall (schedule `wsd`)
 
 
@@ -115,8 +117,8 @@ def require_writable(directory: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def read(path: Path, *, prefix: str = "") -> Checkpoint:
-    """Reads a checkpoint, or of its tensors only those whose name begins with `prefix`.
+def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> Checkpoint:
+    """Reads a checkpoint, or of its tensors only those whose name begins with `prefix`, or with one of several.
 
     Raises:
         CheckpointError: the file is missing, damaged, or no checkpoint of this program.

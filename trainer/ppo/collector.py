@@ -28,7 +28,8 @@ from ...envs_c import Episodes
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from ..optim.gradients import flatten_
-from .rollout import Batch, Rollout
+from .batch import Batch
+from .rollout import Rollout
 
 
 class Snapshot:

@@ -16,6 +16,8 @@ With two halves of the environments (double buffering) one half steps in a threa
 the other. The order in which they step does not change the results, because the halves share neither state nor
 randomness. A network that is one fused kernel computes each row alone, so its results also equal those of undivided
 environments. Other networks round differently for another number of rows.
+
+Normalised observations and scaled rewards: see `protein.trainer.ppo.conditioning`.
 """
 
 import dataclasses
@@ -36,41 +38,8 @@ from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """What one update reads, on the network's device. A column is a segment: `T` steps of one agent."""
-
-    observations: torch.Tensor  # `T x N x D`
-    actions: torch.Tensor  # `K x T x N`
-    logprobs: torch.Tensor  # `T x N`, of the actions under the policy that took them
-    values: torch.Tensor  # `(T + 1) x N`: the last row is that of the observation after the last step
-    rewards: torch.Tensor  # `T x N`; where an episode was truncated, with its discounted final value
-    ends: torch.Tensor  # `T x N`, bool: the episode ended at this step
-    resets: torch.Tensor  # `T x N`, bool: the recurrent state is zeroed before this step
-    state: torch.Tensor | None  # `N x S`, before the first step
-
-    @property
-    def steps(self) -> int:
-        return self.rewards.shape[0]
-
-    @property
-    def segments(self) -> int:
-        return self.rewards.shape[1]
-
-    def __len__(self) -> int:
-        return self.rewards.numel()
-
-    def to(self, device: torch.device) -> "Batch":
-        """Returns the batch on another device; itself where it is there."""
-        if self.rewards.device == device:
-            return self
-        moved: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            tensor = getattr(self, field.name)
-            moved[field.name] = None if tensor is None else tensor.to(device)
-        return Batch(**moved)
+from .batch import Batch
+from .conditioning import Conditioning
 
 
 class _Row(NamedTuple):
@@ -105,6 +74,7 @@ class _Buffers:
         self.device_actions = self.actions if on_host else self.actions.to(device)
         # Row t: the states that are zeroed before step t, because their episode ended at step t - 1.
         self.resets = torch.ones(horizon + 1, agents, dtype=torch.bool, device=device)
+        self._device = device
         # Views of each group's columns, made once, because slicing in the loop costs as much as a small kernel.
         self.rows = [
             [
@@ -119,6 +89,10 @@ class _Buffers:
             ]
             for of_group in columns
         ]
+
+    def separate_(self) -> None:
+        """Gives the network observations of its own, in float32, because it reads other numbers than the raw ones."""
+        self.device_observations = torch.zeros(self.observations.shape, device=self._device)
 
 
 class _Group:
@@ -200,6 +174,30 @@ class Rollout:
             _Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
         ]
         self._horizon = self._start = horizon
+        self.conditioning = Conditioning()
+
+    @property
+    def num_agents(self) -> int:
+        """Of this process."""
+        return sum(group.envs.num_agents for group in self._groups)
+
+    def condition(self, conditioning: Conditioning) -> None:
+        """Sets how observations and rewards are treated from here on."""
+        self.conditioning = conditioning
+        if conditioning.normalizer is not None:
+            for buffers in self._buffers:
+                buffers.separate_()
+
+    def settle(self, batch: Batch, world: World) -> Batch:
+        """Merges what the last batch has observed, over all processes; returns it with its rewards scaled.
+
+        All processes have to call this, before the next batch begins.
+        """
+        self.conditioning.settle(world)
+        rewards = self.conditioning.rewards
+        if rewards is None or batch.follows is None:
+            return batch
+        return dataclasses.replace(batch, rewards=rewards.apply_(batch.rewards).add_(batch.follows), follows=None)
 
     def close(self) -> None:
         """Waits until no environment is stepping; nothing can be collected afterwards."""
@@ -224,7 +222,7 @@ class Rollout:
         state["actions_generator"] = self._generator.get_state()
         if self._state is not None:
             state["recurrent"] = self._state.clone()
-        return state
+        return state | self.conditioning.own_state()
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Restores a `state`, or begins new episodes where the environments cannot be saved.
@@ -242,6 +240,7 @@ class Rollout:
         self._generator.set_state(state["actions_generator"])
         if self._state is not None:
             self._state.copy_(state["recurrent"])
+        self.conditioning.set_own_state(state)
 
     def collect(self, steps: int, until: float = math.inf) -> Batch:
         """Takes `steps` steps, at most the horizon, in every environment. Leaves the stopwatch in `other`.
@@ -309,7 +308,10 @@ class Rollout:
         """Runs the network on the observations of step `t`; moves the recurrent state only where `advance`."""
         columns = group.columns
         observations = self._now.device_observations[t, columns]
-        if self._now.device_observations is not self._now.observations:
+        if self.conditioning.normalizer is not None:
+            raw = self._now.observations[t, columns].to(self.device, non_blocking=True)
+            self.conditioning.normalizer.apply(raw, out=observations)
+        elif self._now.device_observations is not self._now.observations:
             observations.copy_(self._now.observations[t, columns], non_blocking=True)
         output = self._now.outputs[:, t, columns]
         if t:
@@ -327,6 +329,8 @@ class Rollout:
         for t, cut, rows in group.finals:
             agents = torch.from_numpy(cut).to(self.device) + group.columns.start
             observations = torch.from_numpy(rows).to(self.device)
+            if self.conditioning.normalizer is not None:
+                observations = self.conditioning.normalizer.apply(observations)
             state = None if self._state is None else self._state[agents]
             output, _ = self._policy(observations.unsqueeze(0), state)
             finals.append((t, agents, output))
@@ -340,15 +344,18 @@ class Rollout:
         switch("copy")
         actions = self._now.device_actions[:steps].permute(2, 0, 1).contiguous()
         rewards = self._now.rewards[:steps].to(self.device)
+        follows = None if self.conditioning.rewards is None else torch.zeros_like(rewards)
+        resets = self._now.resets[:steps]
+        self.conditioning.observe(self._now.observations[:steps], self._now.rewards[:steps], resets)
         switch("rollout_forward")
         values = self._policy.values(outputs)
         if finals:
             # After a truncation the episode would have continued, so the value of its final observation counts.
-            follows = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
+            final_values = self._policy.values(torch.cat([output for *_, output in finals], dim=1)).float()
             for (t, agents, _), of_step in zip(
-                finals, torch.split(follows, [len(a) for _, a, _ in finals]), strict=True
+                finals, torch.split(final_values, [len(a) for _, a, _ in finals]), strict=True
             ):
-                rewards[t].index_add_(0, agents, of_step, alpha=self._gamma)
+                (rewards if follows is None else follows)[t].index_add_(0, agents, of_step, alpha=self._gamma)
         return Batch(
             observations=self._now.device_observations[:steps],
             actions=actions,
@@ -356,8 +363,9 @@ class Rollout:
             values=values,
             rewards=rewards,
             ends=self._now.resets[1 : steps + 1],
-            resets=self._now.resets[:steps],
+            resets=resets,
             state=initial,
+            follows=follows,
         )
 
     def drain_episodes(self) -> Episodes:

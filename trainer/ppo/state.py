@@ -5,6 +5,7 @@ process reads its own part back.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,7 +16,9 @@ from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
 from ..machine.distributed import World
 from ..model.policy import Policy
+from ..normalise import Normalizer, RewardScaler
 from .collector import Snapshot
+from .conditioning import restored
 from .rollout import Rollout
 from .scores import Scores
 from .update import PPO
@@ -52,6 +55,7 @@ class TrainingState:
         groups = {
             "policy": self.policy.state_dict(),
             "optimizer": self.ppo.state(),
+            "scaling": self.rollout.conditioning.state(),
             **{f"rollout{rank or ''}": state for rank, state in enumerate(rollouts)},
             "run": {
                 "scores": torch.tensor(recent.scores, dtype=torch.float64),
@@ -101,7 +105,11 @@ class TrainingState:
                 "use the same [env] settings"
             )
         checkpoints.load_weights_(self.policy, saved.group("policy"), path)
+        scaling, train = saved.group("scaling"), config.train
+        _require_same_treatment(scaling, config, path)
         try:
+            agents, device = self.rollout.num_agents, self.rollout.device
+            self.rollout.condition(restored(scaling, agents, gamma=train.gamma, clip=train.reward_clip, device=device))
             self.ppo.set_state(saved.group("optimizer"))
             self.rollout.set_state(saved.group(_rollouts(saved)[world.rank]))
             if self.snapshot is not None:
@@ -120,3 +128,18 @@ def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
     """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
     groups = {name.partition("/")[0] for name in saved.tensors}
     return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
+
+
+def _require_same_treatment(scaling: Mapping[str, torch.Tensor], config: RunConfig, path: Path) -> None:
+    """Raises `CheckpointError` where the run would treat observations or rewards otherwise than the one before."""
+    train = config.train
+    for name, option, value, on in (
+        (Normalizer.NAME, "normalize_observations", train.normalize_observations, "on"),
+        (RewardScaler.NAME, "reward_scaling", train.reward_scaling, "return"),
+    ):
+        was_on = f"{name}.count" in scaling
+        if value != "auto" and (value == on) != was_on:
+            raise CheckpointError(
+                f"cannot resume {path}: it was trained with train.{option} {on if was_on else 'off'}, not {value}: "
+                f"use '{on if was_on else 'off'}' or 'auto'"
+            )

@@ -8,7 +8,7 @@ With several processes (`protein.trainer.machine.distributed`) each does its sha
 all processes. The first process reports, writes the checkpoint and evaluates.
 
 All random numbers come from `train.seed`, through independent streams for weights, actions, shuffling and environments.
-The evaluation has a fifth stream, so its episodes are new.
+The evaluation has a fifth stream, so its episodes are new, and the random play of `warm_up` a sixth.
 """
 
 import contextlib
@@ -43,9 +43,11 @@ from ..machine.stopwatch import SECTIONS, Stopwatch
 from ..model.policy import Policy
 from .collector import Collector, Snapshot
 from .rollout import Rollout
+from .schedule import Schedule
 from .scores import Scores
 from .state import TrainingState
 from .update import PPO
+from .warm_up import decided
 
 REPORT_SECONDS = 0.5  # at most two measurements a second ...
 REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
@@ -79,10 +81,10 @@ class Training:
         self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
         if directory and world.is_first:
             checkpoints.require_writable(directory)
-        weights, actions, shuffle, envs, evaluation = (
-            int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(5, np.uint32)
+        weights, actions, shuffle, envs, evaluation, random_play = (
+            int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(6, np.uint32)
         )
-        self._evaluation_seed = evaluation
+        self._evaluation_seed, self._envs_seed, self._random_seed = evaluation, envs, random_play
         self._stopwatch = stopwatch
         share = config.env.num_envs // world.size
         halves = 2 if config.env.double_buffer else 1
@@ -90,11 +92,8 @@ class Training:
         self._spec = self._envs[0].spec
         check_batch(config, self._spec.agents_per_env, world.size)
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
-        self._policy = Policy(
-            self._spec,
-            config.policy,
-            generator=torch.Generator().manual_seed(weights),
-        ).to(device)
+        self._schedule = Schedule(train, self._agents)
+        self._policy = Policy(self._spec, config.policy, generator=torch.Generator().manual_seed(weights)).to(device)
         host = torch.device("cpu")
         acting = host if train.cpu_inference else device
         snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None
@@ -143,13 +142,12 @@ class Training:
             world=world,
         )
         self._figures: dict[str, float] = {}
-        self._interrupted = False
+        self._warmed_up = self._resumed = self._interrupted = False
         self._began: float | None = None  # when the iteration that is running began
         self.steps = 0
         self.elapsed = 0.0
         self._first_step = 0  # of this run's clock: above 0 where it goes on with a shorter run
         self._progress = 1.0  # of the run's schedule, in the middle of the last batch
-        self._warmed_up = False
         self._saving_seconds = 0.0  # that the last checkpoint took
 
     def go_on(self, path: Path) -> None:
@@ -171,6 +169,7 @@ class Training:
     def resume(self, path: Path) -> None:
         """Continues from a checkpoint of the same environment, network and number of environments."""
         self.steps, self.elapsed = self._state.read_(path, self._config)
+        self._resumed = True
         if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
             # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
             stable = checkpoints.read(self._stable_path, prefix="none/")
@@ -178,11 +177,12 @@ class Training:
                 self._stable_seconds = stable.elapsed_seconds
 
     def run(self, started: float) -> RunResult:
+        notes = [] if self._resumed else self._begin()
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
             timings["compile"] = self._ppo.compile(
-                self._spec.observation_size, self._agents // self._world.size, self._horizons()
+                self._spec.observation_size, self._agents // self._world.size, self._schedule.horizons(self.steps)
             )
         self._report(
             Start(
@@ -195,6 +195,9 @@ class Training:
                 parameters=sum(p.numel() for p in self._policy.parameters()),
                 startup_seconds=timings["startup"],
                 compiled=self._ppo.compiled,
+                normalize_observations=self._rollout.conditioning.normalizer is not None,
+                scale_rewards=self._rollout.conditioning.scales,
+                notes=notes,
             )
         )
         try:
@@ -216,6 +219,7 @@ class Training:
                     self._policy,
                     envs,
                     episodes=self._config.eval.episodes,
+                    normalizer=self._rollout.conditioning.normalizer,
                     seed=self._evaluation_seed,
                     greedy=self._config.eval.greedy,
                     stop=self._stop.is_set,
@@ -254,6 +258,16 @@ class Training:
         for envs in self._envs:
             envs.close()
 
+    def _begin(self) -> list[str]:
+        """Decides what is done to observations and rewards; returns what to say about it."""
+        conditioning, notes, used = decided(
+            self._envs, self._config.train, seed=self._random_seed, device=self._rollout.device, world=self._world
+        )
+        self._rollout.condition(conditioning)
+        if used:
+            self._rollout.reset(self._envs_seed)
+        return notes
+
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
         train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
@@ -276,7 +290,7 @@ class Training:
                 if save:
                     saved_seconds, save = self.elapsed, False
                     self._write_checkpoint(self._path)
-                if self._decay_is_next():
+                if self._schedule.decay_is_next(self.steps):
                     self._stable_seconds = self.elapsed
                     self._write_checkpoint(self._stable_path)
                 if self._interrupted or timed_out:
@@ -287,19 +301,17 @@ class Training:
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._horizon(self.steps), until)
+            batch, finished = self._collector.take(self._schedule.horizon(self.steps), until)
+            batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
-            # Of the batch's middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
-            progress = min((self.steps + 0.5 * taken) / train.total_timesteps, 1.0)
-            if self._warmed_up:
-                progress = max(progress, train.warmup_fraction)
+            progress = self._schedule.progress(self.steps, taken, warmed_up=self._warmed_up)
             self._progress = progress
             self.steps += taken
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
-            save = save or self._decay_is_next()
+            save = save or self._schedule.decay_is_next(self.steps)
             ahead = train.overlap and not (save or timed_out or self._interrupted) and time.perf_counter() < until
             if ahead and self.steps < train.total_timesteps:
-                self._collector.begin(self._horizon(self.steps), until)
+                self._collector.begin(self._schedule.horizon(self.steps), until)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures |= self._ppo.update(batch, progress, until)
@@ -328,18 +340,6 @@ class Training:
         if self._interrupted:
             self._stop.set()
 
-    def _horizon(self, steps: int) -> int:
-        """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
-        train = self._config.train
-        return min(train.horizon, -(-(train.total_timesteps - steps) // self._agents))
-
-    def _horizons(self) -> set[int]:
-        """Returns the lengths of all iterations that are to come."""
-        left = max(self._config.train.total_timesteps - self.steps, 0)
-        whole, rest = divmod(left, self._config.train.horizon * self._agents)
-        full = {self._config.train.horizon} if whole else set()
-        return full | ({-(-rest // self._agents)} if rest else set())
-
     def _prepare(self, rows: int) -> None:
         self._arithmetic.prepare(rows, self._policy.largest_layer)
 
@@ -362,20 +362,10 @@ class Training:
             )
         )
 
-    def _decay_is_next(self) -> bool:
-        """Whether the step size of `wsd` begins to fall in the next batch: the schedule goes by a batch's middle."""
-        train = self._config.train
-        begins = (1 - train.decay_fraction) * train.total_timesteps
-        middle = self.steps + 0.5 * self._horizon(self.steps) * self._agents
-        before = self.steps - 0.5 * train.horizon * self._agents
-        return train.lr_schedule == "wsd" and before <= begins < middle
-
     def _continuable(self, stopped: Stopped) -> Continuation:
         """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
-        train, path, seconds = self._config.train, self._stable_path, self._stable_seconds
-        # With a `decay_fraction` of 0, or of less than half a batch, the step size never fell.
-        stays = train.lr_schedule == "wsd" and self._progress <= 1 - train.decay_fraction
-        if train.lr_schedule == "constant" or stays:
+        path, seconds = self._stable_path, self._stable_seconds
+        if self._schedule.stays(self._progress):
             path, seconds = self._path, self.elapsed
         if path is None or seconds is None or stopped != "steps":
             return Continuation(continuable=None, continuable_seconds=None)

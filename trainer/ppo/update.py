@@ -32,8 +32,8 @@ from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
+from .batch import Batch
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from .rollout import Batch
 from .segments import prioritized, shuffled
 
 

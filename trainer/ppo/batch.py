@@ -1,0 +1,42 @@
+"""What a rollout hands to the update. Notation: that of `protein.trainer.ppo.rollout`."""
+
+import dataclasses
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one update reads, on the network's device. A column is a segment: `T` steps of one agent."""
+
+    observations: torch.Tensor  # `T x N x D`
+    actions: torch.Tensor  # `K x T x N`
+    logprobs: torch.Tensor  # `T x N`, of the actions under the policy that took them
+    values: torch.Tensor  # `(T + 1) x N`: the last row is that of the observation after the last step
+    rewards: torch.Tensor  # `T x N`; where an episode was truncated, with its discounted final value
+    ends: torch.Tensor  # `T x N`, bool: the episode ended at this step
+    resets: torch.Tensor  # `T x N`, bool: the recurrent state is zeroed before this step
+    state: torch.Tensor | None  # `N x S`, before the first step
+    follows: torch.Tensor | None = None  # `T x N`, the discounted final values, while rewards are still to be scaled
+
+    @property
+    def steps(self) -> int:
+        return self.rewards.shape[0]
+
+    @property
+    def segments(self) -> int:
+        return self.rewards.shape[1]
+
+    def __len__(self) -> int:
+        return self.rewards.numel()
+
+    def to(self, device: torch.device) -> "Batch":
+        """Returns the batch on another device; itself where it is there."""
+        if self.rewards.device == device:
+            return self
+        moved: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            tensor = getattr(self, field.name)
+            moved[field.name] = None if tensor is None else tensor.to(device)
+        return Batch(**moved)

@@ -1,0 +1,43 @@
+"""Where a run is in its steps: how long each iteration is, how far along a batch lies, when the step size decays."""
+
+from ..config import TrainConfig
+
+
+class Schedule:
+    """Of a run with `agents` agents, those of all processes."""
+
+    def __init__(self, train: TrainConfig, agents: int) -> None:
+        self._train, self._agents = train, agents
+
+    def horizon(self, steps: int) -> int:
+        """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
+        return min(self._train.horizon, -(-(self._train.total_timesteps - steps) // self._agents))
+
+    def horizons(self, steps: int) -> set[int]:
+        """Returns the lengths of all iterations that are to come after `steps`."""
+        left = max(self._train.total_timesteps - steps, 0)
+        whole, rest = divmod(left, self._train.horizon * self._agents)
+        full = {self._train.horizon} if whole else set()
+        return full | ({-(-rest // self._agents)} if rest else set())
+
+    def progress(self, steps: int, taken: int, *, warmed_up: bool) -> float:
+        """Returns the fraction of the run in the middle of a batch of `taken` steps that begins after `steps`.
+
+        Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
+        """
+        progress = min((steps + 0.5 * taken) / self._train.total_timesteps, 1.0)
+        return max(progress, self._train.warmup_fraction) if warmed_up else progress
+
+    def decay_is_next(self, steps: int) -> bool:
+        """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle."""
+        train = self._train
+        begins = (1 - train.decay_fraction) * train.total_timesteps
+        middle = steps + 0.5 * self.horizon(steps) * self._agents
+        before = steps - 0.5 * train.horizon * self._agents
+        return train.lr_schedule == "wsd" and before <= begins < middle
+
+    def stays(self, progress: float) -> bool:
+        """Whether the step size has not fallen until `progress`, so that a longer run can go on from there."""
+        train = self._train
+        # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
+        return train.lr_schedule == "constant" or (train.lr_schedule == "wsd" and progress <= 1 - train.decay_fraction)
