@@ -41,7 +41,7 @@ def commit() -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         return ""
-    command = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results"]
+    command = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs"]
     dirty = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     return done.stdout.strip() + ("-dirty" if dirty else "")
 

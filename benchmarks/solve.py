@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 import machine
-import training
+import measured_run
 from goals import goal
 
 # Environments, and the seeds that each is run with.
@@ -84,7 +84,7 @@ def main() -> None:
         seeds = list(arguments.seeds or SEEDS[name])
         own = kept(name, arguments.threads, seeds) if arguments.missing else []
         for seed in (seed for seed in seeds if seed not in {run["seed"] for run in own}):
-            run = training.train(name, seed, goal(name), threads=arguments.threads)
+            run = measured_run.train(name, seed, goal(name), threads=arguments.threads)
             own.append(run)
             print(f"\r{name}: seed {seed} done", end="", file=sys.stderr, flush=True)
             if not arguments.no_result:
@@ -119,7 +119,7 @@ def rows() -> list[dict[str, Any]]:
 
 def kept(name: str, threads: int, seeds: list[int]) -> list[dict[str, Any]]:
     """Returns the runs of an environment that the result has for its configuration as it is."""
-    config = training.digest(training.settings_of(name, threads))
+    config = measured_run.digest(measured_run.settings_of(name, threads))
     return [run for run in rows() if (run["environment"], run.get("config")) == (name, config) and run["seed"] in seeds]
 
 

@@ -11,7 +11,7 @@ import os
 import statistics
 import time
 
-from training import Waits
+from measured_run import Waits
 
 WINDOW = 100  # episodes over which the score is averaged
 POINTS = 60  # of the curve that is kept

@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
-import training
+import measured_run
 from goals import goal
 from peers.settings import CLEAN, STABLE
 
@@ -39,7 +39,7 @@ MAX_SECONDS = 600.0
 def run(method: str, name: str, seed: int, threads: int, max_seconds: float) -> dict[str, Any]:
     """Makes one run; returns its row."""
     if method == "ours":
-        row = training.train(name, seed, goal(name), threads=threads, stop_at_goal=True, max_seconds=max_seconds)
+        row = measured_run.train(name, seed, goal(name), threads=threads, stop_at_goal=True, max_seconds=max_seconds)
         measured = {
             key: row[key]
             for key in ("solved_seconds", "solved_steps", "seconds", "waited_seconds", "steps", "train_score", "curve")
@@ -101,13 +101,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS, help="of a run (default: %(default)g)")
     parser.add_argument("--again", action="store_true", help="also runs that the result has")
+    parser.add_argument("--table", action="store_true", help="no runs, only the table of the result")
     arguments = parser.parse_args()
     assert STABLE.keys() == CLEAN.keys()
 
     print(f"peers: {machine.headline()}\n")
     path = machine.RESULTS / "peers.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
-    for name in arguments.envs:
+    for name in [] if arguments.table else arguments.envs:
         for seed in arguments.seeds:
             for method in arguments.methods:
                 this = key({"environment": name, "method": method, "seed": seed})
