@@ -141,12 +141,14 @@ class Budget:
         remaining_trials: how many trials may still be started, the next one included.
         can_wait: whether the caller asks again when a running trial has ended, where there is no suggestion now. Then
             the engine may keep workers idle, rather than choose much of the sweep before it knows anything.
+        num_free: how many workers are free, for the next trial and for others.
     """
 
     remaining_seconds: float | None = None
     max_trial_seconds: float | None = None
     remaining_trials: int | None = None
     can_wait: bool = False
+    num_free: int = 1
 
     @property
     def spent(self) -> bool:
