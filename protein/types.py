@@ -11,6 +11,7 @@ its `Trial`, the `Suggestion` that it came from, its `Result` and its `Annotatio
 
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -140,12 +141,14 @@ class Budget:
         remaining_trials: how many trials may still be started, the next one included.
         can_wait: whether the caller asks again when a running trial has ended, where there is no suggestion now. Then
             the engine may keep workers idle, rather than choose much of the sweep before it knows anything.
+        num_free: how many workers are free, for the next trial and for others.
     """
 
     remaining_seconds: float | None = None
     max_trial_seconds: float | None = None
     remaining_trials: int | None = None
     can_wait: bool = False
+    num_free: int = 1
 
     @property
     def spent(self) -> bool:
@@ -283,6 +286,10 @@ class Observation:
             raise ValueError(f"an observation's score must be finite or None, got {self.score}")
         if self.state is TrialState.COMPLETE and self.score is None:
             raise ValueError("a complete observation needs a score")
+
+
+_OBSERVED = tuple(field.name for field in dataclasses.fields(Observation) if field.name != "resumable_seconds")
+_observed = operator.attrgetter(*_OBSERVED)  # of a trial; a large sweep asks for 100,000
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -486,8 +493,8 @@ class TrialRecord(Trial, Suggestion, Result, Annotation):
     def observation(self, *, resumable_seconds: float | None = None) -> Observation:
         """Returns what the designer may learn from this trial; it must have finished."""
         assert self.state.finished, f"trial {self.number} is still {self.state}"
-        names = [field.name for field in dataclasses.fields(Observation) if field.name != "resumable_seconds"]
-        return Observation(resumable_seconds=resumable_seconds, **{name: getattr(self, name) for name in names})
+        values = dict(zip(_OBSERVED, _observed(self), strict=True))
+        return Observation(resumable_seconds=resumable_seconds, **values)
 
     @property
     def busy_share(self) -> float | None:

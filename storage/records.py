@@ -4,13 +4,11 @@ SQLAlchemy's objects of rows, and a conversion of one value after the other, too
 checked by the set of its values' types, since SQLite gives back whatever a damaged file holds.
 """
 
-import gc
 import itertools
 import json
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -64,20 +62,8 @@ def read(
     Raises:
         ValueError, TypeError, KeyError: a stored value is damaged.
     """
-    with _no_collection():
+    with reading.no_collection():
         return _read(session, (TrialRow.sweep_id == sweep_id, which), curves, last_points)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keeps Python from looking for garbage: among a million new objects there is none, and it takes a third longer."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read(

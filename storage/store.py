@@ -32,7 +32,6 @@ from sqlalchemy import (
     type_coerce,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
@@ -351,7 +350,11 @@ class SqlStore:
         if not 1 <= len(values.text("machine's name", machine.name)) <= MAX_NAME_LENGTH:
             raise StoreError(f"name of a machine of {len(machine.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed")
         columns = values.columns(machine)
-        dialect_insert: Any = sqlite.insert if self._sqlite else postgresql.insert
+        dialect_insert: Any
+        if self._sqlite:
+            from sqlalchemy.dialects.sqlite import insert as dialect_insert
+        else:  # late, here and above: a store has one of the two, and most commands insert nothing
+            from sqlalchemy.dialects.postgresql import insert as dialect_insert
         with self._transaction(self._write_engine) as session:
             session.execute(
                 dialect_insert(MachineRow).values(**columns).on_conflict_do_nothing(index_elements=["name"])

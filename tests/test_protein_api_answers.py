@@ -14,7 +14,7 @@ import big_store
 
 from protein import storage
 from protein.api import kept_answers
-from protein.api.answers import Answers
+from protein.api.answers import Answers, at_the_end
 from protein.api.recommended import Choice, Recommendation
 from protein.errors import UsageError
 from protein.ports import Store
@@ -109,6 +109,31 @@ def test_answers_that_are_asked_for_later_are_kept_beside_the_others(large: tupl
     assert found.contenders is not None and Answers(store, sweep).recommendation().best.trial.number == best
     assert found.range_ends is not None and list(found.range_ends) == list(ends)
     assert [path] == list(kept_answers.folder().iterdir())
+
+
+def test_the_end_of_a_sweep_leaves_its_answers_ready(large: tuple[Store, SweepRecord, Path]) -> None:
+    store, sweep, path = large
+    trials = store.trials(sweep.id, curves=False)
+    found = at_the_end(sweep, trials, str(path))
+    kept = kept_answers.find(store, sweep)
+    assert kept is not None
+    assert kept.contenders is not None and kept.range_ends is not None and kept.has_outlook
+    asked = Answers(store, sweep).recommendation()
+    assert [one.trial.number for one in (asked.best, *asked.front)] == [
+        one.trial.number for one in (found.best, *found.front)
+    ]
+
+
+def test_the_end_of_a_sweep_needs_no_store_to_name_the_best(large: tuple[Store, SweepRecord, Path]) -> None:
+    """A store that cannot be reached any more hides nothing of what was found, and a small sweep leaves no file."""
+    store, sweep, path = large
+    trials = store.trials(sweep.id, curves=False)
+    best = at_the_end(sweep, trials, str(path.with_name("gone.db"))).best.trial.number
+    assert not kept_answers.folder().exists() and not path.with_name("gone.db").exists()
+    assert best == Answers(store, sweep).recommendation().best.trial.number
+    shutil.rmtree(kept_answers.folder())
+    assert at_the_end(sweep, trials[:60], str(path)).best.trial.number < 60
+    assert not kept_answers.folder().exists()
 
 
 def test_they_hold_no_longer_when_a_trial_has_finished(large: tuple[Store, SweepRecord, Path]) -> None:

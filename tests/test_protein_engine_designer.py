@@ -322,8 +322,9 @@ def played_on(num_trials: int) -> list[Observation]:
     return history
 
 
-def test_more_than_four_running_trials_hold_at_most_a_quarter_of_what_is_not_spent() -> None:
-    history, designer = played_on(14), make_designer("protein", SPACE, START)
+def test_more_than_four_running_trials_hold_at_most_a_quarter_of_the_budget() -> None:
+    history, designer = played_on(9), make_designer("protein", SPACE, START)
+    spent = sum(trial.cost_seconds for trial in history)
 
     def filled(unspent: float, can_wait: bool) -> list[float]:
         """What the trials that fill 16 free workers are expected to cost, in seconds."""
@@ -343,20 +344,50 @@ def test_more_than_four_running_trials_hold_at_most_a_quarter_of_what_is_not_spe
     for unspent in (180.0, 240.0, 320.0, 6000.0):
         seconds, eager = filled(unspent, can_wait=True), filled(unspent, can_wait=False)
         assert len(seconds) >= 4
-        assert len(seconds) == 4 or sum(seconds) <= 0.5 * unspent
+        assert len(seconds) == 4 or sum(seconds) <= 0.25 * (spent + unspent)
         assert seconds == eager[: len(seconds)], "nothing else is suggested in place of a trial that waits"
         numbers.append((len(seconds), len(eager)))
     assert any(4 < waiting < eager for waiting, eager in numbers)
     assert numbers[-1] == (16, 16), "nobody waits where the budget is large"
 
 
+def test_many_workers_do_not_wait_for_the_end_of_the_initial_design() -> None:
+    """Four of them set their caps aside, which is the whole budget. More are predicted from the first known cost on."""
+    first, designer = played_on(1), make_designer("protein", SPACE, START)
+
+    def filled(workers: int, total: float) -> list[float | None]:
+        """What the trials that fill free workers are expected to cost; those without a prediction hold their cap."""
+        running: list[Params] = []
+        seconds: list[float | None] = []
+        while len(running) < workers:
+            held = sum(total / 4 if one is None else one for one in seconds)
+            budget = Budget(
+                remaining_seconds=total - first[0].cost_seconds - held,
+                max_trial_seconds=total / 4,
+                can_wait=True,
+                num_free=workers - len(running),
+            )
+            found = designer.suggest(first, running, budget, seed=len(running))
+            if found is None:
+                break
+            running.append(found.params)
+            seconds.append(None if found.predicted_cost_seconds is None else found.predicted_cost_seconds.value)
+        return seconds
+
+    assert filled(4, 1000.0) == [None] * 4, "as many as may always run: nothing changes"
+    assert len(filled(16, 1000.0)) == 16 and None not in filled(16, 1000.0)
+    few = filled(64, 100.0)
+    assert 4 < len(few) < 64 and sum(one or 0.0 for one in few) <= 0.25 * 100.0, "the design waits by the same rule"
+
+
 def test_a_fifth_trial_waits_for_expensive_ones_where_the_caller_can_wait() -> None:
-    history = played_on(14)
+    history = played_on(9)
     designer = make_designer("protein", SPACE, START)
     large: list[Params] = [{**START, "steps": 50_000, "clip": clip} for clip in (0.1, 0.15, 0.2, 0.25)]
     waiting = Budget(remaining_seconds=100.0, can_wait=True)  # beside 200 s that the four hold
     assert designer.suggest(history, large, waiting, seed=0) is None
     assert designer.suggest(history, large, Budget(remaining_seconds=100.0), seed=0) is not None
     assert designer.suggest(history, large[:3], waiting, seed=0) is not None
+    assert designer.suggest(history, large, Budget(remaining_seconds=1000.0, can_wait=True), seed=0) is not None
     eager = make_designer("protein", SPACE, START, settings=EngineSettings(running_share=1.0))
     assert eager.suggest(history, large, waiting, seed=0) is not None

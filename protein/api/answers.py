@@ -4,27 +4,51 @@ Fitting takes about a second, however large the sweep is. Reading a very large s
 about one are kept in a file (`protein.api.kept_answers`), and computed again when a trial has finished.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from protein.analysis.range_end import RangeEnd
-from protein.api import kept_answers
+from protein.api import kept_answers, stores
 from protein.api.reading import FIELDS, Readable, readable
 from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
 from protein.columns import TrialColumns
 from protein.engine.contender import Contender
 from protein.engine.rises import Outlook
 from protein.engine.sample import MAX_WHOLE
-from protein.errors import UsageError
+from protein.errors import ProteinError, UsageError
 from protein.ports import Store
 from protein.space import Space
-from protein.types import Observation, SweepRecord
+from protein.types import Observation, SweepRecord, TrialRecord
 
 if TYPE_CHECKING:
     from protein.engine.recommend import Learnt
 
 # The modules of the models are loaded late: answers that are kept need none of them.
+
+
+def at_the_end(sweep: SweepRecord, trials: Sequence[TrialRecord], store: str | None) -> Recommendation:
+    """Returns what a sweep recommends that has just ended, as `protein.api.recommended.recommendation` does.
+
+    Of a very large sweep all answers are computed now and kept, so that the first command that asks finds them.
+
+    Args:
+        sweep: as it is stored.
+        trials: all of its trials, as they are stored.
+        store: as the user has named it.
+
+    Raises:
+        UsageError: no trial was trained to its end.
+    """
+    if len(trials) > MAX_WHOLE:
+        with contextlib.suppress(ProteinError), stores.opened(store) as opened:  # without the store, from the records
+            answers = Answers(opened, sweep)
+            found = answers.recommendation()
+            answers.range_ends()
+            answers.outlook()
+            return found
+    return recommendation(sweep, trials)
 
 
 class Answers:

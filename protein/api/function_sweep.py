@@ -33,8 +33,9 @@ from protein import validate
 from protein.api import stores
 from protein.api import trackers as beside_trackers
 from protein.api import warm_start as warm_starts
+from protein.api.answers import at_the_end
 from protein.api.definition import check_name, create_or_resume
-from protein.api.recommended import best_cut_short, cut_short_note, recommendation
+from protein.api.recommended import best_cut_short, cut_short_note
 from protein.api.summary import summary
 from protein.direction import shown_trial
 from protein.engine import pareto
@@ -423,7 +424,7 @@ def _result(
 ) -> SweepResult:
     best, found = None, ""
     if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
-        recommended = recommendation(sweep, trials)
+        recommended = at_the_end(sweep, trials, store)
         best = recommended.best.trial  # its score is as the function returned it
         found = "\n".join([summary(recommended), *recommended.notes()])
     elif (cut_short := best_cut_short(trials)) is not None:

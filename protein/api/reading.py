@@ -78,7 +78,7 @@ def _choose(
     complete = np.array([one is TrialState.COMPLETE for one in state])
     pruned = np.array([one is TrialState.PRUNED for one in state])
     scored = np.flatnonzero((complete | pruned) & ~np.isnan(score) & ~excluded)
-    spent = float(np.sum(cost_seconds[np.array([one.finished for one in state])]))
+    spent = float(np.sum(cost_seconds[np.array([one is not None for one in end])]))
     sample, needed = choose(number[scored], score[scored], run_seconds[scored], complete[scored], spent)
     noted = [i for i, one in enumerate(kind) if one is SuggestionKind.INITIAL_CONFIG]
     cut = [i for i in scored.tolist() if end[i] in _LIMITS]

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from protein.api import command_sweep, stores
-from protein.api.recommended import Recommendation, best_cut_short, cut_short_note, recommendation
+from protein.api.answers import at_the_end
+from protein.api.recommended import Recommendation, best_cut_short, cut_short_note
 from protein.api.summary import summary
 from protein.cli.output import writing
 from protein.cli.parse import Command
@@ -95,7 +96,7 @@ def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
         if (cut_short := best_cut_short(trials)) is not None:
             console.print(cut_short_note(shown_trial(cut_short, spec.direction), trains=True), soft_wrap=True)
         return
-    found = recommendation(status.sweep, trials)
+    found = at_the_end(status.sweep, trials, store)
     _print_front(console, status, found, store)
     console.print(f"\n{summary(found)}", soft_wrap=True)
     for note in found.notes():

@@ -16,10 +16,14 @@ known. Before any cost is known, no cost can be predicted. Then every trial may 
 trial that continues another one pays only the rest of its run, but its whole run has to be within the cap.
 
 **What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
-anything. Four workers find about as much as one. So where the caller can wait (`Budget.can_wait`), four trials may run
-whatever they cost, and more only as long as all together hold at most half of what is not spent
-(`EngineSettings.always_running`, `running_share`). A trial that would make it more is not started, and no cheaper one
-in its place: it is suggested again, or a better one, when others have ended.
+anything. So where the caller can wait (`Budget.can_wait`), trials that run may hold only a share of the whole budget, spent
+and unspent (`EngineSettings.running_share`). Whatever the number of workers, a suggestion then knows what came of all
+but this share. Four trials may always run (`always_running`): they find about as much as one. A trial that would hold
+more is not started, and no cheaper one in its place: it is suggested again, or a better one, when others have ended.
+
+**The first trials of many workers.** A trial of the initial design is not predicted, so that its cap is set aside. With
+a cap of a quarter of the budget, four of them can run. With more workers than `always_running`, they are predicted as
+soon as the cost of one trial is known, and wait by the rule above.
 """
 
 import dataclasses
@@ -92,6 +96,7 @@ class AffordableCost:
             limited.
         slowdown: how many seconds of the budget a trial takes for one second that the model predicts: a busy machine.
         beside_seconds: what it may cost beside those that run; a better one has to wait until some of them have ended.
+        crowded: whether the cost is known of some trial, and there are more workers than may always run.
     """
 
     budget: Budget
@@ -100,6 +105,7 @@ class AffordableCost:
     slot_seconds: float = 0.0
     beside_seconds: float = math.inf
     slowdown: float = 1.0
+    crowded: bool = False
 
     @classmethod
     def of(
@@ -131,11 +137,12 @@ class AffordableCost:
         slot = 0.0
         if budget.remaining_trials is not None:
             slot = budget.remaining_seconds / max(budget.remaining_trials, 1)
-        beside = math.inf
-        if budget.can_wait and model is not None and len(data.x_running) >= always_running:
+        num_running, beside = len(data.x_running), math.inf
+        crowded = budget.can_wait and model is not None and num_running + budget.num_free > always_running
+        if budget.can_wait and model is not None and num_running >= always_running:
             running = data.slowdown * float(np.sum(np.exp(model.predict(data.x_running)[0])))
-            beside = running_share * (budget.remaining_seconds + running) - running
-        return cls(budget, model, total, slot, beside, data.slowdown)
+            beside = running_share * (total + running) - running  # what running trials hold is not in `total`
+        return cls(budget, model, total, slot, beside, data.slowdown, crowded)
 
     def estimate(self, x: Array) -> Estimate | None:
         """Returns what a run at a point, `d`, will cost in seconds; None while no cost is known."""

@@ -261,12 +261,14 @@ class ProteinDesigner:
 def _suggestion(
     space: Space, x: Array | None, kind: SuggestionKind, origin: str, affordable: AffordableCost
 ) -> Suggestion | None:
-    """Returns a suggestion of a point, `d`, of which at most the cost is predicted; None for no point."""
+    """Returns a suggestion of a point, `d`, of which at most the cost is predicted; None for no point, or to wait."""
     if x is None:
         return None
-    # The engine's first trials set their caps aside (see `protein.engine.budget`), so that on many workers not all of
-    # them are started before a few costs and scores are known. Random search has nothing to wait for.
-    cost = affordable.estimate(x) if kind is SuggestionKind.RANDOM else None
+    # The engine's first trials set their caps aside, so that not all are started before any cost is known; with many
+    # workers only until one is (see `protein.engine.budget`). Random search has nothing to wait for.
+    cost = affordable.estimate(x) if kind is SuggestionKind.RANDOM or affordable.crowded else None
+    if affordable.should_wait(cost):
+        return None
     return Suggestion(params=space.from_unit(x), kind=kind, origin=origin, predicted_cost_seconds=cost)
 
 

@@ -104,7 +104,9 @@ def contenders(
         with single_thread(), np.errstate(all="ignore"):
             model = model or fitted(space, observations, sample)
             if sample is not None:
-                values = [min(value, model.measured_range[1]) for value in model.expected(x)]  # as `_posterior` has them
+                values = [
+                    min(value, model.measured_range[1]) for value in model.expected(x)
+                ]  # as `_posterior` has them
                 kept = _spoken_of(values, observations, groups, start)
                 groups, x = [groups[i] for i in kept], x[kept]
             scores, basis = _posterior(model, x)

@@ -39,7 +39,7 @@ class EngineSettings:
             `protein.engine.stopping`.
         always_running: where the caller can wait, this many trials may run side by side, and more of them only as long
             as ...
-        running_share: ... they hold at most this share of what is not spent of the budget (`protein.engine.budget`).
+        running_share: ... they hold at most this share of the whole budget (`protein.engine.budget`).
         failure_model: where trials failed, others are expected to fail.
         failures_allowed: from this many failures on and ...
         failure_share: ... above this share of failures, a candidate must be likely to give a score.
@@ -78,7 +78,7 @@ class EngineSettings:
     max_curve_points: int = 120
     early_stopping: bool = True
     always_running: int = 4
-    running_share: float = 0.5
+    running_share: float = 0.25
     failure_model: bool = True
     failures_allowed: int = 5
     failure_share: float = 0.25

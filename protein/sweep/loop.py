@@ -352,7 +352,8 @@ class _Loop:
 
     def _budget(self, *, without: int | None = None) -> Budget:
         """Returns what the next trial may cost, or the one that waits `without` whose own cost this is."""
-        return left(self._trials.records, self._settings, self._launcher.limits, self._remaining_trials(), without)
+        limits, num_free = self._launcher.limits, max(self._num_free(), 0)
+        return left(self._trials.records, self._settings, limits, self._remaining_trials(), without, num_free)
 
     def _on_progress(self, event: TrialProgress) -> None:
         if event.measurements:

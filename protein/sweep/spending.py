@@ -15,6 +15,7 @@ def left(
     limits: Mapping[int, Limits],
     remaining_trials: int | None,
     without: int | None = None,
+    num_free: int = 1,
 ) -> Budget:
     """Returns what the next trial may cost.
 
@@ -24,6 +25,7 @@ def left(
         limits: of the running trials, by number.
         remaining_trials: how many trials may still be started.
         without: the number of a trial that goes on. What it has cost already is a part of what it may cost.
+        num_free: how many trials can start now.
     """
     trials = [trial for trial in records.values() if trial.number != without]
     budget = settings.max_cost_seconds
@@ -37,6 +39,7 @@ def left(
         max_trial_seconds=settings.max_trial_seconds,
         remaining_trials=remaining_trials,
         can_wait=True,
+        num_free=num_free,
     )
 
 
