@@ -158,9 +158,7 @@ def trainers(request: pytest.FixtureRequest) -> Backend:
     return backend
 
 
-@pytest.fixture(
-    params=["local", "function", "forked", "spawned", "command", "remote", "in_slurm", "command_in_slurm"]
-)
+@pytest.fixture(params=["local", "function", "forked", "spawned", "command", "remote", "in_slurm", "command_in_slurm"])
 def backend(request: pytest.FixtureRequest) -> Backend:
     backend: Backend = request.getfixturevalue(request.param)
     return backend
@@ -184,7 +182,12 @@ def job(
     )
     return Job(
         trial=trial,
-        config={"train": {"max_seconds": limit, **train}, "seed": 0, "max_seconds": limit, "command": settings.to_dict()},
+        config={
+            "train": {"max_seconds": limit, **train},
+            "seed": 0,
+            "max_seconds": limit,
+            "command": settings.to_dict(),
+        },
         directory=directory / str(number),
         max_seconds=max_seconds,
         max_memory_bytes=max_memory_bytes,
