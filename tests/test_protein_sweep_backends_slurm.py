@@ -217,8 +217,6 @@ def test_a_job_is_tried_before_anything_is_made(slurm: None) -> None:
     """One that would only have to wait is taken. None of those that were tried stays in the queue."""
     slurm_commands.check(slurm_commands.resources(1, 0, ["--time=1:00:00"]))
     node = subprocess.run(["sinfo", "-h", "-o", "%n"], capture_output=True, text=True, check=True).stdout.strip()
-    with pytest.raises(UsageError, match=r"sbatch refused: .*node configuration.*; see --slurm-options"):
-        slurm_commands.check(["--cpus-per-task=9999"])
     for state in ("drain", "resume"):  # where no node is up, it may wait
         change = ["scontrol", "update", f"nodename={node}", f"state={state}", "reason=test"]
         subprocess.run(change, check=True)

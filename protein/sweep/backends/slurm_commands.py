@@ -41,7 +41,8 @@ def check(asked: Sequence[str]) -> None:
     if shutil.which("sbatch") is None:
         raise UsageError("--backend slurm needs Slurm's sbatch on this machine, and there is none: use a login node")
     if attempt("sbatch", "--test-only", *asked, "--wrap=true") is None:
-        # That also fails where no node is up just now. Then a job may wait, and only submitting one tells.
+        # That also fails where no node is up just now. Then a job may wait, and only submitting one tells. A job that
+        # is too large for every node passes here, and is refused when the first worker is submitted.
         attempt("scancel", submit("--hold", "--job-name=protein-check", "--output=/dev/null", *asked, "--wrap=true"))
 
 
