@@ -169,6 +169,10 @@ class Store(Protocol):
         """
         ...
 
+    def live_trials(self, sweep_id: int) -> dict[int, str]:
+        """Returns the owners of the running trials whose lease has not ended, by number. Changes nothing."""
+        ...
+
     def trials(
         self,
         sweep_id: int,

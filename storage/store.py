@@ -10,30 +10,23 @@ reads again only from the first one that was still running. Annotations are read
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    Engine,
-    Interval,
     Select,
     Text,
     bindparam,
     cast,
     func,
     insert,
-    literal,
     or_,
     select,
     true,
     type_coerce,
     update,
 )
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from protein.columns import CurveColumns, SweepSummary, TrialColumns
@@ -58,39 +51,20 @@ from protein.types import (
 )
 
 from . import annotations, curves, lifecycle, reading, records, rows, summaries, values
-from .engine import WRITE, check_file, create_engine, explain, parse_url, set_write_ahead_log, shown_url
-from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow, Utc
-from .upgrade import bring_up_to_date
+from .database import Database
+from .tables import MAX_NAME_LENGTH, AnnotationRow, ArtifactRow, MachineRow, MeasurementRow, SweepRow, TrialRow
 
 _NO_ANNOTATION = Annotation()
 _POINT = ("steps", "elapsed_seconds", "score", "metrics")  # the columns of a point of a curve
 
 
-class SqlStore:
+class SqlStore(Database):
     """A store in a SQLite file or a PostgreSQL database; `storage.open_store` is the way to one."""
 
     def __init__(self, url: str) -> None:
-        self._url = parse_url(url)
-        self._sqlite = self._url.get_backend_name() == "sqlite"
-        self._shown = str(self._url.database) if self._sqlite else shown_url(self._url)
-        if self._sqlite:
-            check_file(Path(str(self._url.database)))
-        self._engine = create_engine(self._url)
-        self._write_engine = self._engine.execution_options(**WRITE)
-        self._at_once_engine = self._engine  # whose statements are transactions of their own; on servers alone
-        self._read_engine = self._engine
-        if not self._sqlite:  # several queries, one moment; SQLite's transactions are that anyway
-            self._read_engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
-            self._at_once_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         # By sweep, and whether with curves: its first trials, all finished.
         self._finished: dict[tuple[int, bool], tuple[TrialRecord, ...]] = {}
-        try:
-            with self._explained(), self._damage_explained():
-                bring_up_to_date(self._engine, self._shown)  # first: it may refuse, and must then have changed nothing
-                set_write_ahead_log(self._engine)
-        except BaseException:
-            self._engine.dispose()
-            raise
+        super().__init__(url)
 
     def create_sweep(self, spec: SweepSpec, max_cost_seconds: float | None) -> SweepRecord:
         if not 1 <= len(values.text("sweep name", spec.name)) <= MAX_NAME_LENGTH:
@@ -250,6 +224,12 @@ class SqlStore:
             orphaned = or_(TrialRow.owner.in_(list(dead_owners)), TrialRow.lease_until < self._now())
             return lifecycle.interrupt(session, sweep_id, orphaned, waiting, self._now())
 
+    def live_trials(self, sweep_id: int) -> dict[int, str]:
+        mine = (TrialRow.sweep_id == sweep_id, TrialRow.state == TrialState.RUNNING.value)
+        with self._reading(sweep_id) as session:
+            query = select(TrialRow.number, TrialRow.owner).where(*mine, TrialRow.lease_until >= self._now())
+            return dict(session.execute(query.order_by(TrialRow.number)).all())
+
     def trials(
         self,
         sweep_id: int,
@@ -347,18 +327,19 @@ class SqlStore:
             return [rows.stored_machine(row) for row in session.scalars(select(MachineRow).order_by(MachineRow.id))]
 
     def add_machine(self, machine: Machine) -> None:
+        with self._transaction(self._write_engine) as session:
+            self._insert_machine(session, machine)
+
+    def _insert_machine(self, session: Session, machine: Machine) -> None:
         if not 1 <= len(values.text("machine's name", machine.name)) <= MAX_NAME_LENGTH:
             raise StoreError(f"name of a machine of {len(machine.name)} characters: 1 to {MAX_NAME_LENGTH} are allowed")
         columns = values.columns(machine)
         dialect_insert: Any
         if self._sqlite:
             from sqlalchemy.dialects.sqlite import insert as dialect_insert
-        else:  # late, here and above: a store has one of the two, and most commands insert nothing
+        else:  # late: a store has one of the two, and most commands insert nothing
             from sqlalchemy.dialects.postgresql import insert as dialect_insert
-        with self._transaction(self._write_engine) as session:
-            session.execute(
-                dialect_insert(MachineRow).values(**columns).on_conflict_do_nothing(index_elements=["name"])
-            )
+        session.execute(dialect_insert(MachineRow).values(**columns).on_conflict_do_nothing(index_elements=["name"]))
 
     def wishes(self, sweep_id: int) -> Wishes:
         a = AnnotationRow
@@ -374,33 +355,6 @@ class SqlStore:
                 cancelled=frozenset(session.scalars(cancelled)),
             )
 
-    def close(self) -> None:
-        self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Session]:
-        with self._explained(), Session(engine, expire_on_commit=False) as session, session.begin():
-            yield session
-
-    @contextmanager
-    def _reading(self, sweep_id: int | None = None) -> Iterator[Session]:
-        """A transaction that only reads. A stored value that cannot be read, in a damaged file, is a `StoreError`."""
-        with self._damage_explained(sweep_id), self._transaction(self._read_engine) as session:
-            yield session
-
-    @contextmanager
-    def _damage_explained(self, sweep_id: int | None = None) -> Iterator[None]:
-        """Turns what Python says of a value that was never written so into one line."""
-        try:
-            yield
-        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-            whose = "" if sweep_id is None else f" of sweep {sweep_id}"
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise StoreError(
-                f"store {self._shown}: a value{whose} is damaged and cannot be read ({reason:.200});"
-                " restore it from a copy"
-            ) from error
-
     def _annotated(self, session: Session, sweep_id: int, records: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
         """Yields trials that were read earlier with their annotations as they are now."""
         written = annotations.read(session, TrialRow.sweep_id == sweep_id)
@@ -408,22 +362,6 @@ class SqlStore:
             now = fields_of(written.get(record.id, _NO_ANNOTATION))
             same = all(getattr(record, name) == value for name, value in now.items())
             yield record if same else dataclasses.replace(record, **now)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (DBAPIError, PoolTimeout) as error:
-            raise explain(error, self._url) from error
-
-    def _now(self, later: timedelta = timedelta(0)) -> ColumnElement[datetime]:
-        """The server's clock, read by the statement itself; for SQLite, the clock of this machine.
-
-        Call it inside the transaction. Otherwise a wait for a lock would make the time, and the lease, too old.
-        """
-        if self._engine.dialect.name == "sqlite":
-            return literal(datetime.now(UTC) + later, Utc())
-        return type_coerce(func.clock_timestamp() + literal(later, Interval()), Utc())
 
     def _next_number(self, session: Session, sweep_id: int) -> int:
         highest = session.scalar(select(func.max(TrialRow.number)).where(TrialRow.sweep_id == sweep_id))

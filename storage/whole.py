@@ -1,11 +1,11 @@
 """A store for commands that treat sweeps as wholes: export and import, check, rename and remove."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from sqlalchemy import delete, select, update
 
 from protein.errors import StoreError
-from protein.types import Artifact, TrialState
+from protein.types import Artifact, Machine
 
 from . import check, rows, transfer, values
 from .store import SqlStore
@@ -27,12 +27,15 @@ class WholeStore(SqlStore):
         with self._reading() as session:
             yield from transfer.read(session, sweep_ids)
 
-    def write_sweeps(self, items: Iterable[transfer.Item], progress: transfer.Progress) -> list[tuple[str, int, int]]:
+    def write_sweeps(
+        self, items: Iterable[transfer.Item], progress: transfer.Progress, machines: Sequence[Machine] = ()
+    ) -> list[tuple[str, int, int]]:
         """Stores sweeps as new ones, all of them or none.
 
         Args:
             items: what `read_sweeps` of another store yields, or a file.
             progress: told how many trials of a sweep are stored, and of how many.
+            machines: that are stored with them, behind those that this store knows. A name that it knows stays.
 
         Returns:
             Of each sweep the name, and how many trials and curve points it has.
@@ -41,19 +44,14 @@ class WholeStore(SqlStore):
             StoreError: a sweep of this name exists, or a value cannot be stored.
         """
         with self._transaction(self._write_engine) as session:
+            for machine in machines:
+                self._insert_machine(session, machine)
             return transfer.write(session, items, self._shown, progress)
 
     def damages(self, progress: transfer.Progress) -> Iterator[check.Damage]:
         """Yields everything that is wrong with the stored values; see `protein.storage.check`."""
         with self._transaction(self._read_engine) as session:
             yield from check.damages(session, progress)
-
-    def live_trials(self, sweep_id: int) -> dict[int, str]:
-        """Returns the owners of the running trials whose lease has not ended, by number."""
-        mine = (TrialRow.sweep_id == sweep_id, TrialRow.state == TrialState.RUNNING.value)
-        with self._transaction(self._read_engine) as session:
-            query = select(TrialRow.number, TrialRow.owner).where(*mine, TrialRow.lease_until >= self._now())
-            return dict(session.execute(query.order_by(TrialRow.number)).all())
 
     def rename_sweep(self, old: str, new: str, artifacts: Iterable[tuple[int, Artifact, str]] = ()) -> None:
         """Renames a sweep, and changes where its files are.

@@ -1,4 +1,4 @@
-"""A real Slurm of one node for the tests: its daemons, started with a configuration in a temporary folder, and backends.
+"""A real Slurm of one node for the tests, started with a configuration in a temporary folder; and backends on it.
 
 The distribution's own binaries (`apt-get install slurmd slurmctld slurm-client munge`), run as root.
 """

@@ -5,6 +5,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from storing import new_sweep
 
 from protein import storage
 from protein.api import moving
+from protein.cli import export
 from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.storage.transfer import StoredTrial
-from protein.types import TrialState
+from protein.types import Machine, Request, TrialState
 
 
 def nothing(*_: object) -> None: ...
@@ -254,8 +256,8 @@ def test_a_store_is_moved_whole_and_a_sweep_that_runs_is_not(
     ):
         moving.move(url, target, nothing)
     store.interrupt_orphans(sweep.id, ["host-ü:28:1.00", "host-ü:29:1.00"])
-    moved, shown = moving.move(url, target, nothing)
-    assert moved[0].num_trials == 30 and "postgresql" in shown
+    moved, shown, warning = moving.move(url, target, nothing)
+    assert moved[0].num_trials == 30 and "postgresql" in shown and warning == ""
     copy = storage.open_store(target)
     assert everything(copy, "s") == everything(store, "s")
     copy.close()
@@ -263,4 +265,50 @@ def test_a_store_is_moved_whole_and_a_sweep_that_runs_is_not(
         moving.move(url, target, nothing)
     with pytest.raises(UsageError, match="the same one"):
         moving.move(url, f"sqlite:///{tmp_path}/../{tmp_path.name}/a.db", nothing)
+    store.close()
+
+
+def test_the_calibrations_of_machines_move_too_and_a_foreign_reference_is_said(
+    tmp_path: Path, new_postgresql: Callable[..., str]
+) -> None:
+    """Without them the first machine that runs a sweep on the new store would become the reference of the old costs."""
+    moment = datetime.now(UTC)
+    machines = [
+        Machine(name=name, facts={"host": name, "parts": [1, 2.5]}, calibration_seconds=seconds, measured_at=moment)
+        for name, seconds in (("slow", 2.0), ("fast", 0.5), ("third", 1.0))
+    ]
+    urls = [f"{tmp_path}/a.db", new_postgresql(), f"{tmp_path}/c.db", f"{tmp_path}/d.db"]
+    for url, name, known in zip(urls, "abcd", (machines[:2], [], machines[1:], []), strict=True):
+        store = storage.open_store(url)
+        if url != urls[1]:
+            new_sweep(store, name)
+        for machine in known:
+            store.add_machine(machine)
+        store.close()
+
+    def known_to(url: str) -> list[Machine]:
+        store = storage.open_store(url)
+        found = store.machines()
+        store.close()
+        return found
+
+    assert moving.move(urls[0], urls[1], nothing)[2] == ""
+    assert known_to(urls[1]) == machines[:2], "in their order: the first one is the reference"
+    assert moving.move(urls[1], urls[2], nothing)[2] == (
+        "costs of these sweeps are in seconds of slow, and others there in seconds of fast, which is 4.00 times as"
+        " fast: compare their costs within these sweeps only, and do not resume them there"
+    )
+    assert known_to(urls[2]) == [*machines[1:], machines[0]], "the other store keeps its reference"
+    assert "costs there are in seconds of fast, and those of these" in moving.move(urls[3], urls[2], nothing)[2]
+
+
+def test_a_paused_sweep_stays_paused_and_that_is_said(exported: Path, tmp_path: Path) -> None:
+    store = storage.open_whole_store(f"{tmp_path}/b.db")
+    [moved] = moving.import_file(store, exported / "s.jsonl", name="other", progress=nothing)
+    assert moved.paused and "it is paused, and so is the copy, until " in export.lines([moved])[0]
+    assert export.lines([moved])[0].endswith("protein resume other")
+    sweep = store.find_sweep("other")
+    assert sweep is not None
+    store.request(sweep.id, Request.RUN)
+    assert not moving.export(store, [sweep], tmp_path / "other.jsonl", nothing)[0].paused
     store.close()

@@ -1,15 +1,20 @@
 """`protein sweep --command` from the command line, with real programs."""
 
 import json
+import os
+import platform
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import storing
 
+from protein import storage
 from protein.api.command_sweep import short_name
 from protein.cli import main
+from protein.sweep import lease
 
 PROGRAM = """
 import argparse, math
@@ -242,3 +247,19 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_stored(
         capsys, "--chdir", "nowhere"
     )
     assert not (folder / "runs").exists()
+
+
+def test_a_sweep_that_a_process_runs_is_refused_and_not_called_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    capsys.readouterr()
+    parent = os.getppid()  # a process that lives and is not this one
+    owner = f"{platform.node()}:{parent}:{lease._started(parent):.2f}"
+    store = storage.open_store("sqlite:///runs/protein.db")
+    record = store.find_sweep("train")
+    assert record is not None
+    storing.start(store, record, owner, params={"lr": 0.01, "steps": 100})
+    store.close()
+    assert sweep(trials=5) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: sweep 'train' is being run by process {parent} on ")
+    assert "resumed" not in printed.out

@@ -13,7 +13,7 @@ from viewing import STORED, add_run, fill_store, store_url, stored_layers, trial
 from protein import storage
 from protein.api import stores
 from protein.api.recommended import Choice, Recommendation, score_range
-from protein.cli import doctor, main, sweep
+from protein.cli import doctor, main, sweep_plan
 from protein.cli.arguments import SweepArguments
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
@@ -23,6 +23,7 @@ from protein.sweep import calibration
 from protein.sweep.lease import current_owner
 from protein.trainer.config import RunConfig
 from protein.types import Direction, Estimate, Machine
+from protein.view import tables
 
 
 def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled: Path, run: Run) -> None:
@@ -154,8 +155,7 @@ def test_a_sweep_that_is_asked_to_continue_trials_says_why_it_cannot(filled: Pat
 def test_continued_trials_are_asked_for_by_their_flag_or_by_the_schedule_made_for_them(flags: str, asks: bool) -> None:
     command = parse(shlex.split(f"sweep --env pong {flags}"))
     assert isinstance(command.arguments, SweepArguments)
-    spec, _ = sweep.define(command)
-    assert sweep._expects_continuing(command.arguments, spec) is asks
+    assert sweep_plan.read(command, tables.make_console()).asks_to_continue is asks
 
 
 def test_the_command_of_the_knee_trains_the_knee(filled: Path, run: Run) -> None:
@@ -361,7 +361,7 @@ def test_envs_lists_the_environments(folder: Path, run: Run) -> None:
 
 def test_a_sweep_of_a_gymnasium_environment_has_a_name_that_files_can_bear(folder: Path) -> None:
     command = parse(shlex.split("sweep --env gym:CartPole-v1"))
-    spec, _ = sweep.define(command)
+    spec, _ = sweep_plan.define(command, tables.make_console())
     assert (spec.name, spec.env) == ("gym-CartPole-v1", "gym:CartPole-v1")
 
 

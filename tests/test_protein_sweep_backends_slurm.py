@@ -16,6 +16,7 @@ from slurm_cluster import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
+from protein.sweep.backends import slurm_commands
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slurm import SlurmBackend
 from protein.sweep.backends.slurm_worker import parse_left
@@ -139,7 +140,7 @@ def test_a_worker_that_dies_without_a_word_loses_nothing_but_its_trial(
 def test_no_trial_starts_that_cannot_end_in_time(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
     """The first trial goes to a fresh job whatever its cap; the second one is too long for the rest of it."""
     notes: list[str] = []
-    backend = start(options="--time=3", note=notes.append)
+    backend = start(options=["--time=3"], note=notes.append)
     wait_for_slots(backend)
     first = backend._workers[0].number
     backend.start(job(tmp_path, 0, max_seconds=3600.0))
@@ -167,7 +168,7 @@ def test_close_ends_the_jobs_and_leaves_no_files(start: Callable[..., SlurmBacke
 
 def test_options_that_slurm_refuses_are_an_error_at_once(start: Callable[..., SlurmBackend], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"sbatch refused: .*nowhere.*; see --slurm-options"):
-        start(options="--partition=nowhere")
+        start(options=["--partition=nowhere"])
     assert not list(tmp_path.glob(".slurm-*"))
 
 
@@ -185,7 +186,45 @@ def test_jobs_that_cannot_run_protein_end_the_sweep_with_their_last_words(
 def test_without_slurm_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="needs Slurm's sbatch on this machine, and there is none"):
-        slurm_cluster.backend(tmp_path, slurm_cluster.trainer)
+        slurm_commands.check([])
+
+
+def test_options_that_are_no_words_are_one_line() -> None:
+    with pytest.raises(UsageError, match=r"--slurm-options --time='1 cannot be read: No closing quotation"):
+        slurm_commands.parse("--time='1")
+
+
+@pytest.mark.parametrize(
+    ("printed", "line"),
+    [
+        (
+            "sbatch: error: invalid partition specified: nowhere\nsbatch: error: Batch job submission failed: No\n",
+            "invalid partition specified: nowhere; Batch job submission failed: No",
+        ),
+        (
+            "sbatch: unrecognized option '--foo'\nTry \"sbatch --help\" for more information\n",
+            "unrecognized option '--foo'",
+        ),
+        ("sbatch: fatal: no\n  such \t file\n\nsbatch: fatal: no\n", "no; such file"),
+        ("", ""),
+    ],
+)
+def test_what_slurm_says_on_several_lines_becomes_one_without_who_says_it(printed: str, line: str) -> None:
+    assert slurm_commands.said(printed) == line
+
+
+def test_a_job_is_tried_before_anything_is_made(slurm: None) -> None:
+    """One that would only have to wait is taken. None of those that were tried stays in the queue."""
+    slurm_commands.check(slurm_commands.resources(1, 0, ["--time=1:00:00"]))
+    node = subprocess.run(["sinfo", "-h", "-o", "%n"], capture_output=True, text=True, check=True).stdout.strip()
+    for state in ("drain", "resume"):  # where no node is up, it may wait
+        change = ["scontrol", "update", f"nodename={node}", f"state={state}", "reason=test"]
+        subprocess.run(change, check=True)
+        slurm_commands.check(slurm_commands.resources(1, 0, []))
+        with pytest.raises(UsageError, match=r"sbatch refused: .*nowhere.*; see --slurm-options"):
+            slurm_commands.check(["--partition=nowhere"])
+    names = subprocess.run(["squeue", "-h", "-o", "%j"], capture_output=True, text=True, check=True).stdout
+    assert "protein-check" not in names
 
 
 @pytest.mark.parametrize(

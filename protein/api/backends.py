@@ -15,6 +15,7 @@ from typing import Any
 
 from protein.errors import UsageError
 from protein.ports import Backend
+from protein.sweep.backends import slurm_commands
 from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.mirrored import MirroredBackend
@@ -103,6 +104,20 @@ class Place:
         if self.kind == "slurm":
             return "Slurm"
         return f"the Ray cluster at {self.address}" if self.address else "the Ray cluster of this machine"
+
+    def check(self) -> None:
+        """Looks whether trials can run there, as far as that is known before anything is made.
+
+        Raises:
+            UsageError: they cannot.
+        """
+        if self.kind == "ray" and importlib.util.find_spec("ray") is None:
+            raise UsageError("--backend ray needs Ray, which is not installed: pip install 'protein-sweep[ray]'")
+        if self.kind == "ray":
+            _resources(self.resources)
+        if self.kind == "slurm":
+            options = slurm_commands.parse(self.slurm_options or "")
+            slurm_commands.check(slurm_commands.resources(self.trial_cores or 1, self.gpus_per_trial or 0, options))
 
     def fetch(self, spec: SweepSpec, directory: Path, numbers: list[int], note: Callable[[str], None]) -> None:
         """Fetches the files of trials that may be taken up again, where another machine has run the sweep before."""
@@ -208,12 +223,10 @@ def _connect(
             settings,
             workers=workers,
             cores=cores,
-            options=place.slurm_options or "",
+            options=slurm_commands.parse(place.slurm_options or ""),
             note=note,
             on_machine=on_machine,
         )
-    if importlib.util.find_spec("ray") is None:
-        raise UsageError("--backend ray needs Ray, which is not installed: pip install 'protein-sweep[ray]'")
     needs = Needs(cores=cores, gpus=place.gpus_per_trial or 0, resources=_resources(place.resources))
     backend = RayBackend(place.address, needs, settings, note=note, on_machine=on_machine, should_stop=should_stop)
     return backend if settings.artifacts_url is None else MirroredBackend(backend, settings.artifacts_url)

@@ -11,7 +11,7 @@ from protein.api.definition import check_name
 from protein.errors import StoreError, UsageError
 from protein.storage.transfer import Item, StoredSweep
 from protein.sweep.lease import dead_owners
-from protein.types import SweepRecord
+from protein.types import Machine, Request, SweepRecord
 
 if TYPE_CHECKING:
     from protein.storage.whole import WholeStore
@@ -28,12 +28,14 @@ class Moved:
         num_trials: how many trials it has.
         num_points: how many points their curves have together.
         running: numbers of trials that had not finished.
+        paused: whether no trial of it starts until somebody asks for that.
     """
 
     name: str
     num_trials: int
     num_points: int
     running: tuple[int, ...] = ()
+    paused: bool = False
 
 
 def chosen(store: "WholeStore", names: Sequence[str], *, every: bool) -> list[SweepRecord]:
@@ -101,11 +103,14 @@ def _checked(items: Iterable[Item], path: Path, name: str | None) -> Iterator[It
         yield item
 
 
-def move(source_url: str, target_url: str, progress: Progress) -> tuple[list[Moved], str]:
+def move(source_url: str, target_url: str, progress: Progress) -> tuple[list[Moved], str, str]:
     """Copies all sweeps of a store to another one, in one transaction, and compares what both hold.
 
+    The calibrations of machines go with them, because costs are in seconds of the store's first machine. Those that the
+    other store knows already stay before them.
+
     Returns:
-        The sweeps, and how messages name the other store.
+        The sweeps, how messages name the other store, and a warning where costs of both stores differ in meaning ("").
 
     Raises:
         UsageError: both are the same store; a process runs one of the sweeps; there is none.
@@ -120,14 +125,30 @@ def move(source_url: str, target_url: str, progress: Progress) -> tuple[list[Mov
             require_idle(source, sweep, "moved")
         target = storage.open_whole_store(target_url)
         try:
-            counter = _Counter(progress)
-            target.write_sweeps(counter.counted(source.read_sweeps([one.id for one in sweeps])), lambda done, of: None)
+            counter, ours = _Counter(progress), source.machines()
+            warning = _other_seconds(ours, target.machines())
+            items = counter.counted(source.read_sweeps([one.id for one in sweeps]))
+            target.write_sweeps(items, lambda done, of: None, ours)
             _compare(source, target, sweeps)
-            return counter.moved(), target.shown
+            return counter.moved(), target.shown, warning
         finally:
             target.close()
     finally:
         source.close()
+
+
+def _other_seconds(ours: Sequence[Machine], theirs: Sequence[Machine]) -> str:
+    """Returns a warning where a store that sweeps are moved to counts costs in seconds of another machine; "": none."""
+    if not theirs or (ours and ours[0].name == theirs[0].name):
+        return ""
+    rest = "compare their costs within these sweeps only, and do not resume them there"
+    if not ours:
+        return f"costs there are in seconds of {theirs[0].name}, and those of these sweeps perhaps not: {rest}"
+    factor = ours[0].calibration_seconds / theirs[0].calibration_seconds
+    return (
+        f"costs of these sweeps are in seconds of {ours[0].name}, and others there in seconds of {theirs[0].name},"
+        f" which is {1 / factor if factor < 1 else factor:.2f} times as {'slow' if factor < 1 else 'fast'}: {rest}"
+    )
 
 
 def _compare(source: "WholeStore", target: "WholeStore", sweeps: Sequence[SweepRecord]) -> None:
@@ -174,7 +195,8 @@ class _Counter:
         for item in items:
             if isinstance(item, StoredSweep):
                 expected = item.num_trials
-                self._found.append(Moved(name=item.name, num_trials=0, num_points=0))
+                paused = item.values.get("requested") == Request.PAUSE.value
+                self._found.append(Moved(name=item.name, num_trials=0, num_points=0, paused=paused))
             elif self._found:
                 last = self._found[-1]
                 unfinished = (item.number,) if item.values.get("state") == "running" else ()

@@ -37,7 +37,13 @@ def run(command: Command) -> int:
 def plain(found: Sequence[moving.Moved]) -> list[dict[str, object]]:
     """Returns what was moved, for JSON."""
     return [
-        {"sweep": one.name, "trials": one.num_trials, "points": one.num_points, "running": list(one.running)}
+        {
+            "sweep": one.name,
+            "trials": one.num_trials,
+            "points": one.num_points,
+            "running": list(one.running),
+            "paused": one.paused,
+        }
         for one in found
     ]
 
@@ -50,5 +56,7 @@ def lines(found: Sequence[moving.Moved]) -> list[str]:
         if one.running:
             numbers = ", ".join(map(str, one.running[:5])) + (", ..." if len(one.running) > 5 else "")
             line += f"; trial {numbers} had not finished, and ends as interrupted when the copy is resumed"
+        if one.paused:
+            line += f"; it is paused, and so is the copy, until {commands.command('resume', one.name)}"
         said.append(line)
     return said

@@ -142,12 +142,12 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
 def _move(arguments: StoreCommandArguments, url: str) -> int:
     if arguments.to is None:
         raise UsageError("move needs the other store: --to runs/other.db, or --to postgresql+psycopg://USER@HOST/NAME")
-    found, target = moving.move(url, arguments.to, Counting("copied"))
+    found, target, warning = moving.move(url, arguments.to, Counting("copied"))
     if arguments.json:
-        print_json({"from": _shown(url), "to": target, "sweeps": plain(found)})
+        print_json({"from": _shown(url), "to": target, "sweeps": plain(found), "warning": warning or None})
         return 0
     console = tables.make_console()
-    for line in lines(found):
+    for line in [*lines(found), *([warning] if warning else [])]:
         console.print(line, soft_wrap=True)
     console.print(f"all of it is now in {target}, and both stores sum it up in the same way", soft_wrap=True)
     console.print(

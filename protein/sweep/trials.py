@@ -11,7 +11,7 @@ import dataclasses
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
@@ -79,7 +79,7 @@ class SweepTrials:
         trials = self._read()
         running = [trial for trial in trials if trial.state is TrialState.RUNNING]
         # Before the leases are looked at: a clock that was set forward makes a living process's lease look ended.
-        self._refuse_beside(living_owners(trial.owner for trial in running))
+        _refuse(self.sweep, living_owners(trial.owner for trial in running))
         owners = dead_owners(trial.owner for trial in running)
         waiting = [trial.number for trial in running] if self.can_wait else []
         self._retry_while_unavailable(lambda: self._store.interrupt_orphans(self.sweep.id, owners, waiting))
@@ -93,7 +93,7 @@ class SweepTrials:
             numbers = ", ".join(str(number) for number in sorted(orphans))
             then = "it goes on" if self.can_wait else "its cost counts, and its params may be tried again"
             self._listener.log(f"trial {numbers} was interrupted when the sweep last ended: {then}")
-        self._refuse_beside(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
+        _refuse(self.sweep, [trial.owner for trial in trials if trial.state is TrialState.RUNNING])
         self.records = {trial.number: trial for trial in trials}
         self.set_ended("")
         if self.requested() is Request.STOP:  # it was meant for the process that ran the sweep before
@@ -101,14 +101,6 @@ class SweepTrials:
         if max_cost_seconds != self.sweep.max_cost_seconds:  # only now: no other process runs the sweep by it
             self._retry_while_unavailable(lambda: self._store.set_budget(self.sweep.id, max_cost_seconds))
             self.sweep = dataclasses.replace(self.sweep, max_cost_seconds=max_cost_seconds)
-
-    def _refuse_beside(self, owners: Iterable[str]) -> None:
-        for owner in owners:
-            host, pid, _ = owner.rsplit(":", 2)
-            raise UsageError(
-                f"sweep '{self.sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
-                f" protein stop {self.sweep.spec.name}"
-            )
 
     @property
     def waiting(self) -> list[int]:
@@ -374,6 +366,21 @@ class SweepTrials:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self._stop.is_set():
             time.sleep(min(PAUSE_SECONDS, seconds))
+
+
+def refuse_beside(sweep: SweepRecord, owners: Collection[str]) -> None:
+    """Raises `UsageError` where one of these owners of running trials, whose lease has not ended, still runs."""
+    gone = dead_owners(owners)
+    _refuse(sweep, [owner for owner in owners if owner not in gone and owner != current_owner()])
+
+
+def _refuse(sweep: SweepRecord, owners: Sequence[str]) -> None:
+    if owners:
+        host, pid, _ = owners[0].rsplit(":", 2)
+        raise UsageError(
+            f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
+            f" protein stop {sweep.spec.name}"
+        )
 
 
 def _is_outcome(stored: TrialRecord, outcome: Outcome) -> bool:

@@ -14,16 +14,15 @@ import itertools
 import secrets
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress
-from protein.sweep.backends import folders
+from protein.sweep.backends import folders, slurm_commands
 from protein.sweep.backends.mailbox import Inbox, Outbox
 from protein.sweep.backends.slot import SlotSettings, factor, facts
 from protein.sweep.backends.slurm_messages import (
@@ -44,7 +43,6 @@ from protein.types import PREEMPTED, Machine, Measurement, Outcome, Trial, Trial
 
 LOOK_SECONDS = 5.0  # how often Slurm is asked which jobs there are
 POLL_SECONDS = 0.05  # between two looks at the workers' files
-COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
 WARNING_SECONDS = 60  # before the end of an allocation, Slurm tells the worker
 OVERHEAD_SECONDS = 90.0  # start-up and evaluation of a trial, on top of its cap
 MAX_LOST_JOBS = 3  # in a row that end before they are ready; then something is wrong with all
@@ -92,7 +90,7 @@ class SlurmBackend:
         *,
         workers: int,
         cores: int,
-        options: str = "",
+        options: Sequence[str] = (),
         note: Callable[[str], None] = lambda line: None,
         on_machine: Callable[[Machine], None] = lambda machine: None,
     ) -> None:
@@ -103,7 +101,7 @@ class SlurmBackend:
             settings: what the workers must know. The folder of artifacts must be shared.
             workers: how many jobs there are at once.
             cores: of each.
-            options: for sbatch, as in "--partition=gpu --time=4:00:00".
+            options: for sbatch (`slurm_commands.parse`).
             note: see above.
             on_machine: called with each machine that was calibrated.
 
@@ -113,14 +111,7 @@ class SlurmBackend:
         self.note, self._on_machine = note, on_machine
         self._machines = [] if settings.calibrating is None else list(settings.calibrating.known)
         self._name, self._settings, self._workers_wanted, self._cores = name, settings, workers, cores
-        try:
-            self._options = shlex.split(options)
-        except ValueError as error:
-            raise UsageError(f"--slurm-options {options} cannot be read: {error}") from error
-        if shutil.which("sbatch") is None:
-            raise UsageError(
-                "--backend slurm needs Slurm's sbatch on this machine, and there is none: use a login node"
-            )
+        self._asked = slurm_commands.resources(cores, settings.gpus_per_trial, options)
         self._folder = settings.artifacts / f".slurm-{secrets.token_hex(4)}"
         self._folder.mkdir(mode=0o700, parents=True)
         self._workers: list[_Worker] = []
@@ -176,7 +167,7 @@ class SlurmBackend:
                 worker.outbox.send(Close())
             worker.outbox.close()
         if self._workers:
-            _try_slurm("scancel", *(worker.number for worker in self._workers))
+            slurm_commands.attempt("scancel", *(worker.number for worker in self._workers))
         self._workers.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -197,24 +188,18 @@ class SlurmBackend:
             outbox = Outbox(folder / TO_WORKER)
             outbox.send(Setup(slot=self._settings, cores=self._cores))
             command = [sys.executable, "-P", "-m", "protein.sweep.backends.slurm_worker", str(folder)]
-            gpus = [f"--gpus={self._settings.gpus_per_trial}"] if self._settings.gpus_per_trial else []
             try:
-                answer = _slurm(
-                    "sbatch",
-                    "--parsable",
+                number = slurm_commands.submit(
                     f"--job-name=protein-{self._name}",
                     f"--output={folder / OUTPUT}",
-                    f"--cpus-per-task={self._cores}",
                     f"--signal=B:USR1@{WARNING_SECONDS}",
                     "--no-requeue",
-                    *gpus,
-                    *self._options,
+                    *self._asked,
                     f"--wrap=exec {shlex.join(command)}",
                 )
             except UsageError:
                 outbox.close()
                 raise
-            number = answer.strip().splitlines()[-1].partition(";")[0]
             inbox = Inbox(folder / FROM_WORKER)
             self._workers.append(_Worker(folder=folder, number=number, inbox=inbox, outbox=outbox))
 
@@ -288,7 +273,9 @@ class SlurmBackend:
         if not self._workers:
             self._submit_missing()
             return
-        answer = _try_slurm("squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(w.number for w in self._workers))
+        answer = slurm_commands.attempt(
+            "squeue", "-h", "-t", "all", "-o", "%i %T", "-j", ",".join(w.number for w in self._workers)
+        )
         if answer is None:  # Slurm's controller does not answer: the workers go on
             return
         states = dict(line.split()[:2] for line in answer.splitlines() if len(line.split()) >= 2)
@@ -305,7 +292,7 @@ class SlurmBackend:
     def _on_ended(self, worker: _Worker, how: str) -> None:
         self._workers.remove(worker)
         worker.outbox.close()
-        _try_slurm("scancel", worker.number)
+        slurm_commands.attempt("scancel", worker.number)
         if worker.trial is not None:
             last = worker.last
             outcome = Outcome(
@@ -330,21 +317,3 @@ def _last_line(folder: Path) -> str:
         lines = [line for line in (folder / OUTPUT).read_text(errors="replace").splitlines() if line.strip()]
         return f": {lines[-1][:300]}" if lines else ""
     return ""
-
-
-def _slurm(*command: str) -> str:
-    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{command[0]} does not work: {error}") from error
-    if done.returncode:
-        words = " ".join(done.stderr.split())[:300]
-        raise UsageError(f"{command[0]} refused: {words or f'exit code {done.returncode}'}; see --slurm-options")
-    return done.stdout
-
-
-def _try_slurm(*command: str) -> str | None:
-    with contextlib.suppress(UsageError):
-        return _slurm(*command)
-    return None

@@ -1,0 +1,77 @@
+"""Slurm's own commands: a job is submitted, and what they refuse becomes one line."""
+
+import contextlib
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from protein.errors import UsageError
+
+COMMAND_SECONDS = 60.0  # within which Slurm's commands must answer
+MAX_CHARACTERS = 300  # of what a command said
+_SPEAKER = re.compile(r"^(sbatch|squeue|scancel): ((error|fatal): )?")
+_ADVICE = re.compile(r"^Try .* for more information")
+
+
+def parse(options: str) -> list[str]:
+    """Returns options for sbatch as words, from a text such as "--partition=gpu --time=4:00:00".
+
+    Raises:
+        UsageError: it cannot be split into words.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"--slurm-options {options} cannot be read: {error}") from error
+
+
+def resources(cores: int, gpus: int, options: Sequence[str]) -> list[str]:
+    """Returns the words for sbatch that say what a job needs. The user's own come last, so they win."""
+    return [f"--cpus-per-task={cores}", *([f"--gpus={gpus}"] if gpus else []), *options]
+
+
+def check(asked: Sequence[str]) -> None:
+    """Asks Slurm whether it takes a job of these `resources`. No job runs.
+
+    Raises:
+        UsageError: there is no Slurm here, or it refuses the job.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError("--backend slurm needs Slurm's sbatch on this machine, and there is none: use a login node")
+    if attempt("sbatch", "--test-only", *asked, "--wrap=true") is None:
+        # That also fails where no node is up just now. Then a job may wait, and only submitting one tells. A job that
+        # is too large for every node passes here, and is refused when the first worker is submitted.
+        attempt("scancel", submit("--hold", "--job-name=protein-check", "--output=/dev/null", *asked, "--wrap=true"))
+
+
+def submit(*words: str) -> str:
+    """Submits a job and returns its number. Raises `UsageError` where Slurm refuses it."""
+    return call("sbatch", "--parsable", *words).strip().splitlines()[-1].partition(";")[0]
+
+
+def call(*command: str) -> str:
+    """Runs one of Slurm's commands and returns what it prints. Raises `UsageError` where that fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{command[0]} does not work: {error}") from error
+    if done.returncode:
+        words = said(done.stderr) or f"exit code {done.returncode}"
+        raise UsageError(f"{command[0]} refused: {words}; see --slurm-options")
+    return done.stdout
+
+
+def attempt(*command: str) -> str | None:
+    """Runs one of Slurm's commands and returns what it prints; None: it fails."""
+    with contextlib.suppress(UsageError):
+        return call(*command)
+    return None
+
+
+def said(text: str) -> str:
+    """Returns in one line what a command has printed on several, without who says it and where to read on."""
+    lines = [_SPEAKER.sub("", " ".join(line.split())) for line in text.splitlines()]
+    kept = [line for line in lines if line and not _ADVICE.match(line)]
+    return "; ".join(dict.fromkeys(kept))[:MAX_CHARACTERS]
