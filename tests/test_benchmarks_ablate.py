@@ -120,6 +120,15 @@ def test_it_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert muon.by_env_at_cost["cartpole"][0] == pytest.approx(0.45, abs=1e-4)
 
 
+def test_lines_of_runs_of_another_length_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablate, "train", lambda _: {"score": 1.0, "steps": 64, "cpu_seconds": 1.0, "seconds": 1.0})
+    path = tmp_path / "runs.jsonl"
+    next(iter(ablate.Ablation(path).go(["cartpole"], ["muon"], 1)))
+    assert len(ablate.Ablation(path).rows) == 2  # the untrained policy and the first trial
+    monkeypatch.setitem(ablate.GAMES, "cartpole", ablate.Game(50_000, 50.0))
+    assert not ablate.Ablation(path).rows
+
+
 def test_a_run_that_diverges_counts_as_one_that_has_learnt_nothing() -> None:
     config = ablate.settings("cartpole", {"train.max_grad_norm": 1e9}, steps=20_000, rate=1e30, seed=1)
     found = ablate.train(config)
