@@ -64,8 +64,8 @@ class Game:
 GAMES = {
     "cartpole": Game(100_000, 50.0),
     "pong": Game(400_000, 10.0),
-    "pendulum": Game(100_000, 400.0),
     "snake": Game(400_000, 20.0),
+    "pendulum": Game(250_000, 400.0),
     "memory": Game(1_000_000, 2.0),
     "maze": Game(1_000_000, 2.0),
     "breakout": Game(1_000_000, 50.0),
@@ -158,13 +158,16 @@ class Ablation:
                 self._add(json.loads(line))
 
     def _add(self, row: dict[str, Any]) -> None:
-        self.rows[row["env"], row["option"], row["part"], row["number"]] = row
+        """Keeps a line, unless full runs had another length then: it says nothing about those of now."""
+        if row["full"] == GAMES[row["env"]].steps:
+            self.rows[row["env"], row["option"], row["part"], row["number"]] = row
 
     def _run(self, name: str, option: str, part: str, number: int, config: RunConfig) -> None:
         """Makes a run and keeps its line."""
         train_config: TrainConfig = config.train
         found = train(config)
         row = {"env": name, "option": option, "part": part, "number": number, "rate": train_config.learning_rate}
+        row["full"] = GAMES[name].steps
         row |= {"seed": train_config.seed, "asked": train_config.total_timesteps, **found}
         row |= {"load": round(os.getloadavg()[0], 1), "commit": self._commit}
         self._add(row)
@@ -228,7 +231,8 @@ class Ablation:
 
         def a_step(of: str) -> float:
             rows = [row for key, row in self.rows.items() if key[:3] == (name, of, "trial")]
-            return statistics.median([row["cpu_seconds"] / row["steps"] for row in rows if row["score"] is not None])
+            each: list[float] = [row["cpu_seconds"] / row["steps"] for row in rows if row["score"] is not None]
+            return statistics.median(each)
 
         try:
             return a_step(option) / a_step("base")

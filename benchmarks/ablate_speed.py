@@ -2,8 +2,9 @@
 
 Each runs against the same settings without it, one thread, in one process. All runs of a case take turns, and the
 figures are medians of the rounds' ratios, so a busy moment of the machine affects both sides. Waiting is no CPU time:
-where an option hides waits, its steps a second tell; where it saves computing, its CPU seconds do. `Waiting` stands for
-an environment whose steps take time elsewhere: another process, a simulator, a network.
+where an option hides waits, its steps a second tell; where it saves computing, its CPU seconds do. In the case
+"waiting" a step of the environments takes as long as acting and updating do at that moment, without using the
+processor (`ablate_waiting.py`). At best, hiding that doubles the speed.
 
     python benchmarks/ablate_speed.py [--rounds 5] [--cases "MLP 2 x 64"] [--device cuda]
 
@@ -16,8 +17,7 @@ import time
 from typing import Any
 
 import machine
-import numpy as np
-import numpy.typing as npt
+from ablate_waiting import Waiting
 
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig
@@ -25,10 +25,8 @@ from protein.trainer.errors import TrainerError
 from protein.trainer.events import Event
 from protein.trainer.run import run
 
-WAIT_SECONDS = 15e-6  # of each environment in each step
-
 RECURRENT = {"policy.hidden_size": 128, "policy.num_layers": 1, "train.update_epochs": 1}
-WAITING = {"env.name": "python:ablate_speed:Waiting", "env.num_envs": 64, "train.minibatch_size": 1024}
+WAITING = {"env.name": "python:ablate_waiting:Waiting", "env.num_envs": 64, "train.minibatch_size": 1024}
 # Name, settings beside pong's file, steps of a run.
 CASES: dict[str, tuple[dict[str, Any], int]] = {
     "MLP 2 x 64": ({}, 400_000),
@@ -46,31 +44,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "train_fp16": {"train.train_fp16": True},
     "tf32": {"train.precision": "tf32"},
 }
-
-
-class Waiting:
-    """An environment without a game that takes `WAIT_SECONDS` for each instance, without using the processor."""
-
-    observation_shape = (8,)
-    action_sizes = (3,)
-
-    def __init__(self, num_envs: int, *, seed: int, frame_skip: int, first_index: int) -> None:
-        self.num_envs = num_envs
-
-    def reset(self, seed: int, observations: npt.NDArray[np.float32]) -> None:
-        observations[:] = 0.0
-
-    def step(
-        self,
-        actions: npt.NDArray[np.int32],
-        observations: npt.NDArray[np.float32],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[np.float32],
-    ) -> None:
-        time.sleep(WAIT_SECONDS * self.num_envs)
-        observations[:], rewards[:], terminals[:], truncations[:] = 0.0, 0.0, True, False
 
 
 def measure(case: str, changes: dict[str, Any], device: str) -> dict[str, float]:
@@ -118,6 +91,9 @@ def main() -> None:
             for option in arguments.options:
                 if option in failed:
                     continue
+                Waiting.seconds = 0.0
+                if CASES[case][0].get("env.name") == WAITING["env.name"]:
+                    Waiting.seconds = measure(case, {}, arguments.device)["seconds"]
                 base = measure(case, {}, arguments.device)
                 try:
                     own = measure(case, OPTIONS[option], arguments.device)

@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where it lies
 
 import ablate
+import ablate_recorded
 import ablate_speed
 import ablate_table
 from ablate_table import Side, differences
@@ -119,6 +120,15 @@ def test_it_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert muon.by_env_at_cost["cartpole"][0] == pytest.approx(0.45, abs=1e-4)
 
 
+def test_lines_of_runs_of_another_length_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ablate, "train", lambda _: {"score": 1.0, "steps": 64, "cpu_seconds": 1.0, "seconds": 1.0})
+    path = tmp_path / "runs.jsonl"
+    next(iter(ablate.Ablation(path).go(["cartpole"], ["muon"], 1)))
+    assert len(ablate.Ablation(path).rows) == 2  # the untrained policy and the first trial
+    monkeypatch.setitem(ablate.GAMES, "cartpole", ablate.Game(50_000, 50.0))
+    assert not ablate.Ablation(path).rows
+
+
 def test_a_run_that_diverges_counts_as_one_that_has_learnt_nothing() -> None:
     config = ablate.settings("cartpole", {"train.max_grad_norm": 1e9}, steps=20_000, rate=1e30, seed=1)
     found = ablate.train(config)
@@ -136,3 +146,21 @@ def test_the_options_for_speed_run_in_every_case(option: str, monkeypatch: pytes
         monkeypatch.setitem(ablate_speed.CASES, case, (settings, 4096))
         found = ablate_speed.measure(case, ablate_speed.OPTIONS[option], "cpu")
         assert found["seconds"] > 0 and found["cpu_seconds"] > 0
+
+
+def test_recorded_trainings_tell_an_option_that_helps_from_one_that_does_nothing() -> None:
+    rng = np.random.default_rng(0)
+    normalises, clip = rng.random(400) < 0.5, rng.random(400)
+    found = ablate_recorded.effect("a", normalises + rng.normal(0, 1, 400), normalises, clip)
+    assert found.normalised - found.half_interval > 0.15 and found.share_of_best > 0.6
+    assert found.clip_p > 0.05 and abs(found.clip_correlation) < 0.1
+    clipped = ablate_recorded.effect("a", -clip + rng.normal(0, 0.1, 400), normalises, clip)
+    assert clipped.clip_correlation < -0.8 and abs(clipped.normalised) < 2 * clipped.half_interval
+    # Every other config, in order: the mean rank of the upper of two neighbours is 1 / n higher.
+    alternating = ablate_recorded.effect("a", np.arange(10.0), np.arange(10) % 2 == 1, np.arange(10.0))
+    assert alternating.normalised == pytest.approx(0.1) and alternating.clip_correlation == pytest.approx(1.0)
+
+
+def test_the_recorded_tables_can_be_read() -> None:
+    found = ablate_recorded.read(ablate_recorded.TABLES / "ppo_minigrid_door_key.json")
+    assert found.environment == "MiniGrid-DoorKey-5x5" and found.normalised > found.half_interval

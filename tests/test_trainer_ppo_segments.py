@@ -110,7 +110,7 @@ def test_no_float64_is_asked_of_the_device() -> None:
                 return args[0].as_subclass(torch.Tensor)
             if name == "double" or any(one is torch.float64 for one in [*args, *(kwargs or {}).values()]):
                 raise TypeError("this device has no float64")
-            return super().__torch_function__(func, types, args, kwargs)
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
     advantages = torch.rand(3, 10)
     device = list(prioritized(advantages.as_subclass(Device), 4, alpha=1.0, beta=0.5, generator=generator()))
