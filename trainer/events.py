@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypedDict
+from typing import Any, Literal, NotRequired, TextIO, TypedDict
 
 Stopped = Literal["steps", "max_seconds", "signal"]  # what ended the training
 FINAL = ("result", "interrupted", "failed")
@@ -28,6 +28,7 @@ class Start(TypedDict):
     parameters: int  # of the network
     startup_seconds: float
     compiled: bool
+    workers: NotRequired[int]  # processes that step the environments of `gym-async:`
 
 
 class Measurement(TypedDict):

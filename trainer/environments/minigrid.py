@@ -35,9 +35,9 @@ class _Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(0, 1, (sum(KINDS) + DIRECTIONS, width, height), np.uint8)
         starts = np.array([0, *np.cumsum(KINDS)[:-1]])
         # Where plane 0 of each kind lies in a flat observation, cell by cell; a kind's number moves it on by a plane.
-        self._cells = (starts[None, None, :] * (width * height) + np.arange(width * height).reshape(width, height, 1)).astype(
-            np.int64
-        )
+        self._cells = (
+            starts[None, None, :] * (width * height) + np.arange(width * height).reshape(width, height, 1)
+        ).astype(np.int64)
         self._plane = width * height
 
     def observation(self, observation: Any) -> Any:

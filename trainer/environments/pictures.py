@@ -36,9 +36,14 @@ def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, An
     envs: VectorEnv
     draw: Callable[[npt.NDArray[Any]], Pixels]
     if kind in GYMNASIUM:
-        from .gym import GymnasiumEnv
+        from .gym import GymnasiumEnv, is_atari
 
-        gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        atari = is_atari(name)
+        gym_envs: Any = (
+            make(name, 1, seed=seed, frame_skip=frame_skip, args=args)
+            if atari
+            else GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        )
         frames_per_second = gym_envs.render_fps or frames_per_second
 
         def draw(_: npt.NDArray[Any]) -> Pixels:

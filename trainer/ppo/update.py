@@ -109,9 +109,7 @@ class PPO:
         try:
             self._gradients.compile()
             for steps, count in sorted(self._shapes(segments, horizons)):
-                example = torch.zeros(
-                    steps, count, features, dtype=self._policy.observation_dtype, device=self._device
-                )
+                example = torch.zeros(steps, count, features, dtype=self._policy.observation_dtype, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
                 resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
                 self._gradients.compute(
