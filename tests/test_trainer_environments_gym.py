@@ -274,7 +274,7 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
             apart.step(0)
     apart.envs.close()
     apart.envs.close()
-    assert not any(process.is_alive() for process in processes)
+    assert all(process.poll() is not None for process in processes)
 
 
 def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:

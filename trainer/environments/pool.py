@@ -1,9 +1,9 @@
 """A Gymnasium environment in worker processes over shared memory: `gym-async:ID`.
 
-The instances form `GROUPS` groups of rows. Each worker owns an even share of every group. The trainer acts for one group
-while the workers step the others, and takes the groups in the order in which they finish. So it does not wait for the
-slowest instance while there is other work. The groups depend on the number of environments alone. A group's rows are the
-same whatever the number of workers and whichever group finishes first. So results repeat.
+The instances form `GROUPS` groups of rows. Each worker owns an even share of every group. The trainer acts for one
+group while the workers step the others, and takes the groups in the order in which they finish. So it does not wait for
+the slowest instance while there is other work. The groups depend on the number of environments alone. A group's rows
+are the same whatever the number of workers and whichever group finishes first. So results repeat.
 
 A command to a worker is one byte, the group's number. Its answer is two, the group's and the worker's, in a pipe that
 all workers share. Everything else lies in shared memory. A worker that has an error sends it as text beside that.
@@ -14,18 +14,17 @@ in one worker alone and then in more. The smallest number that comes near the be
 Source: groups in flight as in Weng et al. 2022, "EnvPool", section 3.
 """
 
-import ctypes
-import math
 import multiprocessing
 import os
 import select
-import signal
-import threading
+import subprocess
+import sys
+import tempfile
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from multiprocessing.util import Finalize
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,32 +32,14 @@ import numpy.typing as npt
 from ...envs_c import Episodes
 from ..errors import TrainerError
 from .episodes import EpisodeCounter, require
-from .gym import Resumption, describe, maker, one_line
-from .instances import Instances, Rows, shares
+from .gym import Resumption, describe
+from .instances import shares
+from .worker import BUILD, FAILED, GROUPS, MOST_WORKERS, PROBE, READY, RESET, Layout, Shared, num_bytes
 
-GROUPS = 4  # that are in flight together
-PROBE_SECONDS = 0.1  # for which each number of workers is tried
 NEAR = 0.9  # of the best rate is near enough
 CLOSE_SECONDS = 5.0  # for workers to end by themselves
-START_SECONDS = 120.0  # for workers to start
-_READY, _FAILED = 254, 255  # instead of a group's number
-_PROBE, _BUILD, _RESET = b"P", b"B", b"R"
 
 _measured: dict[str, int] = {}  # workers that were found for an environment, so that its evaluation need not measure
-
-
-class _Layout(NamedTuple):
-    """What a worker needs to know: which environment, and which rows of the shared arrays are its own."""
-
-    name: str
-    args: Mapping[str, Any]
-    frame_skip: int
-    first_index: int
-    rows: int
-    size: int
-    dtype: str
-    components: int
-    actions: str
 
 
 class PoolEnv:
@@ -94,11 +75,11 @@ class PoolEnv:
             ConfigError: as `gym.describe`.
             TrainerError: a worker could not make its instances.
         """
-        self.spec, read, _ = describe(name, args or {})
+        self.spec, *_ = describe(name, args or {})
         self.num_envs = self.num_agents = num_envs
         self._resumption = Resumption(name, num_envs, seed)
-        spec, context = self.spec, multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-        layout = _Layout(
+        spec, memory = self.spec, _memory()
+        layout = Layout(
             name=name,
             args=dict(args or {}),
             frame_skip=frame_skip,
@@ -108,43 +89,49 @@ class PoolEnv:
             dtype=spec.observation_dtype,
             components=spec.action_components,
             actions="float32" if spec.continuous_actions else "int32",
+            path=[entry or os.getcwd() for entry in sys.path],  # noqa: PTH109
+            memory=memory,
         )
-        self.memory = context.RawArray(ctypes.c_uint8, _Shared.num_bytes(layout))
-        self.shared = _Shared(self.memory, layout)
+        os.ftruncate(memory, num_bytes(layout))
+        self.shared = Shared(layout)
         self.groups = [PoolGroup(self, number, rows) for number, rows in enumerate(shares(num_envs, GROUPS))]
         self._columns = [group.rows for group in self.groups]
         most = min(workers or _measured.get(name) or cores or _cores(), num_envs)
-        self._answers, answer = context.Pipe(duplex=False)
-        self.processes: list[Any] = []
+        self._answers, answer = os.pipe()
+        self.processes: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
         self._left: list[int] = [0] * len(self.groups)  # workers that have not finished a group's step
         self._workers_of: list[list[int]] = []
-        self._failed = False
         self.fresh_seed: int | None = None  # that all episodes have just begun with
+        self._poll = select.poll()
+        self._poll.register(self._answers, select.POLLIN)
+        # At the end of the program, if nobody has closed the pool; also in a process of multiprocessing's.
+        self._close = Finalize(self, _end, (self.processes, self._pipes, self._answers), exitpriority=10)
         try:
             for number in range(most):
-                ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_serve, args=(number, self.memory, layout, theirs, answer), daemon=True
-                )
-                process.start()
-                theirs.close()
-                self.processes.append(process)
+                ours, theirs = multiprocessing.Pipe()
                 self._pipes.append(ours)
-            answer.close()
-            self._poll = select.poll()
-            self._poll.register(self._answers.fileno(), select.POLLIN)
-            for process in self.processes:
-                self._poll.register(process.sentinel, select.POLLIN)
+                with theirs:
+                    self.processes.append(_start(number, theirs.fileno(), answer, memory))
+                ours.send(layout)
+                self._poll.register(
+                    ours.fileno(), 0
+                )  # tells when the other end is closed, because the process has died
             self._expect(range(most))
             if not workers and name not in _measured:
                 _measured[name] = self._measure(most)
             self.workers = min(workers or _measured[name], most)
             self._retire(self.workers)
             self._build()
+        except OSError as error:
+            self.close()
+            raise TrainerError(f"a worker of '{name}' could not be started, or has died: {error}") from error
         except BaseException:
             self.close()
             raise
+        finally:
+            os.close(answer)
+            os.close(memory)
 
     def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew and writes its first observation."""
@@ -156,7 +143,7 @@ class PoolEnv:
         """Seeds every instance anew; the shared memory has the first observations."""
         self._resumption.begin(seed)
         for pipe in self._pipes:
-            pipe.send_bytes(_RESET + seed.to_bytes(16, "little"))
+            pipe.send_bytes(RESET + seed.to_bytes(16, "little"))
         self._expect(range(self.workers))
         for group in self.groups:
             group.begin_anew(seed)
@@ -207,8 +194,9 @@ class PoolEnv:
         try:
             for worker in workers:
                 self._pipes[worker].send_bytes(bytes([group]))
-        except OSError:
-            self._lost()
+        except OSError as error:
+            self.receive()  # the worker may have said why
+            raise self._died() from error
 
     def wait(self, group: int) -> None:
         """Waits until a group has been stepped."""
@@ -225,30 +213,21 @@ class PoolEnv:
         Raises:
             TrainerError: an environment raised an error, or a process has died.
         """
-        for descriptor, _ in self._poll.poll():
-            if descriptor != self._answers.fileno():
-                self._lost()
-        answers = os.read(descriptor, 4096)
+        found = [descriptor for descriptor, _ in self._poll.poll()]
+        if self._answers not in found:
+            raise self._died()
+        answers = os.read(self._answers, 4096)
         for at in range(0, len(answers), 2):
-            if answers[at] == _FAILED:
-                self._fail(answers[at + 1])
-            elif answers[at] < len(self._left):
-                self._left[answers[at]] -= 1
-            else:
+            if answers[at] == FAILED:
+                raise TrainerError(str(self._pipes[answers[at + 1]].recv()))
+            if answers[at] == READY:
                 self._ready.discard(answers[at + 1])
+            else:
+                self._left[answers[at]] -= 1
 
     def close(self) -> None:
         """Ends the workers. Calling it again does nothing."""
-        for pipe in self._pipes:
-            pipe.close()  # which ends a worker that waits for a command
-        deadline = time.monotonic() + CLOSE_SECONDS
-        for process in self.processes:
-            process.join(0.0 if self._failed else max(0.0, deadline - time.monotonic()))
-            if process.is_alive():
-                process.kill()
-                process.join()
-        if not self._answers.closed:
-            self._answers.close()
+        self._close()
 
     def _expect(self, workers: Sequence[int]) -> None:
         """Waits until these workers have done what is no step."""
@@ -266,7 +245,7 @@ class PoolEnv:
         rates = {}
         for number in tried:
             for pipe in self._pipes[:number]:
-                pipe.send_bytes(_PROBE)
+                pipe.send_bytes(PROBE)
             self._expect(range(number))
             rates[number] = float(self.shared.probed[:number].sum())
         best = max(rates.values())
@@ -274,14 +253,9 @@ class PoolEnv:
 
     def _retire(self, workers: int) -> None:
         """Ends the workers beyond these."""
-        for pipe, process in zip(self._pipes[workers:], self.processes[workers:], strict=True):
-            self._poll.unregister(process.sentinel)
-            pipe.close()
-        for process in self.processes[workers:]:
-            process.join(CLOSE_SECONDS)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        for pipe in self._pipes[workers:]:
+            self._poll.unregister(pipe.fileno())
+        _end(self.processes[workers:], self._pipes[workers:])
         del self._pipes[workers:], self.processes[workers:]
 
     def _build(self) -> None:
@@ -295,17 +269,12 @@ class PoolEnv:
                 of_workers[worker].append((group.number, group.rows.start + part.start, group.rows.start + part.stop))
             self._workers_of.append(chosen)
         for pipe, parts_of in zip(self._pipes, of_workers, strict=True):
-            pipe.send_bytes(_BUILD)
+            pipe.send_bytes(BUILD)
             pipe.send(parts_of)
         self._expect(range(self.workers))
 
-    def _fail(self, worker: int) -> None:
-        self._failed = True
-        raise TrainerError(str(self._pipes[worker].recv()))
-
-    def _lost(self) -> None:
-        self._failed = True
-        raise TrainerError(f"a process of '{self.spec.name}' has died; its own message is above")
+    def _died(self) -> TrainerError:
+        return TrainerError(f"a process of '{self.spec.name}' has died; its own message is above")
 
 
 class PoolGroup:
@@ -392,119 +361,39 @@ class PoolGroup:
         self.pool.close()
 
 
-class _Shared:
-    """The arrays in shared memory, each at a multiple of 64 bytes."""
-
-    def __init__(self, memory: Any, layout: _Layout) -> None:
-        buffer, arrays, at = memoryview(memory).cast("B"), {}, 0
-        for name, shape, dtype in _arrays(layout):
-            count = math.prod(shape)
-            arrays[name] = np.frombuffer(buffer, dtype, count, at).reshape(shape)
-            at += _padded(count * np.dtype(dtype).itemsize)
-        self.observations, self.finals = arrays["observations"], arrays["finals"]
-        self.actions, self.rewards, self.probed = arrays["actions"], arrays["rewards"], arrays["probed"]
-        self.terminals, self.truncations = arrays["terminals"], arrays["truncations"]
-
-    @staticmethod
-    def num_bytes(layout: _Layout) -> int:
-        return sum(_padded(math.prod(shape) * np.dtype(dtype).itemsize) for _, shape, dtype in _arrays(layout))
-
-    def part(self, rows: slice) -> Rows:
-        """Returns the rows that one worker writes."""
-        return Rows(
-            self.observations[rows], self.rewards[rows], self.terminals[rows], self.truncations[rows], self.finals[rows]
-        )
-
-
-def _arrays(layout: _Layout) -> list[tuple[str, tuple[int, ...], str]]:
-    rows = layout.rows
-    return [
-        ("observations", (rows, layout.size), layout.dtype),
-        ("finals", (rows, layout.size), layout.dtype),
-        ("actions", (rows, layout.components), layout.actions),
-        ("rewards", (rows,), "float32"),
-        ("terminals", (rows,), "bool"),
-        ("truncations", (rows,), "bool"),
-        ("probed", (256,), "float64"),
-    ]
-
-
-def _padded(num_bytes: int) -> int:
-    return -(-num_bytes // 64) * 64
-
-
 def _cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
-    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, 128)
+    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, MOST_WORKERS)
 
 
-def _serve(number: int, memory: Any, layout: _Layout, commands: Connection, answers: Connection) -> None:
-    """The process of one worker: does what it is told until the trainer has closed the pipe or is gone."""
-    # Ctrl-C and a sweep's SIGTERM go to the trainer's whole group. But only the trainer can end in order, and until
-    # then it needs this process.
-    if hasattr(os, "setsid"):
-        os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _work(number, _Shared(memory, layout), layout, commands, answers.fileno())
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass
-    except Exception as error:
-        text = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        if not isinstance(error, TrainerError):
-            traceback.print_exc()
-        commands.send(" ".join(text.split()))
-        os.write(answers.fileno(), bytes([_FAILED, number]))
-        threading.Event().wait(CLOSE_SECONDS)  # the trainer reads it, and ends this process
+def _memory() -> int:
+    """Returns the descriptor of a new file that lies in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("protein")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
-def _work(number: int, shared: _Shared, layout: _Layout, commands: Connection, answers: int) -> None:
-    _, read, actions = describe(layout.name, layout.args)
-    parts: dict[int, tuple[Instances, npt.NDArray[Any], Rows]] = {}
+def _start(number: int, commands: int, answers: int, memory: int) -> "subprocess.Popen[bytes]":
+    """Starts a worker.
 
-    def instances(num: int, first: int) -> Instances:
-        with one_line(layout.name, layout.args):
-            return Instances(
-                maker(layout.name, layout.args),
-                num,
-                name=layout.name,
-                read=read,
-                actions=actions,
-                frame_skip=layout.frame_skip,
-                first_index=layout.first_index + first,
-            )
-
-    ready = bytes([_READY, number])
-    os.write(answers, ready)
-    while True:
-        command = commands.recv_bytes()
-        group = command[0]
-        if group < GROUPS:
-            stepped, taken, rows = parts[group]
-            stepped.step(taken, rows)
-            os.write(answers, bytes([group, number]))
-            continue
-        if command == _PROBE:
-            shared.probed[number] = _rate(instances(1, number))
-        elif command == _BUILD:
-            for part, start, stop in commands.recv():
-                rows_of = slice(start, stop)
-                parts[part] = instances(stop - start, start), shared.actions[rows_of], shared.part(rows_of)
-        else:
-            for stepped, _, rows in parts.values():
-                stepped.reset(int.from_bytes(command[1:], "little"), rows.observations)
-        os.write(answers, ready)
+    Ctrl-C and a sweep's SIGTERM go to the trainer's whole group. But only the trainer can end in order, and until then
+    it needs this process. So it has a group of its own.
+    """
+    words = [sys.executable, "-m", "protein.trainer.environments.worker", *map(str, (number, commands, answers))]
+    return subprocess.Popen(words, pass_fds=(commands, answers, memory), start_new_session=True)
 
 
-def _rate(probe: Instances) -> float:
-    """Returns how many steps a second one instance makes with random actions, while other workers do the same."""
-    (env,) = probe.envs
-    env.reset(seed=0)
-    steps, began = 0, time.perf_counter()
-    while (passed := time.perf_counter() - began) < PROBE_SECONDS:
-        _, _, terminal, truncation, _ = env.step(env.action_space.sample())
-        if terminal or truncation:
-            env.reset()
-        steps += 1
-    probe.close()
-    return steps / passed
+def _end(processes: "list[subprocess.Popen[bytes]]", pipes: list[Connection], answers: int | None = None) -> None:
+    """Ends workers: those that wait for a command by themselves."""
+    for pipe in pipes:
+        pipe.close()
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if answers is not None:
+        os.close(answers)
