@@ -2,6 +2,7 @@
 
     "pong"                          one of `envs_c.names()`
     "gym:CartPole-v1"               a Gymnasium id; "gym-async:..." in worker processes
+    "pettingzoo:MODULE"             a parallel environment of PettingZoo, whose agents are rows
     "python:package.module:factory" a vectorised environment of the user's own; see docs/environments.md
 
 `spec(name)` describes an environment, and `make(name, ...)` makes a batch of it. Rows of every array are agents.
@@ -27,6 +28,7 @@ __all__ = ["EnvSpec", "Episodes", "VectorEnv", "groups", "kind_of", "make", "res
 ASYNC = "gym-async"
 GYMNASIUM = ("gym", ASYNC)
 PYTHON = "python"
+PETTINGZOO = "pettingzoo"
 
 
 class VectorEnv(Protocol):
@@ -94,6 +96,10 @@ def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
 
             return atari.describe(name, args or {})
         return gym.describe(name, args or {}).spec
+    if kind == PETTINGZOO:
+        from . import pettingzoo
+
+        return pettingzoo.describe(name, args or {})
     if kind == PYTHON:
         from . import python
 
@@ -169,6 +175,10 @@ def make(
         from .gym import GymnasiumEnv
 
         return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+    if kind == PETTINGZOO:
+        from .pettingzoo import PettingZooEnv
+
+        return PettingZooEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
     if kind == PYTHON:
         from .python import PythonEnv
 
@@ -210,7 +220,7 @@ def kind_of(name: str) -> str:
     kind, colon, _ = name.partition(":")
     if not colon:
         return ""
-    if kind not in (*GYMNASIUM, PYTHON):
-        known = (f"{one}:" for one in (*GYMNASIUM, PYTHON))
+    if kind not in (*GYMNASIUM, PETTINGZOO, PYTHON):
+        known = (f"{one}:" for one in (*GYMNASIUM, PETTINGZOO, PYTHON))
         raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(f'{kind}:', known)}")
     return kind

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...envs_c import VecEnv
 from ..errors import ConfigError
-from . import GYMNASIUM, PYTHON, VectorEnv, kind_of, make
+from . import GYMNASIUM, PETTINGZOO, PYTHON, VectorEnv, kind_of, make
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
 
@@ -50,6 +50,16 @@ def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, An
             return _checked(name, gym_envs.render())
 
         envs = gym_envs
+    elif kind == PETTINGZOO:
+        from .pettingzoo import PettingZooEnv
+
+        several = PettingZooEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        frames_per_second = several.render_fps or frames_per_second
+
+        def draw(_: npt.NDArray[Any]) -> Pixels:
+            return _checked(name, several.render())
+
+        envs = several
     elif kind == PYTHON:
         from .python import PythonEnv
 

@@ -114,9 +114,7 @@ class PoolEnv:
                 with theirs:
                     self.processes.append(_start(number, theirs.fileno(), answer, memory))
                 ours.send(layout)
-                self._poll.register(
-                    ours.fileno(), 0
-                )  # tells when the other end is closed, because the process has died
+                self._poll.register(ours.fileno(), 0)  # tells when the process has died
             self._expect(range(most))
             if not workers and name not in _measured:
                 _measured[name] = self._measure(most)
