@@ -20,7 +20,7 @@ from protein.errors import UsageError
 from protein.view import tables, text
 
 EPISODES = 256
-_MOST_ENVS = {"gym": 32, "gym-async": 32}  # by kind: Python objects are expensive
+_MOST_ENVS = {"gym": 32, "gym-async": 32, "pettingzoo": 32}  # by kind: Python objects are expensive
 
 
 def run(command: Command) -> int:
