@@ -27,7 +27,7 @@ NUM_AGENTS = (1024, 16384)
 FRAME_SKIPS = (1, 4, 8)
 
 # observations, rewards, terminals, truncations
-Outputs = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+Outputs = tuple[npt.NDArray[Any], npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
 
 
 @dataclasses.dataclass
@@ -60,9 +60,9 @@ class Row:
         return statistics.median(self.rates)
 
 
-def outputs(agents: int, size: int) -> Outputs:
+def outputs(agents: int, size: int, dtype: str = "float32") -> Outputs:
     return (
-        np.zeros((agents, size), np.float32),
+        np.zeros((agents, size), dtype),
         np.zeros(agents, np.float32),
         np.zeros(agents, np.bool_),
         np.zeros(agents, np.bool_),

@@ -26,8 +26,9 @@ class EnvSpec:
 
     An observation is `observation_size` numbers, to be seen as an array of `observation_shape`: `(size,)`, or
     `(channels, height, width)` for a grid. `observation_dtype` is "float32", or "uint8" for bytes from 0 to
-    `observation_high`, which a network sees divided by it. An action is `action_components` numbers: discrete ones, the k-th from 0 to
-    `action_sizes[k] - 1`, or `continuous_actions` real ones, each clipped to [-1, 1]; the other of the two is empty.
+    `observation_high`, which a network sees divided by it. An action is `action_components` numbers: discrete ones, the
+    k-th from 0 to `action_sizes[k] - 1`, or `continuous_actions` real ones, each clipped to [-1, 1]; the other of the
+    two is empty.
     `score_range` is the lowest and the highest possible score of an episode; at a mean of `solved_score` the
     environment counts as solved. `max_episode_steps` is in frames: an episode that has not ended by then is truncated.
     """
@@ -96,8 +97,8 @@ class VecEnv(_native.VecEnv):
     With A = `num_agents` (= `num_envs * spec.agents_per_env`), C = `spec.action_components` and D =
     `spec.observation_size`, all C-contiguous: actions `A x C` int32, or float32 where they are continuous, or `A` where
     C is 1; observations and final_observations `A x D` of `spec.observation_dtype`, rewards `A` float32, terminals and
-    truncations `A` bool. A wrong array raises a ValueError that names it and what was expected. A discrete action that is
-    out of range, or a continuous one that is not finite, raises a ValueError before any instance has moved. Finite
+    truncations `A` bool. A wrong array raises a ValueError that names it and what was expected. A discrete action that
+    is out of range, or a continuous one that is not finite, raises a ValueError before any instance has moved. Finite
     continuous actions are clipped.
 
     Methods: `reset(seed, observations)`; `step(actions, observations, rewards, terminals, truncations,

@@ -52,6 +52,30 @@ class Echo(gymnasium.Env[Any, Any]):
         return self.observation_space.sample(), float(np.sum(action)), False, False, {}
 
 
+class Faulty(gymnasium.Env[Any, np.int64]):
+    """Keeps its promises until it is told to break one, by action 1."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.int64) -> Any:
+        seen: dict[str, Any] = {
+            "nan": np.array([0.0, np.nan], np.float32),
+            "shape": np.zeros(3, np.float32),
+            "none": None,
+        }
+        rewards: dict[str, Any] = {"reward": np.ones(1), "word": "much", "inf": np.float64(np.inf)}
+        wrong = self.fault if action else ""
+        return seen.get(wrong, np.zeros(2, np.float32)), rewards.get(wrong, np.float32(1.0)), False, False, {}
+
+
 ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
     "Many": (spaces.Discrete(4), spaces.MultiDiscrete([3, 5], start=[1, -1])),
     "Switches": (spaces.MultiBinary(3), spaces.MultiBinary((2, 2))),
@@ -63,6 +87,17 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
         spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(2)))}),
         spaces.Discrete(2),
     ),
+    "Bytes": (
+        spaces.Dict(
+            {
+                "key": spaces.Discrete(3),
+                "image": spaces.Box(0, 255, (6, 5, 3), np.uint8),
+                "switches": spaces.MultiBinary(2),
+            }
+        ),
+        spaces.Discrete(2),
+    ),
+    "Mixed": (spaces.Tuple((spaces.Box(0, 255, (6, 5, 3), np.uint8), spaces.Box(-1, 1, (2,)))), spaces.Discrete(2)),
     "Endless": (spaces.Sequence(spaces.Discrete(3)), spaces.Discrete(2)),
     "Unbounded": (spaces.Discrete(2), spaces.Box(-np.inf, np.inf, (1,))),
     "Whole": (spaces.Discrete(2), spaces.Box(0, 3, (1,), np.int64)),
@@ -70,6 +105,7 @@ ECHOES: dict[str, tuple[spaces.Space[Any], spaces.Space[Any]]] = {
 }
 
 if "Counter-v0" not in gymnasium.registry:
+    gymnasium.register("Faulty-v0", f"{__name__}:Faulty")
     gymnasium.register("Counter-v0", f"{__name__}:Counter", reward_threshold=20.0)
     for _name, (_observations, _actions) in ECHOES.items():
         gymnasium.register(

@@ -1,6 +1,7 @@
 """A vectorised environment with buffers of its own, for the tests of `envs_c`."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,13 +10,13 @@ from protein import envs_c
 
 Actions = npt.NDArray[np.int32] | npt.NDArray[np.float32]
 Arrays = tuple[
-    npt.NDArray[np.float32],
+    npt.NDArray[Any],
     npt.NDArray[np.float32],
     npt.NDArray[np.bool_],
     npt.NDArray[np.bool_],
-    npt.NDArray[np.float32],
+    npt.NDArray[Any],
 ]
-SENTINEL = np.float32(1e30)  # no environment writes it
+SENTINEL, BYTE_SENTINEL = np.float32(1e30), np.uint8(201)  # no environment writes them
 
 
 def scripted_actions(step: int, num_agents: int, spec: envs_c.EnvSpec) -> Actions:
@@ -31,6 +32,20 @@ def scripted_actions(step: int, num_agents: int, spec: envs_c.EnvSpec) -> Action
     return (bits % np.array(spec.action_sizes, np.uint64)).astype(np.int32)
 
 
+def sentinel(dtype: np.dtype[Any]) -> np.float32 | np.uint8:
+    """What no environment writes into its observations."""
+    return BYTE_SENTINEL if dtype == np.uint8 else SENTINEL
+
+
+def as_floats(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Bytes as float32, sentinels as those of floats; other arrays as they are."""
+    if array.dtype != np.uint8:
+        return array
+    floats = array.astype(np.float32)
+    floats[array == BYTE_SENTINEL] = SENTINEL
+    return floats
+
+
 def num_envs_of(name: str, num_agents: int) -> int:
     """How many environments hold so many agents; two at least."""
     return max(2, num_agents // envs_c.spec(name).agents_per_env)
@@ -40,35 +55,36 @@ def num_envs_of(name: str, num_agents: int) -> int:
 class Buffers:
     """What `VecEnv.step` writes. `dirty()` fills them with values that it never writes, so that what stays is seen."""
 
-    observations: npt.NDArray[np.float32]
+    observations: npt.NDArray[Any]
     rewards: npt.NDArray[np.float32]
     terminals: npt.NDArray[np.bool_]
     truncations: npt.NDArray[np.bool_]
-    final_observations: npt.NDArray[np.float32]
+    final_observations: npt.NDArray[Any]
 
     @classmethod
     def of(cls, vec: envs_c.VecEnv) -> "Buffers":
-        agents, size = vec.num_agents, vec.spec.observation_size
+        agents, size, dtype = vec.num_agents, vec.spec.observation_size, vec.spec.observation_dtype
         return cls(
-            np.zeros((agents, size), np.float32),
+            np.zeros((agents, size), dtype),
             np.zeros(agents, np.float32),
             np.zeros(agents, np.bool_),
             np.zeros(agents, np.bool_),
-            np.full((agents, size), SENTINEL, np.float32),
+            np.full((agents, size), sentinel(np.dtype(dtype)), dtype),
         )
 
     def dirty(self) -> None:
-        self.observations.fill(SENTINEL)
+        self.observations.fill(sentinel(self.observations.dtype))
         self.rewards.fill(SENTINEL)
         self.terminals.view(np.uint8).fill(7)
         self.truncations.view(np.uint8).fill(7)
-        self.final_observations.fill(SENTINEL)
+        self.final_observations.fill(sentinel(self.observations.dtype))
 
     def arrays(self) -> Arrays:
         return self.observations, self.rewards, self.terminals, self.truncations, self.final_observations
 
     def bytes(self) -> bytes:
-        return b"".join(array.tobytes() for array in self.arrays())
+        """All of them; bytes as the floats that they stand for."""
+        return b"".join(as_floats(array).tobytes() for array in self.arrays())
 
 
 class Stepper:

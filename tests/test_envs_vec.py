@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stepping import SENTINEL, Buffers, Stepper, num_envs_of, scripted_actions
+from stepping import SENTINEL, Buffers, Stepper, num_envs_of, scripted_actions, sentinel
 
 from protein import envs_c
 
@@ -151,13 +151,14 @@ def test_every_output_is_written_and_final_rows_only_at_truncations(name: str) -
     for _ in range(steps_of(name)):
         out = stepper.step()
         assert np.isfinite(out.observations).all()
-        assert (out.observations != SENTINEL).all()
+        nothing = sentinel(out.observations.dtype)
+        assert (out.observations != nothing).all()
         assert (out.rewards != SENTINEL).all()
         assert out.terminals.view(np.uint8).max() <= 1
         assert out.truncations.view(np.uint8).max() <= 1
         assert not (out.terminals & out.truncations).any()
-        written = (out.final_observations != SENTINEL).all(axis=1)
-        untouched = (out.final_observations == SENTINEL).all(axis=1)
+        written = (out.final_observations != nothing).all(axis=1)
+        untouched = (out.final_observations == nothing).all(axis=1)
         assert np.array_equal(written, out.truncations)
         assert np.array_equal(untouched, ~out.truncations)
         ends += int(out.terminals.sum() + out.truncations.sum())

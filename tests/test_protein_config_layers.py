@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from protein.config.layers import Layers, flatten, value_types
+from protein.config.layers import Layers, flatten, unflatten, value_types
 from protein.config.resolve import CONFIG_DIRECTORY, file_name, find_env, load, make_space, start_params
 from protein.config.settings import SweepConfig
 from protein.config.write import to_toml
 from protein.errors import ConfigError, SpaceError, UsageError
 from protein.space.parameters import Categorical, Float, Integer
+from protein.sweep.job import trial_config
 from protein.trainer.config import RunConfig
 
 DEFAULT = """
@@ -380,3 +381,65 @@ def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Pat
     assert str(caught.value) == (
         "config.json: parameter 'train.minibatch_size': bound 300 of a pow2 range is not a power of two"
     )
+
+
+ARGS = """
+[env]
+name = "gym:LunarLander-v3"
+
+[env.args]
+gravity = { value = -10.0, min = -12, max = -1, scale = "linear" }
+enable_wind = { value = false, choices = [false, true] }
+turbulence_power = 1.5
+choices = ["of", "the", "environment"]
+"""
+
+
+def test_arguments_of_the_environment_are_values_like_any_other(folder: Path) -> None:
+    (folder / "mine.toml").write_text(ARGS)
+    layers = load("gym:LunarLander-v3", config_file=folder / "mine.toml", directory=folder)
+    assert layers.run_config().env.args == {
+        "gravity": -10.0,
+        "enable_wind": False,
+        "turbulence_power": 1.5,
+        "choices": ["of", "the", "environment"],
+    }
+    parameters = {parameter.name: parameter for parameter in layers.parameters()}
+    assert parameters["env.args.gravity"] == Float("env.args.gravity", -12.0, -1.0, default=-10.0)
+    assert parameters["env.args.enable_wind"] == Categorical("env.args.enable_wind", (False, True), default=False)
+    config = layers.run_config().to_dict()
+    assert RunConfig.from_dict(config).to_dict() == config
+    trial = trial_config(config, {"env.args.gravity": -3.0}, seed=1, threads=1, max_seconds=None)
+    assert (trial["env"]["args"]["gravity"], config["env"]["args"]["gravity"]) == (-3.0, -10.0)
+    fixed = layers.with_values({"env.args.gravity": -2.0, "env.args.new": 1}, "the command line")
+    assert fixed.run_config().env.args["gravity"] == -2.0 and fixed.run_config().env.args["new"] == 1
+    assert "env.args.gravity" not in {parameter.name for parameter in fixed.parameters()}
+    assert unflatten(flatten(config)) == config
+
+
+def test_a_written_config_has_the_arguments_of_the_environment(folder: Path) -> None:
+    (folder / "mine.toml").write_text(ARGS)
+    layers = load("gym:LunarLander-v3", config_file=folder / "mine.toml", directory=folder)
+    below = load("gym:LunarLander-v3", directory=folder)
+    values = {**layers.values(), "env.args.gravity": -4.5}
+    (folder / "found.toml").write_text(to_toml(values, make_space(layers), below, [], found="searched"))
+    again = load("gym:LunarLander-v3", config_file=folder / "found.toml", directory=folder)
+    assert again.values() == values
+    assert make_space(again).names == make_space(layers).names
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[env]\nargs = 3\n", r"mine.toml: 'env.args' must be a section, \[env.args\], not 3"),
+        ("[env.args]\ng = { min = 1, max = 2 }\n", "mine.toml: env.args.g has a range and no value to begin with"),
+        ("[env.args]\n'a b' = 1\n", "env.args.a b is no argument's name"),
+        ("[env.args]\ng = 2020-01-01\n", "env.args.g must be true, false, a number, a string, a list or a table"),
+        ("[env.args]\ng = inf\n", "env.args.g must be finite, got inf"),
+    ],
+)
+def test_a_mistake_in_the_arguments_is_told_in_one_line(folder: Path, text: str, message: str) -> None:
+    (folder / "mine.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message) as raised:
+        load("gym:LunarLander-v3", config_file=folder / "mine.toml", directory=folder)
+    assert "\n" not in str(raised.value)

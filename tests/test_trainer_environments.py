@@ -200,3 +200,44 @@ def test_an_environment_that_raises_ends_the_run_as_failed_with_what_it_cost(wal
     last = events[-1]
     assert (last["event"], last["reason"], last["message"]) == ("failed", "error", "ZeroDivisionError: no ground")
     assert last["steps"] == 2 * 16 * 4 and last["elapsed_seconds"] > 0
+
+
+def test_arguments_reach_a_python_environments_factory(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "sloped_example.py").write_text(
+        "import walk_example\n"
+        "class Sloped(walk_example.Walk):\n"
+        "    def __init__(self, num_envs, *, slope=0.0, **rest):\n"
+        "        super().__init__(num_envs, **rest)\n"
+        "        self.slope = slope\n"
+        "        self.closed = 0\n"
+        "    def close(self): self.closed += 1\n"
+    )
+    name = "python:sloped_example:Sloped"
+    envs = make(name, 2, args={"slope": 0.5})
+    assert envs._envs.slope == 0.5  # type: ignore[attr-defined]
+    envs.close()
+    envs.close()
+    assert envs._envs.closed == 1, "closed once"  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=f"'{name}' takes no argument env.args.slop; did you mean 'slope'"):
+        spec(name, {"slop": 1})
+    with pytest.raises(ConfigError, match=f"'{walk}' takes no arguments, got env.args.slope: remove it"):
+        spec(walk, {"slope": 1})
+    with pytest.raises(ConfigError, match=r"env.args.seed of .* is given by the trainer"):
+        make(name, 2, args={"seed": 1})
+    with pytest.raises(ConfigError, match=r"'pong' is written in C and takes no arguments, got env.args.speed"):
+        spec("pong", {"speed": 2})
+
+
+def test_a_python_environment_may_observe_bytes(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "bytes_example.py").write_text(
+        "import walk_example\n"
+        "class Bytes(walk_example.Walk):\n"
+        "    observation_dtype, observation_high = 'uint8', 15\n"
+        "class Wide(walk_example.Walk):\n"
+        "    observation_dtype = 'float64'\n"
+    )
+    envs = make("python:bytes_example:Bytes", 2)
+    assert (envs.spec.observation_dtype, envs.spec.observation_high) == ("uint8", 15.0)
+    envs.reset(0, np.zeros((2, 1), np.uint8))
+    with pytest.raises(ConfigError, match="has observation_dtype float64; it must be float32 or uint8"):
+        spec("python:bytes_example:Wide")

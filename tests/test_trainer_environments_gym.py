@@ -21,6 +21,7 @@ from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
 COUNTER = "gym:gym_worlds:Counter-v0"
+UNWRITTEN = 77  # in arrays of bytes, which have no NaN
 
 
 class Stepper:
@@ -29,7 +30,9 @@ class Stepper:
     def __init__(self, name: str, num_envs: int, **options: Any) -> None:
         self.envs: VectorEnv = make(name, num_envs, **options)
         rows, size = self.envs.num_agents, self.envs.spec.observation_size
-        self.observations, self.finals = np.full((2, rows, size), np.nan, np.float32)
+        dtype = self.envs.spec.observation_dtype
+        self.nothing: Any = UNWRITTEN if dtype == "uint8" else np.nan
+        self.observations, self.finals = np.full((2, rows, size), self.nothing, dtype)
         self.rewards = np.full(rows, np.nan, np.float32)
         self.terminals, self.truncations = np.ones((2, rows), np.bool_)
 
@@ -38,7 +41,7 @@ class Stepper:
         dtype = np.float32 if spec.continuous_actions else np.int32
         rows = np.empty((self.envs.num_agents, spec.action_components), dtype)
         rows[:] = actions
-        self.finals[:] = np.nan
+        self.finals[:] = self.nothing
         self.envs.step(rows, self.observations, self.rewards, self.terminals, self.truncations, self.finals)
 
 
@@ -155,6 +158,8 @@ def test_a_resumed_run_begins_new_episodes_that_depend_on_where_it_was() -> None
         ("Grey", (1, 6, 5), (2,), 0),
         ("Frames", (4, 6, 5), (2,), 0),
         ("Nested", (7,), (2,), 0),
+        ("Bytes", (95,), (2,), 0),
+        ("Mixed", (92,), (2,), 0),
     ],
 )
 def test_spaces(name: str, shape: tuple[int, ...], sizes: tuple[int, ...], continuous: int) -> None:
@@ -192,9 +197,22 @@ def test_observations_are_mapped_to_rows() -> None:
         return stepper.observations[0], space.sample()
 
     row, image = first("Image")
-    np.testing.assert_allclose(row.reshape(3, 6, 5)[2], image[:, :, 2] / 255, rtol=1e-6)
+    assert row.dtype == np.uint8
+    np.testing.assert_array_equal(row.reshape(3, 6, 5)[2], image[:, :, 2])
     row, grey = first("Grey")
-    np.testing.assert_allclose(row.reshape(6, 5), grey / 15, rtol=1e-6)
+    np.testing.assert_array_equal(row.reshape(6, 5), grey)
+    assert (spec("gym:gym_worlds:Image-v0").observation_high, spec("gym:gym_worlds:Grey-v0").observation_high) == (
+        255.0,
+        15.0,
+    )
+    row, both = first("Bytes")
+    # Side by side in the order of their names, all bytes: what is one-hot is 1 after the policy's division.
+    expected = [*both["image"].reshape(-1), *255 * np.eye(3)[both["key"]], *255 * both["switches"].astype(int)]
+    assert row.dtype == np.uint8
+    np.testing.assert_array_equal(row, expected)
+    row, mixed = first("Mixed")
+    np.testing.assert_allclose(row, [*mixed[0].reshape(-1), *mixed[1]], rtol=1e-6)
+    assert row.dtype == np.float32, "one part has no bytes"
     row, choice = first("Many")
     np.testing.assert_array_equal(row, np.eye(4)[choice])
     row, nested = first("Nested")
@@ -247,7 +265,7 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
             stepper.step(actions)
         for name in ("observations", "rewards", "terminals", "truncations", "finals"):
             np.testing.assert_array_equal(getattr(alone, name), getattr(apart, name))
-    processes = apart.envs._vector.processes  # type: ignore[attr-defined]
+    processes = apart.envs.processes  # type: ignore[attr-defined]
     # Ctrl-C, and a sweep that stops a trial, signal the trainer's whole group: it alone is to end in order.
     assert os.getpgrp() not in {os.getpgid(process.pid) for process in processes}
     processes[0].kill()
@@ -256,7 +274,7 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
             apart.step(0)
     apart.envs.close()
     apart.envs.close()
-    assert not any(process.is_alive() for process in processes)
+    assert all(process.poll() is not None for process in processes)
 
 
 def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
@@ -267,7 +285,7 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
         "def run():\n"
         f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2)\n"
         "    envs.reset(0, np.zeros((2, 2), np.float32))\n"
-        "    print(*(process.pid for process in envs._vector.processes), flush=True)\n"
+        "    print(*(process.pid for process in envs.processes), flush=True)\n"
         "if __name__ == '__main__':\n"
         "    trial = multiprocessing.get_context('fork').Process(target=run)\n"
         "    trial.start()\n"
@@ -285,7 +303,7 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
 def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) -> None:
     """The rows are ours: what the environment does to its own arrays later leaves them as they were."""
     before = counter.observations.copy()
-    for instance in counter.envs._vector.envs:  # type: ignore[attr-defined]
+    for instance in counter.envs.instances.envs:  # type: ignore[attr-defined]
         assert isinstance(instance, gymnasium.Wrapper)
         counter_env = instance.unwrapped
         assert isinstance(counter_env, Counter)
@@ -316,3 +334,54 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
     assert torch.equal(first[0], first[1])
     assert len(first[0][:, 0].unique()) == 4
     assert not torch.isin(first[0][:, 0], saved["observations"][:, 0]).any()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("nan", r"instance 1 of 'gym:gym_worlds:Faulty-v0' observed nan in element 1: observations must be finite"),
+        ("reward", r"gave an array of shape \(1,\) as reward: a reward is one number"),
+        ("word", r"gave 'much' as reward: a reward is one number"),
+        ("inf", r"gave a reward of inf: a reward must be a finite number"),
+        (
+            "shape",
+            r"has changed its space: an observation is float32 of shape \(3,\), and its observation_space is Box",
+        ),
+        ("none", r"has changed its space: an observation is NoneType"),
+    ],
+)
+def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, message: str) -> None:
+    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": fault})
+    stepper.envs.reset(0, stepper.observations)
+    stepper.step(0)
+    with pytest.raises(TrainerError, match=message) as raised:
+        stepper.step([[0], [1]])
+    assert "\n" not in str(raised.value)
+    stepper.envs.close()
+
+
+def test_arguments_reach_the_constructor_and_are_checked() -> None:
+    assert spec("gym:Pendulum-v1", {"g": 2.0}).name == "gym:Pendulum-v1"
+    stepper = Stepper("gym:Pendulum-v1", 1, args={"g": 2.0, "max_episode_steps": 7})
+    assert stepper.envs.instances.envs[0].unwrapped.g == 2.0  # type: ignore[attr-defined]
+    assert stepper.envs.spec.max_episode_steps == 7
+    with pytest.raises(
+        ConfigError, match=r"'gym:LunarLander-v3' takes no argument env.args.gravty; did you mean 'gravity'"
+    ):
+        spec("gym:LunarLander-v3", {"gravty": -5.0})
+    with pytest.raises(
+        ConfigError, match=r"takes no argument env.args.ctrl_cost_wait; did you mean 'ctrl_cost_weight'"
+    ):
+        make("gym:HalfCheetah-v5", 1, args={"ctrl_cost_wait": 0.1})
+    with pytest.raises(ConfigError, match=r"env.args.render_mode of 'gym:Pendulum-v1' is given by the trainer"):
+        spec("gym:Pendulum-v1", {"render_mode": "human"})
+
+
+def test_it_is_closed_once() -> None:
+    stepper = Stepper(COUNTER, 2)
+    closed: list[int] = []
+    for number, env in enumerate(stepper.envs.instances.envs):  # type: ignore[attr-defined]
+        env.close = lambda number=number: closed.append(number)
+    stepper.envs.close()
+    stepper.envs.close()
+    assert sorted(closed) == [0, 1]

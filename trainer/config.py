@@ -35,6 +35,8 @@ class EnvConfig:
     """Frames for which each action is repeated; one step is one decision."""
     double_buffer: bool = False
     """Steps one half of the environments while the policy acts on the other. Useful for slow environments."""
+    workers: int = 0
+    """Processes that step the environments of `gym-async:`; 0: a short measurement at the start finds how many pay."""
     args: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Keyword arguments for the environment's own constructor, by name; environments written in C take none."""
 
@@ -347,7 +349,7 @@ _COUNT = (1, 2**31 - 1)
 _POSITIVE = (0, math.inf)
 _UNIT = (0, 1)
 _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
-    "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000)},
+    "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000), "workers": (0, 128)},
     "policy": {
         "hidden_size": (1, 2**16),
         "num_layers": (1, 16),

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypedDict
+from typing import Any, Literal, NotRequired, TextIO, TypedDict
 
 Stopped = Literal["steps", "max_seconds", "signal"]  # what ended the training
 FINAL = ("result", "interrupted", "failed")
@@ -31,6 +31,7 @@ class Start(TypedDict):
     normalize_observations: bool  # whether they are, from the setting or by what was measured
     scale_rewards: bool
     notes: list[str]  # what was decided by a measurement, and why, for people
+    workers: NotRequired[int]  # processes that step the environments of `gym-async:`
 
 
 class Measurement(TypedDict):

@@ -16,7 +16,8 @@ def run(command: Command) -> int:
     console = tables.make_console()
     console.print(tables.envs(specs, console.width))
     console.print(
-        "\nalso gym:ID, any environment of Gymnasium, and python:MODULE:NAME, one of your own: docs/environments.md",
+        "\nalso gym:ID, any environment of Gymnasium, Atari's among them, pettingzoo:MODULE, a parallel one of"
+        " PettingZoo, and python:MODULE:NAME, one of your own: docs/environments.md",
         soft_wrap=True,
     )
     return 0

@@ -1,7 +1,6 @@
 """`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it."""
 
 import dataclasses
-import os
 import statistics
 import sys
 import threading
@@ -21,7 +20,7 @@ from protein.errors import UsageError
 from protein.view import tables, text
 
 EPISODES = 256
-_MOST_ENVS = {"gym": 32, "gym-async": os.cpu_count() or 1}  # by kind: Python objects and processes are expensive
+_MOST_ENVS = {"gym": 32, "gym-async": 32, "pettingzoo": 32}  # by kind: Python objects are expensive
 
 
 def run(command: Command) -> int:

@@ -324,8 +324,9 @@ def _usage(state: TrainingState, width: int) -> list[Text]:
 
 
 def _machine_line(start: Start) -> str:
+    workers = f" worker processes: {start['workers']}," if "workers" in start else ""
     return (
-        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']},"
+        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']},{workers}"
         f" ready in {text.seconds(start['startup_seconds'])}"
     )
 

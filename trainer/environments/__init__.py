@@ -1,14 +1,15 @@
 """Environments by name: ours in C, Gymnasium's, and a user's own in Python, behind one vectorised interface.
 
     "pong"                          one of `envs_c.names()`
-    "gym:CartPole-v1"               a Gymnasium id, through its SyncVectorEnv; "gym-async:..." a process for each
+    "gym:CartPole-v1"               a Gymnasium id; "gym-async:..." in worker processes
+    "pettingzoo:MODULE"             a parallel environment of PettingZoo, whose agents are rows
     "python:package.module:factory" a vectorised environment of the user's own; see docs/environments.md
 
 `spec(name)` describes an environment, and `make(name, ...)` makes a batch of it. Rows of every array are agents.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,11 +22,13 @@ from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
 from . import arguments
 
-__all__ = ["EnvSpec", "Episodes", "VectorEnv", "kind_of", "make", "resume", "spec"]
+__all__ = ["EnvSpec", "Episodes", "VectorEnv", "groups", "kind_of", "make", "resume", "spec"]
 
 
-GYMNASIUM = ("gym", "gym-async")
+ASYNC = "gym-async"
+GYMNASIUM = ("gym", ASYNC)
 PYTHON = "python"
+PETTINGZOO = "pettingzoo"
 
 
 class VectorEnv(Protocol):
@@ -88,7 +91,15 @@ def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
     if kind in GYMNASIUM:
         from . import gym  # an optional package
 
+        if gym.is_atari(name):
+            from . import atari
+
+            return atari.describe(name, args or {})
         return gym.describe(name, args or {}).spec
+    if kind == PETTINGZOO:
+        from . import pettingzoo
+
+        return pettingzoo.describe(name, args or {})
     if kind == PYTHON:
         from . import python
 
@@ -109,6 +120,9 @@ def make(
     threads: int = 1,
     first_index: int = 0,
     args: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    cores: int = 0,
+    training: bool = False,
 ) -> VectorEnv:
     """Makes `num_envs` instances; instance i draws its randomness from (seed, first_index + i) alone.
 
@@ -120,15 +134,51 @@ def make(
         threads: that step the instances of our own environments.
         first_index: of the first instance, so that two batches behave as one.
         args: for the environment's own constructor, `env.args`.
+        workers: processes of `gym-async:`; 0: measured, at most one for each of `cores` (0: all that there are).
+        cores: see `workers`.
+        training: not an evaluation. In Atari's games the loss of a life is then terminal.
 
     Raises:
         ConfigError: there is no environment of that name, or it cannot be used; the message gives the reason.
     """
     kind = kind_of(name)
     if kind in GYMNASIUM:
+        from .gym import is_atari
+
+        if is_atari(name):
+            from .atari import AtariEnv
+
+            return AtariEnv(
+                name,
+                num_envs,
+                seed=seed,
+                frame_skip=frame_skip,
+                first_index=first_index,
+                args=args,
+                threads=cores or threads,
+                training=training,
+            )
+    if kind == ASYNC:
+        from .pool import PoolEnv
+
+        return PoolEnv(
+            name,
+            num_envs,
+            seed=seed,
+            frame_skip=frame_skip,
+            first_index=first_index,
+            args=args,
+            workers=workers,
+            cores=cores,
+        )
+    if kind in GYMNASIUM:
         from .gym import GymnasiumEnv
 
         return GymnasiumEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
+    if kind == PETTINGZOO:
+        from .pettingzoo import PettingZooEnv
+
+        return PettingZooEnv(name, num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, args=args)
     if kind == PYTHON:
         from .python import PythonEnv
 
@@ -138,6 +188,12 @@ def make(
         return envs_c.VecEnv(name, num_envs, seed=seed, frame_skip=frame_skip, threads=threads, first_index=first_index)
     except envs_c.UnknownEnvError as error:
         raise ConfigError(str(error)) from error
+
+
+def groups(envs: VectorEnv) -> Sequence[VectorEnv]:
+    """Returns the parts of a batch that can be stepped while others are; a batch without such parts is one."""
+    parts: Sequence[VectorEnv] = getattr(envs, "groups", (envs,))
+    return parts
 
 
 def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[Any]) -> bool:
@@ -164,7 +220,7 @@ def kind_of(name: str) -> str:
     kind, colon, _ = name.partition(":")
     if not colon:
         return ""
-    if kind not in (*GYMNASIUM, PYTHON):
-        known = (f"{one}:" for one in (*GYMNASIUM, PYTHON))
+    if kind not in (*GYMNASIUM, PETTINGZOO, PYTHON):
+        known = (f"{one}:" for one in (*GYMNASIUM, PETTINGZOO, PYTHON))
         raise ConfigError(f"unknown kind of environment '{kind}:' in '{name}'{nearest(f'{kind}:', known)}")
     return kind

@@ -25,10 +25,15 @@ class EpisodeCounter:
         self._lengths[:] = 0
         self._finished.clear()
 
-    def add(self, rewards: npt.NDArray[np.float32], ended: npt.NDArray[np.bool_]) -> None:
-        """Counts one step of all agents; `ended` marks those whose episode it ended."""
+    def add(
+        self,
+        rewards: npt.NDArray[np.float32],
+        ended: npt.NDArray[np.bool_],
+        playing: npt.NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Counts one step of all agents, or of those that are `playing`; `ended` marks those whose episode it ended."""
         self._returns += rewards
-        self._lengths += 1
+        self._lengths += 1 if playing is None else playing
         if ended.any():
             rows = np.flatnonzero(ended)
             self._finished.append((rows, self._returns[rows], self._lengths[rows]))

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -272,6 +273,15 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
         raise ConfigError(f"cannot make '{name}': {text}{remedy}") from error
 
 
+def is_atari(name: str) -> bool:
+    """Whether `atari` makes the environment: a game that is seen as a picture. Raises `ConfigError` without ale-py."""
+    if not _id(name).startswith("ALE/"):
+        return False
+    _import_package(name)
+    registered = gymnasium.registry.get(_id(name))
+    return registered is None or registered.kwargs.get("obs_type", "rgb") == "rgb"
+
+
 def _import_package(name: str) -> None:
     """Imports what registers the environment, where that is a package that we know."""
     for prefix, (package, extra) in _PACKAGES.items():
@@ -291,6 +301,9 @@ def _entry_point(name: str) -> Callable[..., Any] | None:
     registered = gymnasium.registry.get(_id(name).rpartition(":")[2])
     entry_point = None if registered is None else registered.entry_point
     if isinstance(entry_point, str):
-        made: Callable[..., Any] = gymnasium.envs.registration.load_env_creator(entry_point)
+        with warnings.catch_warnings():
+            # Box2D's module is made by SWIG, whose types bring this warning. As an error it ends the whole process.
+            warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+            made: Callable[..., Any] = gymnasium.envs.registration.load_env_creator(entry_point)
         return made
     return entry_point

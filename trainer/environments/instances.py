@@ -65,7 +65,7 @@ class Instances:
             for _ in range(self._frame_skip):
                 observation, reward, terminal, truncation, _ = env.step(action)
                 if type(reward) is not float:
-                    reward = self._number(row, reward)
+                    reward = as_number(reward, self._who(row))
                 total += reward
                 if terminal or truncation:
                     break
@@ -78,9 +78,7 @@ class Instances:
                 observation, _ = env.reset()
             self._write(row, observation, observations)
         self._check(observations)
-        if not np.isfinite(rewards).all():
-            row = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            raise self._error(row, f"gave a reward of {rewards[row]}: a reward must be a finite number")
+        check_rewards(rewards, self._who)
 
     def close(self) -> None:
         """Closes every instance."""
@@ -91,26 +89,41 @@ class Instances:
         try:
             self._read(observation, observations[row])
         except TrainerError as error:
-            raise self._error(row, f"has changed its space: {error}") from error
+            raise TrainerError(f"{self._who(row)} has changed its space: {error}") from error
 
     def _check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
-        if self._of_floats and not np.isfinite(observations).all():
-            row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
-            raise self._error(
-                first + row,
-                f"observed {observations[row, column]} in element {column}: observations must be finite numbers",
-            )
+        if self._of_floats:
+            check_observations(observations, lambda row: self._who(first + row))
 
-    def _number(self, row: int, reward: Any) -> float:
-        if getattr(reward, "ndim", 0):
-            raise self._error(row, f"gave an array of shape {reward.shape} as reward: a reward is one number")
-        try:
-            return float(reward)
-        except (TypeError, ValueError):
-            raise self._error(row, f"gave {reward!r} as reward: a reward is one number") from None
+    def _who(self, row: int) -> str:
+        return f"instance {self._first_index + row} of '{self._name}'"
 
-    def _error(self, row: int, what: str) -> TrainerError:
-        return TrainerError(f"instance {self._first_index + row} of '{self._name}' {what}")
+
+def check_observations(observations: npt.NDArray[Any], who: Callable[[int], str]) -> None:
+    """Raises `TrainerError` for an observation of floats that is not finite; `who` names a row."""
+    if np.isfinite(observations).all():
+        return
+    row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
+    raise TrainerError(
+        f"{who(row)} observed {observations[row, column]} in element {column}: observations must be finite numbers"
+    )
+
+
+def check_rewards(rewards: npt.NDArray[np.float32], who: Callable[[int], str]) -> None:
+    """Raises `TrainerError` for a reward that is not finite."""
+    if not np.isfinite(rewards).all():
+        row = int(np.flatnonzero(~np.isfinite(rewards))[0])
+        raise TrainerError(f"{who(row)} gave a reward of {rewards[row]}: a reward must be a finite number")
+
+
+def as_number(reward: Any, who: str) -> float:
+    """Returns a reward as a float. Raises `TrainerError` where it is no number."""
+    if getattr(reward, "ndim", 0):
+        raise TrainerError(f"{who} gave an array of shape {reward.shape} as reward: a reward is one number")
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise TrainerError(f"{who} gave {reward!r} as reward: a reward is one number") from None
 
 
 def instance_seed(seed: int, index: int) -> int:

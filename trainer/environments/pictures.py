@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ...envs_c import VecEnv
 from ..errors import ConfigError
-from . import GYMNASIUM, PYTHON, VectorEnv, kind_of, make
+from . import GYMNASIUM, PETTINGZOO, PYTHON, VectorEnv, kind_of, make
 
 Pixels = npt.NDArray[np.uint8]  # `H x W x 3`
 
@@ -36,15 +36,30 @@ def make_visible(name: str, *, seed: int, frame_skip: int, args: Mapping[str, An
     envs: VectorEnv
     draw: Callable[[npt.NDArray[Any]], Pixels]
     if kind in GYMNASIUM:
-        from .gym import GymnasiumEnv
+        from .gym import GymnasiumEnv, is_atari
 
-        gym_envs = GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        atari = is_atari(name)
+        gym_envs: Any = (
+            make(name, 1, seed=seed, frame_skip=frame_skip, args=args)
+            if atari
+            else GymnasiumEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        )
         frames_per_second = gym_envs.render_fps or frames_per_second
 
         def draw(_: npt.NDArray[Any]) -> Pixels:
             return _checked(name, gym_envs.render())
 
         envs = gym_envs
+    elif kind == PETTINGZOO:
+        from .pettingzoo import PettingZooEnv
+
+        several = PettingZooEnv(name, 1, seed=seed, frame_skip=frame_skip, args=args, render_mode="rgb_array")
+        frames_per_second = several.render_fps or frames_per_second
+
+        def draw(_: npt.NDArray[Any]) -> Pixels:
+            return _checked(name, several.render())
+
+        envs = several
     elif kind == PYTHON:
         from .python import PythonEnv
 

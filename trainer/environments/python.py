@@ -1,6 +1,6 @@
 """A user's own vectorised environment behind our interface: `python:package.module:factory`.
 
-`factory(num_envs, seed=..., frame_skip=..., first_index=..., **env.args)` returns an object that fills the trainer's arrays in
+`factory(num_envs, seed=..., frame_skip=..., first_index=..., **env.args)` returns an object that fills the arrays in
 place. docs/environments.md lists its required and optional attributes, and so do `_REQUIRED` and `_OPTIONAL` here. If
 the object does not count episodes, or cannot be saved, this module counts them, and begins new episodes in a resumed
 run.

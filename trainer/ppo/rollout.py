@@ -9,6 +9,9 @@ values of all steps are read from it at once.
 The noise that turns outputs into actions is drawn for the whole rollout at once. With several processes, each process
 draws the noise of all agents and uses the columns of its own agents. So an agent acts as it would in one process.
 
+With environments in worker processes (`protein.trainer.environments.pool`) each group of them steps on as soon as its
+last step is done. Otherwise they step in turn.
+
 Where batches overlap with updates (`protein.trainer.ppo.collector`) there are two sets of buffers. Batch k is
 overwritten when batch k + 2 is collected.
 
@@ -41,6 +44,9 @@ from ..machine.transfer import host_zeros, to_device
 from ..model.policy import Policy
 from .batch import Batch
 from .conditioning import Conditioning
+
+
+Finals = list[tuple[int, torch.Tensor, torch.Tensor]]  # of truncated episodes: step, agents, outputs
 
 
 class _Row(NamedTuple):
@@ -111,30 +117,47 @@ class _Group:
         shape = (envs.num_agents, envs.spec.observation_size)
         self.final_observations = np.zeros(shape, envs.spec.observation_dtype)
         self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
-        self._pool = ThreadPoolExecutor(1) if threaded else None
+        self.pool = getattr(envs, "pool", None)  # processes that step several groups, this one among them
+        self._thread = ThreadPoolExecutor(1) if threaded and self.pool is None else None
         self._pending: Future[None] | None = None
+        self._begun: int | None = None  # the step that processes have begun
 
     def step(self, t: int) -> None:
         """Steps the environments, or begins to."""
-        if self._pool is None:
+        if self.pool is not None:
+            self.envs.begin(self.rows[t].actions)  # type: ignore[attr-defined]
+            self._begun = t
+        elif self._thread is None:
             self._step(t)
         else:
-            self._pending = self._pool.submit(self._step, t)
+            self._pending = self._thread.submit(self._step, t)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no step has been begun, or processes have finished it."""
+        return self._begun is None or bool(self.pool.is_done(self.envs.number))  # type: ignore
 
     def close(self) -> None:
         """Waits for the step that was begun, even if it fails."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
 
     def wait(self) -> None:
         """Waits for the step that was begun, and raises the error that it raised."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
+        if self._begun is not None:
+            t, self._begun = self._begun, None
+            self.envs.finish(*self.rows[t][1:], self.final_observations)  # type: ignore[attr-defined]
+            self._keep_finals(t)
 
     def _step(self, t: int) -> None:
+        self.envs.step(*self.rows[t], self.final_observations)
+        self._keep_finals(t)
+
+    def _keep_finals(self, t: int) -> None:
         row = self.rows[t]
-        self.envs.step(*row, self.final_observations)
         if row.truncations.any():
             cut = np.flatnonzero(row.truncations & ~row.terminals)
             if len(cut):
@@ -274,21 +297,9 @@ class Rollout:
         initial = None if self._state is None else self._state.clone()
         switch("rollout_forward")
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
-        finals: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, agents, outputs
-        for t in range(steps):
-            if t and time.perf_counter() >= until:
-                steps = t
-                break
-            for group in groups:
-                switch("environment")
-                group.wait()
-                switch("rollout_forward")
-                self._value_final_observations(group, finals)
-                self._act(group, t)
-                switch("environment")
-                group.step(t)
-        for group in groups:
-            group.wait()
+        finals: Finals = []
+        take = self._in_turn if groups[0].pool is None else self._as_they_finish
+        steps = take(steps, until, finals)
         self._start = steps
         switch("rollout_forward")
         for group in groups:
@@ -297,6 +308,50 @@ class Rollout:
         batch = self._batch(steps, initial, finals)
         switch("other")
         return batch
+
+    def _in_turn(self, steps: int, until: float, finals: Finals) -> int:
+        """Steps the groups one after the other; returns how many steps each has taken."""
+        for t in range(steps):
+            if t and time.perf_counter() >= until:
+                steps = t
+                break
+            for group in self._groups:
+                self._advance(group, t, finals)
+        for group in self._groups:
+            group.wait()
+        return steps
+
+    def _as_they_finish(self, steps: int, until: float, finals: Finals) -> int:
+        """Steps each group as soon as processes have finished its last step; returns how many steps each has taken.
+
+        One group may be ahead of another, up to the end of the rollout. What a group does depends on its own steps
+        alone. So the order makes no difference to the results.
+        """
+        taken = [0] * len(self._groups)
+        pool = self._groups[0].pool
+        while min(taken) < steps:
+            for index, group in enumerate(self._groups):
+                if taken[index] and time.perf_counter() >= until:
+                    steps = min(steps, max(taken))
+                if taken[index] < steps and group.is_done:
+                    self._advance(group, taken[index], finals)
+                    taken[index] += 1
+            self._stopwatch.switch("environment")
+            if not any(group.is_done and t < steps for t, group in zip(taken, self._groups, strict=True)):
+                pool.receive()  # type: ignore[union-attr]
+        for group in self._groups:
+            group.wait()
+        return steps
+
+    def _advance(self, group: _Group, t: int, finals: Finals) -> None:
+        """Waits for a group's last step, acts, and begins its step `t`."""
+        self._stopwatch.switch("environment")
+        group.wait()
+        self._stopwatch.switch("rollout_forward")
+        self._value_final_observations(group, finals)
+        self._act(group, t)
+        self._stopwatch.switch("environment")
+        group.step(t)
 
     def _act(self, group: _Group, t: int) -> None:
         """Chooses the actions of one group at step `t` and hands them to the environment's buffer."""
@@ -335,7 +390,7 @@ class Rollout:
         state = self._state[columns]
         self._policy.step(observations, state, self._now.resets[t, columns], output, state if advance else None)
 
-    def _value_final_observations(self, group: _Group, finals: list[tuple[int, torch.Tensor, torch.Tensor]]) -> None:
+    def _value_final_observations(self, group: _Group, finals: Finals) -> None:
         """Runs the network on the final observations of the episodes that were truncated in the group's last step."""
         for t, cut, rows in group.finals:
             agents = to_device(torch.from_numpy(cut), self.device) + group.columns.start
@@ -347,9 +402,7 @@ class Rollout:
             finals.append((t, agents, output))
         group.finals.clear()
 
-    def _batch(
-        self, steps: int, initial: torch.Tensor | None, finals: list[tuple[int, torch.Tensor, torch.Tensor]]
-    ) -> Batch:
+    def _batch(self, steps: int, initial: torch.Tensor | None, finals: Finals) -> Batch:
         outputs = self._now.outputs[:, : steps + 1]
         switch = self._stopwatch.switch
         switch("copy")

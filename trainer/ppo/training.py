@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from ..config import RunConfig, check_batch
-from ..environments import VectorEnv, make
+from ..environments import ASYNC, VectorEnv, groups, kind_of, make
 from ..errors import CheckpointError, DivergedError
 from ..evaluate import envs_for, play
 from ..events import (
@@ -87,8 +87,10 @@ class Training:
         self._evaluation_seed, self._envs_seed, self._random_seed = evaluation, envs, random_play
         self._stopwatch = stopwatch
         share = config.env.num_envs // world.size
-        halves = 2 if config.env.double_buffer else 1
-        self._envs = _make_envs(config, share, envs, threads, first_index=world.rank * share, parts=halves)
+        halves = 2 if config.env.double_buffer and kind_of(config.env.name) != ASYNC else 1
+        made = _make_envs(config, share, envs, threads, first_index=world.rank * share, parts=halves, training=True)
+        self._workers = getattr(made[0], "workers", 0)
+        self._envs = [group for batch in made for group in groups(batch)]
         self._spec = self._envs[0].spec
         check_batch(config, self._spec.agents_per_env, world.size)
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
@@ -201,6 +203,7 @@ class Training:
                 normalize_observations=self._rollout.conditioning.normalizer is not None,
                 scale_rewards=self._rollout.conditioning.scales,
                 notes=notes,
+                **({"workers": self._workers} if self._workers else {}),
             )
         )
         try:
@@ -382,7 +385,14 @@ class Training:
 
 
 def _make_envs(
-    config: RunConfig, num_envs: int, seed: int, threads: int, *, first_index: int = 0, parts: int = 1
+    config: RunConfig,
+    num_envs: int,
+    seed: int,
+    threads: int,
+    *,
+    first_index: int = 0,
+    parts: int = 1,
+    training: bool = False,
 ) -> list[VectorEnv]:
     """Makes environments in equal parts. Instances, from `first_index` on, draw what they would in one batch."""
     size = num_envs // parts
@@ -395,6 +405,9 @@ def _make_envs(
             threads=env_threads(num_envs, threads),
             first_index=first_index + part * size,
             args=config.env.args,
+            workers=config.env.workers,
+            cores=threads,
+            training=training,
         )
         for part in range(parts)
     ]

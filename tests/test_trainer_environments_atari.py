@@ -1,0 +1,99 @@
+"""Atari's games: preprocessing against Gymnasium's own, lives, scores, threads and arguments."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.errors import ConfigError
+
+pytest.importorskip("ale_py")
+
+BREAKOUT = "gym:ALE/Breakout-v5"
+
+
+class Stepper:
+    def __init__(self, num_envs: int, name: str = BREAKOUT, **options: Any) -> None:
+        self.envs: VectorEnv = make(name, num_envs, **options)
+        self.observations = np.zeros((num_envs, self.envs.spec.observation_size), np.uint8)
+        self.rewards, self.ends = np.zeros(num_envs, np.float32), np.zeros((2, num_envs), np.bool_)
+
+    def step(self, actions: npt.NDArray[np.int32]) -> None:
+        self.envs.step(actions, self.observations, self.rewards, *self.ends)
+
+
+def play(steps: int, num_envs: int = 2, seed: int = 1, **options: Any) -> tuple[list[bytes], int, Any]:
+    """Returns what was observed, how many ends there were, and the episodes, with scripted actions."""
+    stepper = Stepper(num_envs, **options)
+    stepper.envs.reset(seed, stepper.observations)
+    seen, ends = [], 0
+    draws = np.random.default_rng(0).integers(0, 4, (steps, 8), np.int32)
+    for actions in draws[:, :num_envs]:
+        stepper.step(np.ascontiguousarray(actions))
+        seen.append(stepper.observations[0].tobytes() + stepper.rewards[:1].tobytes())
+        ends += int(stepper.ends.sum())
+    episodes = stepper.envs.drain_episodes()
+    stepper.envs.close()
+    stepper.envs.close()
+    return seen, ends, episodes
+
+
+def test_a_lost_life_ends_nothing_but_the_return_that_training_sees() -> None:
+    assert spec(BREAKOUT).observation_shape == (4, 84, 84)
+    assert (spec(BREAKOUT).observation_dtype, spec(BREAKOUT).action_sizes) == ("uint8", (4,))
+    training, lives, episodes = play(320, training=True)
+    evaluation, games, same = play(320)
+    assert training == evaluation, "the games are the same"
+    assert games == len(episodes) == len(same) >= 2
+    assert lives >= 5 * games
+    assert episodes.score.tolist() == same.score.tolist() and max(episodes.score) > 0
+    assert episodes.length.tolist() == same.length.tolist()
+
+
+def test_games_depend_on_seed_and_index_and_not_on_threads_or_the_batch() -> None:
+    seen, _, _ = play(60, num_envs=1)
+    assert play(60, num_envs=3, threads=3)[0] == seen
+    assert play(60, num_envs=1, seed=2)[0] != seen
+    assert play(60, num_envs=1, first_index=1)[0] != seen
+    stepper = Stepper(2)
+    stepper.envs.reset(1, stepper.observations)
+    assert not resume(stepper.envs, stepper.envs.get_state(), stepper.observations)
+
+
+def test_frames_are_those_of_gymnasiums_own_wrappers() -> None:
+    """Without sticky actions a game is the same from its first frame on, whatever the seed."""
+    pytest.importorskip("cv2")
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+    stepper = Stepper(1, args={"repeat_action_probability": 0.0})
+    stepper.envs.reset(1, stepper.observations)
+    plain = gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0.0)
+    theirs = FrameStackObservation(AtariPreprocessing(plain, noop_max=0, frame_skip=4), 4, padding_type="zero")
+    theirs.reset(seed=1)
+    total = 0.0
+    for step, action in enumerate(np.random.default_rng(1).integers(0, 4, 200, np.int32)):
+        seen, reward, terminal, _, _ = theirs.step(int(action))
+        stepper.step(np.array([action]))
+        assert (stepper.rewards[0], stepper.ends[0, 0]) == (reward, terminal)
+        if terminal:
+            break
+        if step >= 4:  # the first observation's stack is filled differently
+            # The two shrink pictures by different libraries, which round differently.
+            np.testing.assert_allclose(stepper.observations[0].reshape(4, 84, 84), seen, atol=2)
+        total += float(reward)
+    assert total > 0
+
+
+def test_arguments_are_ales() -> None:
+    assert spec(BREAKOUT, {"full_action_space": True}).action_sizes == (18,)
+    for args, message in (
+        ({"frame_skp": 2}, "takes no argument env.args.frame_skp; did you mean 'frameskip'"),
+        ({"reward_clipping": True}, "env.args.reward_clipping of 'gym:ALE/Breakout-v5' is given by the trainer"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            spec(BREAKOUT, args)
+    with pytest.raises(ConfigError, match=r"cannot make 'gym:ALE/Breakot-v5': .*Did you mean: `Breakout`"):
+        spec("gym:ALE/Breakot-v5")

@@ -1,0 +1,180 @@
+"""PettingZoo's parallel environments behind our interface: rows are agents, and agents may die early."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.errors import ConfigError, TrainerError
+
+pytest.importorskip("pettingzoo")
+spaces = pytest.importorskip("gymnasium").spaces
+
+TAG = "pettingzoo:zoo_example:tag"
+EXAMPLE = '''
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+class Tag(ParallelEnv):
+    """Agent k ends by itself after k + 2 steps, `late` by a limit; all observe (draw of the episode, own steps)."""
+
+    metadata = {"name": "tag"}
+
+    def __init__(self, agents=3, late=(), fault=""):
+        self.possible_agents = [f"a{k}" for k in range(agents)]
+        self.late, self.fault = set(late), fault
+
+    def observation_space(self, agent):
+        size = 3 if self.fault == "sizes" and agent == "a1" else 2
+        return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Discrete(4)
+
+    def _see(self, agent):
+        return np.array([self.draw, self.age], np.float32)
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.agents, self.age, self.draw = list(self.possible_agents), 0, self.random.uniform()
+        return {agent: self._see(agent) for agent in self.agents}, {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents), "dead agents do not act"
+        self.age += 1
+        ends = {agent: self.age >= int(agent[1:]) + 2 for agent in self.agents}
+        cut = {agent: ends[agent] and agent in self.late for agent in self.agents}
+        over = {agent: ends[agent] and agent not in self.late for agent in self.agents}
+        seen = {agent: self._see(agent) for agent in self.agents}
+        rewards = {agent: float(actions[agent] + 1) for agent in self.agents}
+        if self.fault == "nan":
+            seen["a0"][1] = np.nan
+        self.agents = [agent for agent in self.agents if not ends[agent]]
+        return seen, rewards, over, cut, {}
+
+    def close(self):
+        self.closed = getattr(self, "closed", 0) + 1
+        assert self.closed == 1
+
+def tag(**args):
+    return Tag(**args)
+'''
+
+
+class Stepper:
+    def __init__(self, num_envs: int, name: str = TAG, **options: Any) -> None:
+        self.envs: VectorEnv = make(name, num_envs, **options)
+        rows, size = self.envs.num_agents, self.envs.spec.observation_size
+        self.observations, self.finals = np.full((2, rows, size), np.nan, np.float32)
+        self.rewards, self.ends = np.full(rows, np.nan, np.float32), np.ones((2, rows), np.bool_)
+
+    def step(self, actions: Any) -> None:
+        rows = np.zeros((self.envs.num_agents, 1), np.int32)
+        rows[:, 0] = actions
+        self.finals[:] = np.nan
+        self.envs.step(rows, self.observations, self.rewards, *self.ends, self.finals)
+
+
+@pytest.fixture(autouse=True)
+def _example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "zoo_example.py").write_text(EXAMPLE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "zoo_example", raising=False)
+    return iter([None])
+
+
+def test_an_agent_that_dies_early_idles_until_all_begin_anew() -> None:
+    stepper = Stepper(1, args={"late": ["a1"]})
+    described = stepper.envs.spec
+    assert (described.agents_per_env, described.action_sizes, described.observation_shape) == (3, (4,), (2,))
+    stepper.envs.reset(3, stepper.observations)
+    draw = stepper.observations[0, 0]
+    assert stepper.observations.tolist() == [[draw, 0]] * 3
+    stepper.step([0, 1, 2])
+    assert stepper.rewards.tolist() == [1, 2, 3] and not stepper.ends.any()
+    stepper.step([0, 1, 2])  # the first dies
+    assert stepper.ends.tolist() == [[True, False, False], [False] * 3]
+    assert stepper.observations.tolist() == [[0, 0], [draw, 2], [draw, 2]]
+    stepper.step([3, 1, 2])  # the second reaches its limit
+    assert stepper.rewards.tolist() == [0, 2, 3], "the dead are not rewarded"
+    assert stepper.ends.tolist() == [[False] * 3, [False, True, False]]
+    np.testing.assert_array_equal(stepper.finals[1], [draw, 3])
+    stepper.step([3, 3, 2])  # the last one dies, and all begin anew
+    assert stepper.ends.tolist() == [[True] * 3, [False] * 3], "what idles ends, too, so that nothing is carried over"
+    again = stepper.observations[0, 0]
+    assert again != draw and stepper.observations.tolist() == [[again, 0]] * 3
+    episodes = stepper.envs.drain_episodes()
+    assert episodes.agent.tolist() == [0, 1, 2]
+    assert episodes.score.tolist() == [2, 6, 12]
+    assert episodes.length.tolist() == [2, 3, 4]
+    stepper.envs.close()
+    stepper.envs.close()
+
+
+def test_draws_depend_on_seed_and_index_alone() -> None:
+    def first(num_envs: int, first_index: int = 0, seed: int = 5) -> np.ndarray:
+        stepper = Stepper(num_envs, first_index=first_index)
+        stepper.envs.reset(seed, stepper.observations)
+        return stepper.observations[:, 0]
+
+    np.testing.assert_array_equal(first(4)[6:], first(2, first_index=2))
+    assert len(np.unique(first(4))) == 4
+    assert not np.isin(first(4, seed=6), first(4)).any()
+    stepper = Stepper(2)
+    stepper.envs.reset(1, stepper.observations)
+    assert not resume(stepper.envs, stepper.envs.get_state(), stepper.observations)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        (TAG, {"agens": 2}, "takes no argument"),
+        (TAG, {"fault": "sizes"}, "its agents have 2 different observation spaces"),
+        ("pettingzoo:no_such_zoo", {}, "No module named 'no_such_zoo'"),
+        ("pettingzoo:zoo_example", {}, "module zoo_example has no function 'parallel_env'"),
+        ("pettingzoo:zoo_example:np", {}, "module zoo_example has no function 'np'"),
+        ("pettingzoo:", {}, "cannot make 'pettingzoo:'"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(name: str, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        spec(name, args)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_observation_that_is_no_number_names_the_agent() -> None:
+    stepper = Stepper(2, args={"fault": "nan"})
+    stepper.envs.reset(0, stepper.observations)
+    with pytest.raises(TrainerError, match=r"agent 'a0' of instance 0 of .* observed nan in element 1"):
+        stepper.step(0)
+
+
+def test_simple_spread_is_as_pettingzoo_plays_it() -> None:
+    mpe2 = pytest.importorskip("mpe2.simple_spread_v3")
+    name = "pettingzoo:mpe2.simple_spread_v3"
+    described = spec(name, {"N": 4, "max_cycles": 6})
+    assert (described.agents_per_env, described.max_episode_steps) == (4, 6)
+    with pytest.raises(ConfigError, match=r"takes no argument env.args.max_cycle; did you mean 'max_cycles'"):
+        spec(name, {"max_cycle": 6})
+    stepper = Stepper(1, name, args={"N": 4, "max_cycles": 6})
+    stepper.envs.reset(2, stepper.observations)
+    theirs = mpe2.parallel_env(N=4, max_cycles=6)
+    seen, _ = theirs.reset(seed=int(np.random.SeedSequence([2, 0]).generate_state(1)[0] >> 1))
+    total = np.zeros(4)
+    for step in range(6):
+        agents = list(theirs.agents)
+        np.testing.assert_array_equal(stepper.observations, np.stack([seen[agent] for agent in agents]))
+        actions = [(step + k) % 5 for k in range(4)]
+        seen, rewards, _, cut, _ = theirs.step(dict(zip(agents, actions, strict=True)))
+        stepper.step(actions)
+        total += [rewards[agent] for agent in agents]
+        np.testing.assert_allclose(stepper.rewards, [rewards[agent] for agent in agents], rtol=1e-6)
+    assert all(cut.values()) and stepper.ends[1].all()
+    np.testing.assert_array_equal(stepper.finals, np.stack([seen[agent] for agent in agents]))
+    np.testing.assert_allclose(stepper.envs.drain_episodes().score, total, rtol=1e-6)

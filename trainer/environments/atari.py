@@ -1,0 +1,194 @@
+"""Atari's games, `gym:ALE/Pong-v5`, stepped in C++ threads by ale-py's own vector environment.
+
+An observation is the last 4 frames, grey, 84 x 84, as bytes. An action is held for 4 frames, and the last two of them
+are merged by their maximum, because games draw some things in every other frame only. Actions stick with the
+probability that the id has in Gymnasium's registry, 0.25 for those of version 5. There are no no-ops at the start and
+no automatic `fire`.
+
+In training the loss of a life is terminal, and the game goes on; in evaluation it is not. Scores are always those of
+whole games, with unchanged rewards. Clipping rewards is a setting of the training, `train.reward_clip`.
+
+Source: Machado et al. 2018, "Revisiting the Arcade Learning Environment", section 5; Mnih et al. 2015, "Human-level
+control through deep reinforcement learning", methods.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from ale_py import ALEInterface, LoggerMode
+from ale_py.vector_env import AtariVectorEnv
+
+from ...envs_c import EnvSpec, Episodes
+from ..errors import ConfigError
+from . import arguments
+from .episodes import EpisodeCounter, require
+from .instances import instance_seed
+
+FRAMES, SIDE, SKIP = 4, 84, 4
+ZOOM = 4  # pixels of a picture for each of an observation
+_SHAPE = (FRAMES, SIDE, SIDE)
+# Arguments that the trainer gives: what they are is said at the head of this file.
+_OURS = (
+    *("game", "num_envs", "batch_size", "num_threads", "thread_affinity_offset", "autoreset_mode", "grayscale"),
+    *("img_height", "img_width", "stack_num", "reward_clipping", "episodic_life", "life_loss_info", "continuous"),
+    "continuous_action_threshold",
+)
+
+
+class AtariEnv:
+    """`num_envs` games; see `trainer.environments.VectorEnv`."""
+
+    resumable = False
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        *,
+        seed: int = 0,
+        frame_skip: int = 1,
+        first_index: int = 0,
+        args: Mapping[str, Any] | None = None,
+        threads: int = 1,
+        training: bool = False,
+    ) -> None:
+        """Makes the games.
+
+        Args:
+            name: `gym:ALE/NAME-v5`.
+            num_envs: at least 1.
+            seed: of the first episodes.
+            frame_skip: how often an action of `SKIP` frames is repeated.
+            first_index: of the first instance.
+            args: of `AtariVectorEnv`, but for those that the trainer gives.
+            threads: that step the games.
+            training: the loss of a life is terminal.
+
+        Raises:
+            ConfigError: there is no such game, or an argument is unknown.
+        """
+        from .gym import Resumption  # which imports this module, late as well
+
+        self.spec = describe(name, args or {})
+        self.num_envs = self.num_agents = num_envs
+        self._first_index = first_index
+        options = _options(name, args or {})
+        options["frameskip"] *= frame_skip
+        self._vector = AtariVectorEnv(
+            num_envs=num_envs,
+            num_threads=min(threads, num_envs),
+            autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
+            reward_clipping=False,
+            life_loss_info=training,
+            **options,
+        )
+        self._resumption = Resumption(name, num_envs, seed)
+        self._counter = EpisodeCounter(num_envs)
+        self._seen = np.zeros((num_envs, self.spec.observation_size), np.uint8)  # for pictures
+        self._closed = False
+
+    def reset(self, seed: int, observations: npt.NDArray[np.uint8]) -> None:
+        """Seeds every game anew and writes its first observation."""
+        require("observations", observations, self._seen.shape, np.uint8)
+        indices = range(self._first_index, self._first_index + self.num_envs)
+        seeds = np.array([instance_seed(seed, index) for index in indices])
+        first, _ = self._vector.reset(seed=seeds)
+        self._resumption.begin(seed)
+        self._counter.reset()
+        observations[:] = first.reshape(observations.shape)
+        self._seen = observations
+
+    def step(
+        self,
+        actions: npt.NDArray[Any],
+        observations: npt.NDArray[np.uint8],
+        rewards: npt.NDArray[np.float32],
+        terminals: npt.NDArray[np.bool_],
+        truncations: npt.NDArray[np.bool_],
+        final_observations: npt.NDArray[np.uint8] | None = None,
+    ) -> None:
+        """Takes one decision in each game."""
+        require("observations", observations, self._seen.shape, np.uint8)
+        after, reward, terminal, truncation, infos = self._vector.step(np.ascontiguousarray(actions.reshape(-1)))
+        observations[:] = after.reshape(observations.shape)
+        self._seen = observations
+        rewards[:] = reward
+        terminals[:] = terminal
+        np.logical_and(truncation, np.logical_not(terminal), out=truncations)
+        ended = terminals | truncations
+        if ended.any():
+            # A life may be lost in the middle of a game. A game that is over has begun anew, at frame 0.
+            ended &= infos["episode_frame_number"] == 0
+            if final_observations is not None and truncations.any():
+                finals = np.asarray(infos["final_obs"]).reshape(self.num_envs, -1)
+                final_observations[truncations] = finals[truncations]
+        self._resumption.steps += 1
+        self._counter.add(rewards, ended)
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the games that were over since the last call."""
+        return self._counter.drain()
+
+    def get_state(self) -> bytes:
+        """Returns what the new games of a resumed run are drawn from."""
+        return self._resumption.state()
+
+    def set_state(self, state: bytes) -> None:
+        """Checks that the state fits these environments. Raises ValueError where it does not."""
+        self._resumption.require(state)
+
+    render_fps = 60.0
+
+    def render(self) -> Any:
+        """Returns what the policy sees of the first game: the last frame, grey, larger."""
+        frame = self._seen[0].reshape(_SHAPE)[-1]
+        return np.repeat(frame.repeat(ZOOM, axis=0).repeat(ZOOM, axis=1)[:, :, None], 3, axis=2)
+
+    def close(self) -> None:
+        """Ends the games. Calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._vector.close()
+
+
+def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
+    """Returns the description of a game. Raises `ConfigError` where there is none, or an argument is unknown."""
+    options = _options(name, args)
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # else it prints its version
+    vector = AtariVectorEnv(num_envs=1, num_threads=1, **options)
+    choices = int(vector.single_action_space.n)
+    vector.close()
+    return EnvSpec(
+        name=name,
+        description=f"{name.partition(':')[2]} of the Arcade Learning Environment",
+        observation_size=math.prod(_SHAPE),
+        observation_shape=_SHAPE,
+        observation_dtype="uint8",
+        action_sizes=(choices,),
+        continuous_actions=0,
+        agents_per_env=1,
+        score_range=(-math.inf, math.inf),
+        solved_score=math.inf,
+        max_episode_steps=int(options["max_num_frames_per_episode"]),
+    )
+
+
+def _options(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `AtariVectorEnv` is called with: the registry's values, then the user's."""
+    game = name.partition(":")[2]
+    registered = gymnasium.registry.get(game)
+    if registered is None:
+        try:
+            gymnasium.spec(game)  # raises an error that names what is near
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}") from error
+    assert registered is not None
+    arguments.check(args, AtariVectorEnv, name, ours=_OURS)
+    kept = ("game", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
+    options = {key: registered.kwargs[key] for key in kept if key in registered.kwargs}
+    options |= {"frameskip": SKIP, "stack_num": FRAMES, "img_height": SIDE, "img_width": SIDE, "maxpool": True}
+    return {**options, "noop_max": 0, "use_fire_reset": False, **args}
