@@ -4,7 +4,8 @@ Notation: `T` steps of `M` agents, `B = T * M` samples in time-major order, `D` 
 output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent.
 
 The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
-everything after the network (sampling, log-probabilities, the loss) reads whole rows.
+everything after the network (sampling, log-probabilities, the loss) reads whole rows. With `policy.module` all of the
+network is the user's own (`protein.trainer.model.own`).
 
 The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it.
 
@@ -27,6 +28,7 @@ from ..config import PolicyConfig
 from ..errors import ConfigError
 from ..kernels import Backward, LstmPolicy, is_native, linear, lstm_policy, mlp, mlp_vjp
 from .distribution import Gaussian, distribution_of
+from .own import OwnNetwork
 from .recurrence import LSTM, MinGRU
 from .value import CategoricalValue, ScalarValue, ValueHead
 
@@ -95,7 +97,11 @@ class Policy(nn.Module):
     """An actor-critic for an environment. `state_size` 0: it has no memory."""
 
     def __init__(self, spec: EnvSpec, config: PolicyConfig, *, generator: torch.Generator) -> None:
-        """Draws its weights from `generator`. Raises ConfigError where the encoder cannot read the observations."""
+        """Draws its weights from `generator`.
+
+        Raises:
+            ConfigError: the encoder cannot read the observations, or the user's network does not keep its contract.
+        """
         super().__init__()
         hidden = config.hidden_size
         self.distribution = distribution_of(spec)
@@ -105,22 +111,33 @@ class Policy(nn.Module):
         self.action_rows = self.distribution.rows
         self.observation_dtype = getattr(torch, spec.observation_dtype)
         self._byte_scale = 1.0 / spec.observation_high  # bytes become numbers from 0 to 1 here, on the device
+        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
+        self.log_std: nn.Parameter | None = None
+        self._head_rows = self.action_rows
+        if isinstance(self.distribution, Gaussian):
+            self._head_rows = self.distribution.components
+        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
+        self._layers: tuple[torch.Tensor, ...] | None = None
+        # The same around an LSTM, and what `kernels.lstm_policy` made of them, while the weights are held.
+        self._lstm_layers: tuple[torch.Tensor, ...] | None = None
+        self._packed: LstmPolicy | None = None
+        self.recurrence: LSTM | MinGRU | None = None
+        self.own: OwnNetwork | None = None
+        if config.module:
+            self._build_own(spec, config, generator)
+            return
         self.encoder: MLP | CNN = (
             CNN(spec.observation_shape, hidden, config.num_layers, generator)
             if config.encoder == "cnn"
             else MLP(spec.observation_size, hidden, config.num_layers, generator)
         )
-        self.recurrence: LSTM | MinGRU | None = None
         if config.recurrence == "lstm":
             self.recurrence = LSTM(hidden, generator)
         elif config.recurrence == "mingru":
             self.recurrence = MinGRU(hidden, generator)
         self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
-        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
-        self.log_std: nn.Parameter | None = None
-        head_rows = self.action_rows
+        head_rows = self._head_rows
         if isinstance(self.distribution, Gaussian):
-            head_rows = self.distribution.components
             self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
         self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
         with torch.no_grad():
@@ -129,16 +146,23 @@ class Policy(nn.Module):
             gain = 0.01 if config.value_bins else 1.0
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
-        self._head_rows = head_rows
-        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
-        self._layers: tuple[torch.Tensor, ...] | None = None
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
-        # The same around an LSTM, and what `kernels.lstm_policy` made of them, while the weights are held.
-        self._lstm_layers: tuple[torch.Tensor, ...] | None = None
         if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM) and self.log_std is None:
             self._lstm_layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
-        self._packed: LstmPolicy | None = None
+
+    def _build_own(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> None:
+        """Builds the user's network in the place of encoder, recurrence and output layer."""
+        self.own = OwnNetwork(
+            spec,
+            config,
+            action_outputs=self._head_rows,
+            value_outputs=self.value_head.rows,
+            seed=int(torch.randint(2**62, (), generator=generator)),
+        )
+        self.state_size = self.own.state_size
+        if isinstance(self.distribution, Gaussian) and self.own.action_outputs == self._head_rows:
+            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
 
     @property
     def rows(self) -> int:
@@ -148,7 +172,7 @@ class Policy(nn.Module):
     @property
     def largest_layer(self) -> int:
         """Weights of the largest layer. How a product is computed depends on it."""
-        return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
+        return max((parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2), default=1)
 
     def forward(
         self,
@@ -169,11 +193,15 @@ class Policy(nn.Module):
         observations = self._numbers(observations)
         if self._layers is not None:
             return mlp(observations.flatten(0, 1), self._layers), state
-        hidden = self.encoder(observations.flatten(0, 1))
-        if self.recurrence is not None:
-            hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
-            hidden = hidden.flatten(0, 1)
-        output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+        if self.own is not None:
+            by_sample, state = self.own(observations, state, resets)
+            output = by_sample.t().contiguous()
+        else:
+            hidden = self.encoder(observations.flatten(0, 1))
+            if self.recurrence is not None:
+                hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+                hidden = hidden.flatten(0, 1)
+            output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
         if self.log_std is not None:
             mean, value = output[: self._head_rows], output[self._head_rows :]
             log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])

@@ -12,6 +12,8 @@ the current policy (`protein.trainer.ppo.advantages`). With `train.overlap` the 
 forward pass gives the first epoch's ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`,
 later epochs reuse those advantages.
 
+With a target KL, a pass after whose last minibatch the policy has moved further than that is the update's last one.
+
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
 """
@@ -36,6 +38,7 @@ from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
 from .advantages import advantages_and_returns
 from .batch import Batch
+from .entropy import EntropyBonus
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
 from .segments import prioritized, shuffled
 
@@ -82,13 +85,14 @@ class PPO:
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )
         self._recompute_logprobs = recompute_logprobs
+        self._entropy = EntropyBonus(config)
         self.compiled = False
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
         optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
         scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
-        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler}
+        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler, **self._entropy.state()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises KeyError where something is missing."""
@@ -99,6 +103,7 @@ class PPO:
         self._generator.set_state(state["shuffle_generator"])
         self._optimizer.set_state(group("optimizer."))
         self._scaler.set_state(group("scaler."))
+        self._entropy.set_state(state)
 
     def compile(self, features: int, segments: int, horizons: Iterable[int]) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
@@ -164,10 +169,11 @@ class PPO:
         """
         config, switch = self._config, self._stopwatch.switch
         self._optimizer.set_progress(progress)
+        self._coefficients = dataclasses.replace(self._coefficients, entropy=self._entropy.coefficient(progress))
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = torch.ones_like(batch.logprobs)
+        ratios, passes = torch.ones_like(batch.logprobs), 0
         if self._recompute_logprobs and time.perf_counter() < until:
             batch = dataclasses.replace(batch, logprobs=self.logprobs(batch, size))
         if config.overlap and time.perf_counter() < until:
@@ -179,13 +185,17 @@ class PPO:
                 switch("advantage")
                 corrected = config.advantage == "vtrace" or config.overlap
                 advantages, returns = advantages_and_returns(batch, ratios if corrected else None, config, self._world)
-            last_epoch = epoch == config.update_epochs - 1
+            # With a target KL any pass may turn out to be the last one.
+            last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
+            terms, passes = {}, passes + 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
                 norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+            if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
+                break
         switch("other")
         summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
         # How much of the returns' variance the old values explain, over the whole batch.
@@ -196,7 +206,14 @@ class PPO:
         figures = torch.cat([summed, others]).tolist()
         if self._scaler.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
-        return dict(zip(terms, figures, strict=False))
+        found = dict(zip(terms, figures, strict=False))
+        if self._entropy.adapts or config.ent_coef_final >= 0:
+            found["ent_coef"] = self._coefficients.entropy
+        if config.target_kl:
+            found["passes"] = float(passes)
+        if "entropy" in found:  # it is missing where the time was up
+            self._entropy.adapt(found["entropy"])
+        return found
 
     def ratios(self, batch: Batch, size: int) -> torch.Tensor:
         """Returns the ratios pi_now(action) / pi_old(action), `T x N`; `size` as in `logprobs`."""
