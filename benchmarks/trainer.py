@@ -3,7 +3,8 @@
 A step is one decision of one agent; skipped frames do not count. Every run is a process of its own, as in a sweep, and
 its seconds are those of training, without start-up and evaluation. Figures are medians of RUNS runs. The runs of all
 rows take turns, so that a busy moment of the machine affects all rows. Baselines from the same minutes:
-  plain   PPO as it is usually written in PyTorch (`trainer_plain.py`), same environment, sizes and hyperparameters
+  plain   PPO as it is usually written in PyTorch (`trainer_plain.py`), same environment, sizes and hyperparameters;
+          with an LSTM, as it is well written (`trainer_plain_lstm.py`, in two ways)
   peak    the rate of a 2048 x 2048 x 2048 float32 product on as many threads, the better of PyTorch's two libraries;
           the update's rate counts its products alone
 """
@@ -34,6 +35,13 @@ CASES: tuple[tuple[str, str, tuple[str, ...], int], ...] = (
     ("lstm 128", "default", ("--policy.recurrence", "lstm", *RECURRENT), 1_000_000),
     ("mingru 128", "default", ("--policy.recurrence", "mingru", *RECURRENT), 1_500_000),
 )
+# The case that a baseline is compared with, the baseline's name, its script and flags.
+PLAIN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("mlp 2x64", "mlp 2x64, plain", ("trainer_plain.py",)),
+    ("pong.toml", "pong.toml, plain", ("trainer_plain.py",)),
+    ("lstm 128", "lstm 128, pieces", ("trainer_plain_lstm.py", "--ends-by", "pieces")),
+    ("lstm 128", "lstm 128, steps", ("trainer_plain_lstm.py", "--ends-by", "steps")),
+)
 
 
 @dataclasses.dataclass
@@ -45,7 +53,7 @@ class Row:
     flags: tuple[str, ...]
     steps: int
     threads: int
-    plain: bool = False
+    plain: tuple[str, ...] = ()  # of a baseline: its script and that one's own flags
     rates: list[float] = dataclasses.field(default_factory=list)
     parts: list[dict[str, float]] = dataclasses.field(default_factory=list)  # ns a step, by section
     startups: list[float] = dataclasses.field(default_factory=list)
@@ -54,8 +62,9 @@ class Row:
     def run(self) -> None:
         flags = ["--config", str(self.config)]
         if self.plain:
-            script = str(machine.ROOT / "benchmarks" / "trainer_plain.py")
-            events, peak = read([script, *flags, "--steps", str(self.steps), "--threads", str(self.threads)])
+            name, *own = self.plain
+            flags += [*own, "--steps", str(self.steps), "--threads", str(self.threads)]
+            events, peak = read([str(machine.ROOT / "benchmarks" / name), *flags])
         else:
             flags += [*self.flags, "--train.total-timesteps", str(self.steps), "--train.threads", str(self.threads)]
             flags += ["--eval.episodes", "1", "--eval.num-envs", "1"]
@@ -137,10 +146,10 @@ def main() -> None:
         for name, config, flags, steps in CASES
         for threads in arguments.threads
     ]
-    for name, config, flags, _ in CASES[:2]:
+    for case, name, plain in PLAIN:
+        _, config, flags, _ = next(c for c in CASES if c[0] == case)
         rows += [
-            Row(f"{name}, plain", CONFIGS / f"{config}.toml", flags, 200_000, threads, plain=True)
-            for threads in arguments.threads
+            Row(name, CONFIGS / f"{config}.toml", flags, 200_000, threads, plain=plain) for threads in arguments.threads
         ]
     for turn in range(arguments.runs):
         for number, row in enumerate(rows):
@@ -170,8 +179,10 @@ def main() -> None:
             print(f"{'':>86}{row.megabytes:>6.0f}")
             results.append(result)
             continue
-        plain = max((r.rate for r in rows if r.plain and r.config == row.config and r.flags == row.flags), default=None)
-        ratio = row.rate / plain if plain else None
+        fastest = max(
+            (r.rate for r in rows if r.plain and r.config == row.config and r.flags == row.flags), default=None
+        )
+        ratio = row.rate / fastest if fastest else None
         seconds = sum(row.part(part) for part in ("update_forward", "update_backward")) / 1e9
         flops, parameters = update_flops(row)
         gflops = flops / seconds / 1e9
