@@ -125,7 +125,9 @@ class RayCluster:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self) -> None:
-        self._cluster.shutdown()
+        """Kills all that is left: nodes that end in order would ask a head that may be dead, for minutes."""
+        for node in reversed(self._cluster.list_all_nodes()):
+            node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
 
 
 class NodeProcess:

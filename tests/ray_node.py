@@ -31,7 +31,8 @@ def main(address: str, cores: str, folder: str = "") -> None:
     from ray._private import node, parameter
 
     ports: dict[str, Any] = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    wanted = parameter.RayParams(
+    parameters: Any = parameter.RayParams
+    wanted = parameters(
         gcs_address=address,
         num_cpus=int(cores),
         num_gpus=0,

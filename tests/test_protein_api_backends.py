@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray_clusters
+import sweeping
 
-from protein.api.backends import MAX_WORKERS, Place, _resources
+from protein.api.backends import MAX_WORKERS, Place, _resources, elsewhere
 from protein.errors import UsageError
 from protein.types import Resources
 
@@ -45,6 +47,25 @@ def test_resources_that_cannot_be_read_are_one_clear_line(text: str, message: st
     with pytest.raises(UsageError, match=re.escape(message)):
         _resources(text)
     assert _resources('{"A100": 1, "b": 0.5}') == {"A100": 1.0, "b": 0.5}
+
+
+def test_a_cluster_that_cannot_be_used_leaves_no_folder(tmp_path: Path) -> None:
+    ray_clusters.require_ray()
+    (tmp_path / "mine").mkdir()
+    for directory in (tmp_path / "mine" / "runs" / "s", tmp_path / "mine"):
+        connected = elsewhere(
+            Place(backend="ray:127.0.0.1:1"),
+            sweeping.sweep_spec(),
+            directory,
+            workers=1,
+            silence_seconds=None,
+            note=lambda line: None,
+            machines=None,
+            on_machine=lambda machine: None,
+        )
+        with pytest.raises(UsageError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"), connected:
+            pass
+        assert list((tmp_path / "mine").iterdir()) == []
 
 
 def test_an_address_and_the_places_of_files(tmp_path: Path) -> None:

@@ -44,13 +44,13 @@ class Watching(sweeping.Lines):
             self._look = None
 
 
-def sweep(url: str, folder: Path, backend: Backend, listener: sweeping.Lines, **train: object) -> SweepStatus:
+def sweep(url: str, folder: Path, backend: Backend, listener: sweeping.Lines, **train: Any) -> SweepStatus:
     """Runs the sweep of the store to two trials. Each makes four steps, with a checkpoint at each."""
     store = storage.open_store(url)
     try:
         return run_sweep(
             sweeping.find_or_create(store, sweeping.sweep_spec(behaviour="saves", **train), None),
-            designer=RandomDesigner(sweeping.space()),
+            designer=RandomDesigner(sweeping.space(), None),
             store=store,
             backend=backend,
             settings=LoopSettings(directory=folder, workers=1, max_cost_seconds=None, max_trials=2),
@@ -112,9 +112,9 @@ def test_after_its_head_died_the_same_command_goes_on_on_another_cluster(
     assert str(raised.value).endswith("--backend ray:HOST:PORT for another cluster, to resume")
     assert "trial 0 waits to be taken up again: preempted: the connection to the Ray cluster was lost" in listener.lines
     assert [trial.state for trial in stored(store_url)] == [TrialState.WAITING]
-    listener = sweeping.Lines()
-    sweep(store_url, folder, ray_clusters.backend(ray_cluster.address, folder), listener)
-    assert "trial 0 goes on from step 2" in listener.lines
+    again = sweeping.Lines()
+    sweep(store_url, folder, ray_clusters.backend(ray_cluster.address, folder), again)
+    assert "trial 0 goes on from step 2" in again.lines
     check_that_all_is_there(stored(store_url))
 
 
@@ -191,7 +191,7 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (Finished, "it ended as complete with score 2 after 3 steps and 0.3 s"),
+        (Finished, "it ended (complete) with score 2 after 3 steps and 0.3 s"),
         ((), "it was still running"),
         ((Measurement(steps=1_000, elapsed_seconds=1.0, score=0.5),), "it was at step 1,000 with 1.0 s and score 0.5"),
     ],
@@ -200,7 +200,7 @@ def test_a_late_report_follows_what_people_have_written(store_url: str, event: A
     store = storage.open_store(store_url)
     record = store.create_sweep(sweeping.sweep_spec(), None)
     trial = Trial(id=1, sweep_id=record.id, number=0, params={"train.score": 0.5, "train.cost": 0.5}, seed=0, owner="")
-    suggestion = RandomDesigner(sweeping.space()).suggest([], [], Budget(), 0)
+    suggestion = RandomDesigner(sweeping.space(), None).suggest([], [], Budget(), 0)
     assert suggestion is not None
     store.start_trial(
         record.id,

@@ -174,6 +174,7 @@ def elsewhere(
         UsageError: there is no such place, it cannot run trials, or it does not see the artifacts.
     """
     url = None if place.url is None else place.url_of(spec)
+    new = [folder for folder in (directory, *directory.parents) if not folder.exists()]
     settings = SlotSettings(
         make_backend=_on_one_machine(spec, silence_seconds),
         artifacts=directory,
@@ -192,6 +193,9 @@ def elsewhere(
             backend.close()
     finally:
         remove_probe(directory, settings.probe, url)
+        with contextlib.suppress(OSError):  # they are kept where there is something in them
+            for folder in new:
+                folder.rmdir()
 
 
 def _on_one_machine(spec: SweepSpec, silence_seconds: float | None) -> Callable[[], Backend]:

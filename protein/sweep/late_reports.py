@@ -39,7 +39,7 @@ def _in_words(event: TrialProgress | Finished) -> str:
     if isinstance(event, Finished):
         outcome = event.outcome
         score = "" if outcome.score is None else f" with score {outcome.score:.6g}"
-        return f"it ended as {outcome.end.text}{score} after {outcome.steps:,} steps and {outcome.cost_seconds:.1f} s"
+        return f"it ended ({outcome.end.value}){score} after {outcome.steps:,} steps and {outcome.cost_seconds:.1f} s"
     if not event.measurements:
         return "it was still running"
     last = event.measurements[-1]
