@@ -57,6 +57,7 @@ def test_the_dictionary_form_round_trips_exactly() -> None:
         ({"policy": {"recurrence": "gru"}}, "policy.recurrence cannot be 'gru'; did you mean 'mingru'?"),
         ({"policy": {"value_bins": 1}}, "policy.value_bins must be at least 2, got 1"),
         ({"policy": {"value_bins": -1}}, "policy.value_bins must be between 0 and 4096, got -1"),
+        ({"policy": {"log_std_init": 3}}, "policy.log_std_init must be between -10 and 2, got 3"),
         ({"policy": {"value_limit": 0}}, "policy.value_limit must be between 0.001 and 1000000000.0, got 0.0"),
         (
             {"policy": {"value_bins": 5}, "train": {"vf_clip_coef": 0.1}},

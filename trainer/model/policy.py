@@ -117,7 +117,7 @@ class Policy(nn.Module):
         head_rows = self.action_rows
         if isinstance(self.distribution, Gaussian):
             head_rows = self.distribution.components
-            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
+            self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
         self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
         with torch.no_grad():
             nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
