@@ -165,7 +165,9 @@ def test_the_default_file_says_what_the_dataclasses_say() -> None:
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> None:
     config = load(file)
-    check_batch(config, spec(config.env.name).agents_per_env)
+    # Gymnasium's have one agent, and the packages of some may be missing here.
+    agents = 1 if config.env.name.startswith("gym:") else spec(config.env.name).agents_per_env
+    check_batch(config, agents)
     lines = file.read_text().splitlines()
     for section, values in tomllib.loads(file.read_text()).items():
         for key, value in values.items():
