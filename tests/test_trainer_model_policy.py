@@ -101,6 +101,19 @@ def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> Non
     assert math.isclose(sum(p.detach().abs().sum().item() for n, p in policy.named_parameters() if "bias" in n), 0.0)
 
 
+def test_continuous_actions_begin_with_the_deviation_that_is_set() -> None:
+    spec = make_spec((8,), (), continuous_actions=2)
+    policy = Policy(spec, PolicyConfig(log_std_init=-1.0), generator=torch.Generator().manual_seed(0))
+    output, _ = policy(torch.zeros(1, 5000, 8))
+    assert torch.equal(output[2:4], torch.full((2, 5000), -1.0))
+    distribution = policy.distribution
+    noise = torch.zeros(distribution.noise_rows, 5000)
+    distribution.fill_noise_(noise, torch.Generator().manual_seed(1))
+    actions, logprobs = torch.zeros(5000, 2), torch.zeros(5000)
+    distribution.sample(output[:4].detach(), noise, actions, logprobs)
+    assert actions.std(dim=0).tolist() == pytest.approx([math.exp(-1.0)] * 2, rel=0.05)
+
+
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("kind", POLICIES)
 def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, actions: str) -> None:

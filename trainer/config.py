@@ -59,6 +59,8 @@ class PolicyConfig:
     """Bins of a distributional (categorical) value head; 0: the value is one number."""
     value_limit: float = 100.0
     """The largest return, in absolute value, that a distributional value head can represent."""
+    log_std_init: float = 0.0
+    """Logarithm of the standard deviation that continuous actions begin with; their bounds are -1 and 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -361,6 +363,7 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "num_layers": (1, 16),
         "value_bins": (0, 4096),
         "value_limit": (1e-3, 1e9),
+        "log_std_init": (-10, 2),
     },
     "train": {
         "total_timesteps": (1, 10**15),

@@ -138,7 +138,7 @@ class Policy(nn.Module):
         self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
         head_rows = self._head_rows
         if isinstance(self.distribution, Gaussian):
-            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
+            self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
         self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
         with torch.no_grad():
             nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
@@ -162,7 +162,7 @@ class Policy(nn.Module):
         )
         self.state_size = self.own.state_size
         if isinstance(self.distribution, Gaussian) and self.own.action_outputs == self._head_rows:
-            self.log_std = nn.Parameter(torch.zeros(self.distribution.components))
+            self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
 
     @property
     def rows(self) -> int:
