@@ -13,7 +13,7 @@ import pytest
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import function_sweep_lines_lines
+from protein.api import function_sweep_lines
 from protein.cli import main
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore

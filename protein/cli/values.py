@@ -81,7 +81,7 @@ def with_values(command: type, settings: Mapping[str, Setting], without: frozens
     groups = []
     for section, fields in sections.items():
         group = dataclasses.make_dataclass(section.title(), fields, frozen=True, kw_only=True)
-        hint = Annotated[group, tyro.conf.arg(help="")]  # no text: tyro would look for one in the sources
+        hint: Any = Annotated[group, tyro.conf.arg(help="")]  # no text: tyro would look for one in the sources
         groups.append((section, hint, dataclasses.field(default_factory=group)))
     values = dataclasses.make_dataclass("Values", groups, frozen=True, kw_only=True)
     field = ("values", Annotated[values, tyro.conf.arg(name="", help="")], dataclasses.field(default_factory=values))
