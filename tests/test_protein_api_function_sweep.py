@@ -13,7 +13,7 @@ import pytest
 
 import protein
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
-from protein.api import function_sweep
+from protein.api import function_sweep_lines
 from protein.cli import main
 from protein.errors import StoreError, TrialFailed, UsageError
 from protein.storage.store import SqlStore
@@ -450,10 +450,10 @@ def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
 def test_a_finished_trial_is_printed_at_most_every_two_seconds(
     store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert function_sweep._QUIET_SECONDS == 2.0, "as the documentation says"
+    assert function_sweep_lines._QUIET_SECONDS == 2.0, "as the documentation says"
     sweep(store, None, quiet=False, max_trials=3).run(train)
     assert not re.search(r"^\d\d:\d\d:\d\d trial", capsys.readouterr().out, re.M)
-    monkeypatch.setattr(function_sweep, "_QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(function_sweep_lines, "_QUIET_SECONDS", 0.0)
     sweep(store, None, quiet=False, max_trials=5).run(train)
     assert re.findall(r"^\d\d:\d\d:\d\d trial (\d):", capsys.readouterr().out, re.M) == ["3", "4"]
 

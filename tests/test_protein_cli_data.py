@@ -18,7 +18,7 @@ import protein
 from protein import storage
 from protein.api import cleaning, renaming
 from protein.api.sweep_folder import SweepFolder
-from protein.cli import main
+from protein.cli import clean, main
 from protein.errors import UsageError
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Direction, Outcome, TrialEnd
 
@@ -323,8 +323,15 @@ def test_plan_of_trials_that_can_be_continued(with_files: Path) -> None:
     folder = SweepFolder.of("runs/protein.db", "s")
     trials = store.trials(sweep.id)
     store.close()
+    apart = cleaning.plan(engine, trials, folder)
+    assert {one.path.name for one in apart.freed} == {"checkpoint.safetensors", "state.bin"}
+    assert not apart.to_go_on, "a function that leaves files need not be able to go on from them"
+    trials[3] = dataclasses.replace(trials[3], continues=1)  # but this one is
     kept = cleaning.plan(engine, trials, folder)
     assert {one.path.name for one in kept.freed} == {"checkpoint.safetensors"}
+    assert set(kept.to_go_on) == set(kept.kept) - set(apart.kept)
+    number = len(kept.to_go_on)
+    assert f", {number} of them to be continued (--finished frees these, too)" in clean._line(kept, True)
     done = cleaning.plan(engine, trials, folder, goes_on=False)
     assert {one.path.name for one in done.freed} == {"checkpoint.safetensors", "state.bin"}
 

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import docstring_parser
 import pytest
 
 from protein.cli import main
+from protein.cli.field_texts import field_texts
 from protein.cli.help import GROUPS, SWEEP_GROUPS
 from protein.cli.parse import COMMANDS, parse
 from protein.config.layers import flag, value_types
@@ -200,3 +202,25 @@ def test_the_flags_of_a_sweep_are_listed_in_groups_and_parsed_as_before(capsys: 
     assert text.count("--max-cost ") == 1
     assert "Budget: the training time of all trials together" in text
     assert parse(["sweep", "--max-cost", "5s"]).arguments.max_cost == "5s"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_texts_of_flags_are_those_that_another_reader_of_docstrings_finds(command: str) -> None:
+    kind = COMMANDS[command][0]
+    bases = reversed(kind.__mro__[:-1])
+    found = [one for base in bases for one in docstring_parser.parse_from_object(base).params]
+    assert field_texts(kind) == {one.arg_name: " ".join((one.description or "").split()) for one in found}
+
+
+@pytest.mark.parametrize("command", ["sweep", "train", "export", "status"])
+def test_help_explains_every_flag_and_loads_nothing_that_takes_long(command: str) -> None:
+    code = (
+        "import sys; from protein.cli.parse import parse\ntry: parse(sys.argv[1:])\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", code, command, "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "COLUMNS": "1000"}, check=True)
+    assert {"typeguard", "unittest.mock", "torch"}.isdisjoint(done.stderr.split())
+    texts, shown = field_texts(COMMANDS[command][0]), " ".join(done.stdout.split())
+    assert set(texts) == {field.name for field in dataclasses.fields(COMMANDS[command][0])}
+    assert [name for name, text in texts.items() if text not in shown] == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -9,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 import slurm_cluster
 
 # Makes four steps and keeps how far it is. Trial 1 waits at its second step, once, for the end of its sweep.
@@ -73,14 +73,15 @@ def wait_for(file: Path, content: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("partition", ["nowhere"])
-def test_what_slurm_refuses_is_one_line_and_leaves_no_job(slurm: None, tmp_path: Path, partition: str) -> None:
+def test_what_slurm_refuses_is_one_line_and_nothing_is_made(slurm: None, tmp_path: Path) -> None:
     words = ["--command", "true {lr}", "--space", "space.toml", "--backend", "slurm", "--calibrate", "False"]
     (tmp_path / "space.toml").write_text("[space]\nlr = { min = 0.1, max = 1.0 }\n")
     done = subprocess.run(
-        [sys.executable, "-m", "protein", "sweep", *words, f"--slurm-options=--partition={partition}"],
+        [sys.executable, "-m", "protein", "sweep", *words, "--slurm-options=--partition=nowhere"],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    print(done.stdout, done.stderr)
     assert done.returncode == 2
-    assert not (tmp_path / "runs").exists()
+    assert re.fullmatch(
+        r"error: sbatch refused: invalid partition specified: nowhere; [^\n]+; see --slurm-options\n", done.stderr
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["space.toml"]

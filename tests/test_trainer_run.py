@@ -184,6 +184,45 @@ def test_a_wsd_run_is_continued_from_before_its_decay(overlap: bool, tmp_path: P
     assert checkpoints.read(tmp_path / "second" / checkpoints.STABLE_FILE_NAME).steps == BATCH * 12
 
 
+@pytest.mark.parametrize(
+    "schedule", [{"lr_schedule": "constant", "warmup_fraction": 0.9}, {"lr_schedule": "wsd", "decay_fraction": 0.4}]
+)
+@pytest.mark.parametrize("before_stop", [2, 8])  # with wsd, before and after the leg's own step size begins to fall
+def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
+    schedule: dict[str, Any], before_stop: int, tmp_path: Path
+) -> None:
+    """A leg is a run that continues a shorter one. It is interrupted, and gets both checkpoints when it goes on."""
+
+    def config(iterations: int) -> RunConfig:
+        return small(train={"total_timesteps": BATCH * iterations, **schedule})
+
+    _, events = go(config(5), tmp_path / "shorter")
+    parent = Path(events[-1]["continuable"])
+    undisturbed, _ = go(config(14), tmp_path / "undisturbed", continue_from=parent)
+
+    class StopAfter(threading.Event):
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > before_stop
+
+    leg, events = tmp_path / "leg", EventLog()
+    cut = run(config(14), directory=leg, report=events.record, stop=StopAfter(), continue_from=parent)
+    assert cut.interrupted and cut.steps == events[0]["steps"] + BATCH * before_stop < undisturbed.steps
+    whole, events = go(config(14), leg, continue_from=parent, resume=leg / checkpoints.FILE_NAME)
+    assert events[0]["steps"] == cut.steps, "it goes on from its own checkpoint, not from that of the shorter run"
+    assert (whole.score, whole.steps) == (undisturbed.score, undisturbed.steps)
+    assert whole.metrics == undisturbed.metrics
+    for name in (checkpoints.FILE_NAME, checkpoints.STABLE_FILE_NAME):
+        if (tmp_path / "undisturbed" / name).exists():
+            assert same_tensors(leg / name, tmp_path / "undisturbed" / name)
+    assert whole.elapsed_seconds > cut.elapsed_seconds, "its clock counts both parts, and not the shorter run"
+    measured = [event for event in events if event["event"] == "measurement"]
+    rate = (whole.steps - checkpoints.read(parent).steps) / whole.elapsed_seconds
+    assert measured[-1]["metrics"]["steps_per_second"] == pytest.approx(rate)
+
+
 @pytest.mark.parametrize("decay_fraction", [0.0, 0.01])
 def test_a_wsd_run_without_decay_is_continued_from_its_end(decay_fraction: float, tmp_path: Path) -> None:
     def config(iterations: int) -> RunConfig:

@@ -1,9 +1,9 @@
 """Retention: which checkpoints of a sweep nothing needs any more, and deleting those.
 
 Kept are the checkpoints of the measured and the expected front, of every answer of `protein best`, of trials that have
-not ended, and of those that they continue. Of a trial that can be continued, what it goes on from is kept. Logs and
-configs are small and stay. The store is not changed: it keeps saying where a checkpoint was, and views say that it is
-gone.
+not ended, and of those that they continue. In a sweep that continues trials, what a finished trial can go on from is
+kept, too. Logs and configs are small and stay. The store is not changed: it keeps saying where a checkpoint was, and
+views say that it is gone.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from protein.api.sweep_folder import SweepFolder, delete, size
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.sweep import continuing
+from protein.sweep.job import runs_trainer
 from protein.types import CONTINUABLE, SweepRecord, TrialRecord
 
 CHECKPOINT = "checkpoint"
@@ -34,11 +35,12 @@ class Freed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What can be deleted of a sweep, and which trials keep their checkpoints."""
+    """What can be deleted of a sweep, which trials keep checkpoints, and which of these only to be continued."""
 
     sweep: SweepRecord
     freed: Sequence[Freed]
     kept: Sequence[int]
+    to_go_on: Sequence[int] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -55,16 +57,19 @@ def plan(sweep: SweepRecord, trials: Sequence[TrialRecord], folder: SweepFolder,
         goes_on: whether the sweep may get more budget, so that trials may still be continued.
     """
     needed = needed_trials(sweep, trials)
-    can_continue = goes_on and continuing.why_never(sweep.spec) is None
+    can_continue = goes_on and _continues(sweep, trials)
     kept_paths: set[Path] = set()
     candidates: dict[Path, int] = {}
     kept: list[int] = []
+    to_go_on: list[int] = []
     for trial in trials:
         whole = trial.number in needed or not trial.state.finished
         resumes = can_continue and trial.state.finished and continuing.resumable_seconds(trial) is not None
         found = list(_checkpoints(trial, folder))
         if found and (whole or resumes):
             kept.append(trial.number)
+            if not whole:
+                to_go_on.append(trial.number)
         for kind, path in found:
             if whole or (resumes and kind == CONTINUABLE):
                 kept_paths.add(path)
@@ -82,7 +87,7 @@ def plan(sweep: SweepRecord, trials: Sequence[TrialRecord], folder: SweepFolder,
     ]
     freed.sort(key=lambda one: (one.trial, str(one.path)))
     distinct = [one for i, one in enumerate(freed) if not any(_within(one.path, other.path) for other in freed[:i])]
-    return Plan(sweep=sweep, freed=distinct, kept=kept)
+    return Plan(sweep=sweep, freed=distinct, kept=kept, to_go_on=to_go_on)
 
 
 def carry_out(plan: Plan) -> Iterator[Freed]:
@@ -113,6 +118,17 @@ def needed_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> set[int]
     for answer in answers:
         needed |= {trial.number for trial in (answer.trials if answer is not None else ())}
     return needed
+
+
+def _continues(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> bool:
+    """Whether a sweep continues finished trials.
+
+    Our trainer says by its schedule whether a run can. Any program or function that leaves files could be able to, but
+    most are not: there a trial that has continued another one tells.
+    """
+    if continuing.why_never(sweep.spec) is not None:
+        return False
+    return runs_trainer(sweep.spec.config) or any(trial.continues is not None for trial in trials)
 
 
 def _checkpoints(trial: TrialRecord, folder: SweepFolder) -> Iterator[tuple[str, Path]]:

@@ -50,6 +50,8 @@ def run(command: Command) -> int:
 def _line(plan: cleaning.Plan, dry_run: bool) -> str:
     trials = len({one.trial for one in plan.freed})
     kept = f"{len(plan.kept)} {'trial keeps its' if len(plan.kept) == 1 else 'trials keep their'} checkpoints"
+    if number := len(plan.to_go_on):
+        kept += f", {number} of them to be continued (--finished frees {'this' if number == 1 else 'these'}, too)"
     if not plan.freed:
         return f"{plan.sweep.spec.name}: nothing to delete; {kept}"
     what = f"checkpoints of {trials} {'trial' if trials == 1 else 'trials'}, {format_size(plan.num_bytes)}"

@@ -7,8 +7,9 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import docstring_parser
 import tyro
+
+from protein.cli.field_texts import field_texts, with_none, with_old_unions
 
 DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
 
@@ -71,7 +72,7 @@ def grouped(kind: type, groups: Mapping[str, Sequence[str]]) -> type:
         groups: title -> names of fields.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
-    texts = {one.arg_name: " ".join((one.description or "").split()) for one in _documentation(kind)}
+    texts = field_texts(kind)
     moved = {name: title for title, names in groups.items() for name in names}
     members: dict[str, list[tuple[str, Any, Any]]] = {}
     kept: list[tuple[str, Any, Any]] = []
@@ -80,17 +81,16 @@ def grouped(kind: type, groups: Mapping[str, Sequence[str]]) -> type:
         if field.default is dataclasses.MISSING:
             default = dataclasses.field(default_factory=field.default_factory)
         text = tyro.conf.arg(help=texts.get(field.name), prefix_name=False if field.name in moved else None)
-        entry = (field.name, Annotated[hints[field.name], text], default)
+        hint = with_old_unions(hints[field.name])
+        if field.default == ():  # only shown, never read: nothing has to tell whether () is a tuple of texts
+            hint, default = with_none(hint), dataclasses.field(default=None)
+        entry = (field.name, Annotated[hint, text], default)
         members.setdefault(moved[field.name], []).append(entry) if field.name in moved else kept.append(entry)
     nested = []
     for title in groups:
         group = dataclasses.make_dataclass(title, members[title], frozen=True, kw_only=True)
-        nested.append((title.replace("-", "_"), group, dataclasses.field(default_factory=group)))
+        hint = Annotated[group, tyro.conf.arg(help="")]  # no text: tyro would look for one in the sources
+        nested.append((title.replace("-", "_"), hint, dataclasses.field(default_factory=group)))
     made = dataclasses.make_dataclass(kind.__name__, [*kept, *nested], frozen=True, kw_only=True)
     made.__doc__ = kind.__doc__
     return made
-
-
-def _documentation(kind: type) -> list[docstring_parser.DocstringParam]:
-    """Returns the docstrings of a dataclass's fields, inherited ones included."""
-    return [one for base in reversed(kind.__mro__[:-1]) for one in docstring_parser.parse_from_object(base).params]

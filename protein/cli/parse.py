@@ -132,8 +132,8 @@ def _joined(words: Sequence[str]) -> list[str]:
 def _class(name: str, words: Sequence[str]) -> type:
     """Returns the dataclass of a command, with the dotted flags if it has them and is the one that was typed."""
     command = COMMANDS[name][0]
-    if name == words[0] == "sweep" and not {"-h", "--help"}.isdisjoint(words):
-        command = grouped(command, SWEEP_GROUPS)
+    if name == words[0] and not {"-h", "--help"}.isdisjoint(words):
+        command = grouped(command, SWEEP_GROUPS if name == "sweep" else {})
     if name not in _WITH_VALUES or words[0] != name:
         return command
     return with_values(command, _settings(words), _WITH_VALUES[name], ranges=name == "sweep")

@@ -9,10 +9,10 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import docstring_parser
 import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
+from protein.cli.field_texts import field_texts, with_old_unions
 from protein.config.layers import Setting, flag, value_types
 from protein.errors import UsageError
 from protein.spelling import nearest
@@ -76,14 +76,15 @@ def with_values(command: type, settings: Mapping[str, Setting], without: frozens
         spec = value_spec(kind, flag(name))
         text = tyro.conf.arg(help=documentation[name], help_behavior_hint=_hint(settings[name], ranges=ranges))
         sections.setdefault(section, []).append(
-            (key, Annotated[kind | None, spec, text], dataclasses.field(default=None))
+            (key, Annotated[with_old_unions(kind | None), spec, text], dataclasses.field(default=None))
         )
     groups = []
     for section, fields in sections.items():
         group = dataclasses.make_dataclass(section.title(), fields, frozen=True, kw_only=True)
-        groups.append((section, group, dataclasses.field(default_factory=group)))
+        hint: Any = Annotated[group, tyro.conf.arg(help="")]  # no text: tyro would look for one in the sources
+        groups.append((section, hint, dataclasses.field(default_factory=group)))
     values = dataclasses.make_dataclass("Values", groups, frozen=True, kw_only=True)
-    field = ("values", Annotated[values, tyro.conf.arg(name="")], dataclasses.field(default_factory=values))
+    field = ("values", Annotated[values, tyro.conf.arg(name="", help="")], dataclasses.field(default_factory=values))
     made = dataclasses.make_dataclass(command.__name__, [field], bases=(command,), frozen=True, kw_only=True)
     made.__doc__ = command.__doc__
     return made
@@ -102,11 +103,8 @@ def given_values(arguments: Any) -> dict[str, Any]:
 
 def _documentation() -> dict[str, str]:
     """Returns the docstring of every value of a run config, by dotted name."""
-    texts: dict[str, str] = {}
-    for section, section_type in typing.get_type_hints(RunConfig).items():
-        for item in docstring_parser.parse_from_object(section_type).params:
-            texts[f"{section}.{item.arg_name}"] = " ".join((item.description or "").split())
-    return texts
+    sections = typing.get_type_hints(RunConfig).items()
+    return {f"{section}.{key}": text for section, kind in sections for key, text in field_texts(kind).items()}
 
 
 def _hint(setting: Setting, *, ranges: bool) -> str:

@@ -44,6 +44,12 @@ class Scores:
         self._last.extend((moment, score) for score in scores)
         self._episodes += episodes
 
+    def replace(self, moment: int, scores: Iterable[float], episodes: int) -> None:
+        """Takes over what a checkpoint knows, in place of all that was counted: a leg may have read its parent's."""
+        self._last.clear()
+        self._episodes = 0
+        self.add(moment, scores, episodes)
+
     def summary(self) -> ScoreSummary:
         """Returns the summary of all processes on the first one. All of them must call this."""
         gathered = self._world.gather((list(self._last), self._episodes))

@@ -118,7 +118,7 @@ class TrainingState:
                 self.snapshot.take(self.ppo.weights if stale is None else stale)
             if world.is_first:  # its scores stand for those of all processes until there are newer ones
                 run = saved.group("run")
-                self.scores.add(saved.steps, run["scores"].tolist(), int(run["episodes"]))
+                self.scores.replace(saved.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
         return saved.steps, saved.elapsed_seconds
