@@ -14,6 +14,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import machine
 import numpy as np

@@ -45,7 +45,6 @@ from ..model.policy import Policy
 from .batch import Batch
 from .conditioning import Conditioning
 
-
 Finals = list[tuple[int, torch.Tensor, torch.Tensor]]  # of truncated episodes: step, agents, outputs
 
 
