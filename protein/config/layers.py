@@ -284,10 +284,10 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
             parameter = Float(name, low, high, given.get("scale", "linear"))
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
-    for value in listed:  # the trainer must take every value that a trial may get
-        _read({**values, name: value}, f"{source}: ")
+    for bound in listed:  # the trainer must take every value that a trial may get
+        _read({**values, name: bound}, f"{source}: ")
     try:
-        value = float(setting.value) if kind is float and type(setting.value) is int else setting.value
+        value: Any = float(setting.value) if kind is float and type(setting.value) is int else setting.value
         parameter.check(value, "value ")
     except SpaceError as error:
         at = "" if setting.source == source else f" (given in {source})"

@@ -38,7 +38,7 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
     sections = dict.fromkeys(name.partition(".")[0] for name in below.settings)
     for section in sections:
         lines = []
-        for name, setting in (below.settings | arguments).items():
+        for name, setting in {**below.settings, **arguments}.items():
             key = name.removeprefix(f"{section}.")
             if key == name or name not in values:
                 continue

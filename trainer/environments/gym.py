@@ -252,6 +252,7 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
     here = os.getcwd()  # noqa: PTH109
     if here not in sys.path:  # for an ID with a module that lies in the working directory
         sys.path.append(here)
+    takes: Callable[..., Any] | None = None
     try:
         _import_package(name)
         takes = _entry_point(name)

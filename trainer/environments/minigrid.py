@@ -32,7 +32,8 @@ class _Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         image: Any = env.observation_space["image"]  # type: ignore[index]
         width, height = image.shape[:2]
-        self.observation_space = spaces.Box(0, 1, (sum(KINDS) + DIRECTIONS, width, height), np.uint8)
+        self._shape = (sum(KINDS) + DIRECTIONS, int(width), int(height))
+        self.observation_space = spaces.Box(0, 1, self._shape, np.uint8)
         starts = np.array([0, *np.cumsum(KINDS)[:-1]])
         # Where plane 0 of each kind lies in a flat observation, cell by cell; a kind's number moves it on by a plane.
         self._cells = (
@@ -41,7 +42,7 @@ class _Planes(gymnasium.ObservationWrapper[Any, Any, Any]):
         self._plane = width * height
 
     def observation(self, observation: Any) -> Any:
-        planes = np.zeros(self.observation_space.shape, np.uint8)  # type: ignore[arg-type]
+        planes = np.zeros(self._shape, np.uint8)
         flat = planes.reshape(-1)
         flat[self._cells + observation["image"].astype(np.int64) * self._plane] = 1
         planes[sum(KINDS) + int(observation["direction"])] = 1

@@ -171,7 +171,8 @@ def _scaled(shape: tuple[int, ...], one: float) -> Write:
 
 def _flattened(space: Any) -> Write:
     def write(observation: Any, row: Row) -> None:
-        np.copyto(row, spaces.flatten(space, observation), casting="unsafe")
+        flat: Any = spaces.flatten(space, observation)
+        np.copyto(row, flat, casting="unsafe")
 
     return write
 

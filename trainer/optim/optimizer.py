@@ -16,7 +16,9 @@ import torch
 from torch import nn
 
 from ..config import TrainConfig
+from ..machine.precision import update_precision
 from ..model.policy import Policy
+from .adamw import AdamW
 from .gradients import FlatGradients
 
 
@@ -30,14 +32,27 @@ class Optimizer:
         rest: list[nn.Parameter] = [gradients.weights]
         if matrices:
             rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
-        self.parts: list[torch.optim.Optimizer] = [
+        self.parts: list[torch.optim.Optimizer | AdamW] = []
+        fused = device.type in ("cpu", "cuda")
+        if fused and not matrices and "fp16" not in update_precision(config):  # float16's scaler needs torch's class
+            self.parts = [
+                AdamW(
+                    gradients.weights,
+                    lr=config.learning_rate,
+                    betas=(config.beta1, config.beta2),
+                    eps=config.adam_eps,
+                    weight_decay=config.weight_decay,
+                )
+            ]
+            return
+        self.parts = [
             torch.optim.AdamW(
                 rest,
                 lr=config.learning_rate,
                 betas=(config.beta1, config.beta2),
                 eps=config.adam_eps,
                 weight_decay=config.weight_decay,
-                fused=device.type in ("cpu", "cuda"),
+                fused=fused,
             )
         ]
         if matrices:

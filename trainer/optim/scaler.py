@@ -37,12 +37,14 @@ class Scaler:
             norm = _clip_(weights, max_norm)
             optimizer.step()
             return norm
-        for part in optimizer.parts:
+        parts = [part for part in optimizer.parts if isinstance(part, torch.optim.Optimizer)]
+        assert len(parts) == len(optimizer.parts), "in float16 all parts are torch's own classes"
+        for part in parts:
             self._scaler.unscale_(part)
         norm = _clip_(weights, max_norm)
         # torch skips the step of an optimiser whose own gradients overflowed. Of two, the other must skip it too.
-        if len(optimizer.parts) == 1 or bool(norm.isfinite()):
-            for part in optimizer.parts:
+        if len(parts) == 1 or bool(norm.isfinite()):
+            for part in parts:
                 self._scaler.step(part)
         self._scaler.update()
         return norm.nan_to_num(nan=0.0, posinf=0.0)

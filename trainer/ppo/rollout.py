@@ -336,7 +336,8 @@ class Rollout:
                     self._advance(group, taken[index], finals)
                     taken[index] += 1
             self._stopwatch.switch("environment")
-            if not any(group.is_done and t < steps for t, group in zip(taken, self._groups, strict=True)):
+            waiting = all(t == steps or not group.is_done for t, group in zip(taken, self._groups, strict=True))
+            if min(taken) < steps and waiting:
                 pool.receive()  # type: ignore[union-attr]
         for group in self._groups:
             group.wait()
