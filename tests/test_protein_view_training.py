@@ -267,7 +267,7 @@ def test_what_was_decided_about_observations_and_rewards_is_said_at_the_start() 
     file = io.StringIO()
     watcher = make_watcher(tables.make_console(file), TrainingState(env="x", total_steps=9), threading.Event())
     note = "observations are normalised: feature 3 reaches 812 in random play (limit 10)"
-    decided = Start(**START | {"normalize_observations": True, "scale_rewards": True, "notes": [note]})  # type: ignore[typeddict-item]
+    decided = Start(**START | {"normalize_observations": True, "scale_rewards": True, "notes": [note]})
     watcher(decided)
     assert file.getvalue().splitlines() == [
         "4,996 parameters on cpu, threads: 4, observations normalised, rewards scaled, ready in 1.50s",
