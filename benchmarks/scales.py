@@ -15,7 +15,6 @@ is that of default.toml, .5.
 """
 
 import argparse
-import dataclasses
 import json
 import statistics
 import threading
