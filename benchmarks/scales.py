@@ -15,7 +15,6 @@ is that of default.toml, .5.
 """
 
 import argparse
-import dataclasses
 import json
 import statistics
 import threading
@@ -44,15 +43,17 @@ def config_of(game: str, way: str, seed: int) -> RunConfig:
     """Returns the game's own configuration, treated in one of the four ways."""
     config = load(game).run_config()
     observations, rewards = WAYS[way]
-    train = dataclasses.replace(
-        config.train, seed=seed, threads=1, normalize_observations=observations, reward_scaling=rewards
-    )
+    sections = config.to_dict()
+    sections["train"] |= {
+        "seed": seed,
+        "threads": 1,
+        "normalize_observations": observations,
+        "reward_scaling": rewards,
+    }
     if game == "pendulum" and rewards != "off":
-        train = dataclasses.replace(train, vf_coef=0.5)
-    name = game if way in ("shipped", "treated") else f"python:scaled_twins:{game}"
-    return RunConfig.from_dict(
-        dataclasses.replace(config, train=train, env=dataclasses.replace(config.env, name=name)).to_dict()
-    )
+        sections["train"]["vf_coef"] = 0.5
+    sections["env"]["name"] = game if way in ("shipped", "treated") else f"python:scaled_twins:{game}"
+    return RunConfig.from_dict(sections)
 
 
 def train(game: str, way: str, seed: int) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def test_the_adapted_weight_rises_below_the_target_falls_above_it_and_is_bounded
 def test_an_update_uses_the_weight_of_its_place_in_the_run() -> None:
     """At the end of a schedule to 0.3 the gradients are those of a constant weight of 0.3."""
     weights = []
-    for train in ({"ent_coef": 0.01, "ent_coef_final": 0.3}, {"ent_coef": 0.3}, {"ent_coef": 0.01}):
+    settings: list[dict[str, Any]] = [{"ent_coef": 0.01, "ent_coef_final": 0.3}, {"ent_coef": 0.3}, {"ent_coef": 0.01}]
+    for train in settings:
         policy = make_policy(make_spec())
         ppo = make_ppo(policy, minibatch_size=60, **train)
         figures = ppo.update(collected(policy), 1.0)
@@ -84,7 +85,8 @@ def test_a_target_kl_ends_the_passes_once_the_policy_has_moved_that_far() -> Non
     def update(target_kl: float, passes: int) -> tuple[torch.Tensor, dict[str, float]]:
         policy = make_policy(make_spec())
         ppo = make_ppo(policy, minibatch_size=20, update_epochs=passes, learning_rate=0.03, target_kl=target_kl)
-        return (figures := ppo.update(collected(policy), 0.0)) and ppo.weights.clone(), figures
+        figures = ppo.update(collected(policy), 0.0)
+        return ppo.weights.clone(), figures
 
     divergences = [update(0.0, passes)[1]["approx_kl"] for passes in (1, 2, 3, 4, 5)]
     assert divergences[0] < max(divergences[1:])

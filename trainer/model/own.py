@@ -144,7 +144,7 @@ class OwnNetwork(nn.Module):
         if self.state_size:
             self._require_shape("a state", together[2], [(TRIED, self.state_size)], "state_size")
         for index, one in enumerate(alone):
-            for name, ours, theirs in zip(("actions", "values", "state"), one, together, strict=True):
+            for name, ours, theirs in zip(("actions", "values", "state"), one, together, strict=False):
                 if not torch.allclose(ours[0].float(), theirs[index].float(), rtol=TOLERANCE, atol=TOLERANCE):
                     raise ConfigError(
                         f"{self._name} must map each sample by itself, but its {name} change with the other samples or "
