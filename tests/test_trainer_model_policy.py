@@ -125,8 +125,9 @@ def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, ac
     for _ in range(2):
         with torch.no_grad():
             expected, expected_after = policy(observations.unsqueeze(0), state, resets.unsqueeze(0))
-            for context in (contextlib.nullcontext(), policy.held()):
-                with context:
+            for held in (False, True):
+                with policy.held() if held else contextlib.nullcontext():
+                    assert (policy._packed is not None) == (held and kind == "lstm")
                     places = (None,) if state is None else (None, torch.full_like(state, -1.0), state.clone())
                     for number, after in enumerate(places):
                         # The state after a step may be written over the one before it.

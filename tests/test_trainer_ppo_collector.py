@@ -16,6 +16,7 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import flatten_
+from protein.trainer.ppo import rollout as rollouts
 from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.collector import Collector, Snapshot
 from protein.trainer.ppo.rollout import Rollout
@@ -221,3 +222,35 @@ def test_log_probabilities_of_another_device_are_computed_again() -> None:
     exact = weights_after(off=0.0, recompute=False)
     assert not torch.allclose(weights_after(off=0.1, recompute=False), exact, atol=1e-5)
     torch.testing.assert_close(weights_after(off=0.1, recompute=True), exact)
+
+
+@pytest.mark.parametrize("pin", [False, True])
+def test_what_a_gpu_is_sent_lies_in_pinned_memory(pin: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network on the CPU. Only a GPU's driver pins memory, so this looks at what is asked for."""
+    pinned: list[torch.Tensor] = []
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32, pin: bool) -> torch.Tensor:
+        made = torch.zeros(*shape, dtype=dtype)
+        if pin:
+            pinned.append(made)
+        return made
+
+    monkeypatch.setattr(rollouts, "host_zeros", zeros)
+    envs = make("pong", 4, seed=1, frame_skip=8)
+    rollout = Rollout(
+        [envs],
+        Policy(envs.spec, PolicyConfig(hidden_size=8), generator=torch.Generator().manual_seed(3)),
+        horizon=8,
+        gamma=0.9,
+        device=CPU,
+        generator=torch.Generator().manual_seed(4),
+        stopwatch=Stopwatch(CPU),
+        pin=pin,
+    )
+    rollout.reset(2)
+    batch = rollout.collect(8)
+    places = {tensor.untyped_storage().data_ptr() for tensor in pinned}
+    found = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)}
+    others = [name for name, t in found.items() if t is not None and t.untyped_storage().data_ptr() not in places]
+    assert others == ([] if pin else [name for name, tensor in found.items() if tensor is not None])
+    assert len(batch.tensors()) == 7

@@ -329,8 +329,8 @@ def _machine_line(start: Start) -> str:
     normalised = ", observations normalised" if start["normalize_observations"] else ""
     scaled = ", rewards scaled" if start["scale_rewards"] else ""
     return (
-        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']}{normalised}{scaled},{workers}"
-        f" ready in {text.seconds(start['startup_seconds'])}"
+        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']}{normalised}{scaled},"
+        f"{workers} ready in {text.seconds(start['startup_seconds'])}"
     )
 
 

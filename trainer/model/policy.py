@@ -148,7 +148,7 @@ class Policy(nn.Module):
             self.head.bias.zero_()
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
-        if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM) and self.log_std is None:
+        if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM):
             self._lstm_layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
 
     def _build_own(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> None:
@@ -202,11 +202,7 @@ class Policy(nn.Module):
                 hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
                 hidden = hidden.flatten(0, 1)
             output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
-        if self.log_std is not None:
-            mean, value = output[: self._head_rows], output[self._head_rows :]
-            log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
-            output = torch.cat([mean, log_std, value])
-        return output, state
+        return self._with_deviations(output), state
 
     def vjp(
         self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
@@ -252,7 +248,10 @@ class Policy(nn.Module):
         if self._layers is not None:
             mlp(self._numbers(observations), self._layers, out)
         elif self._packed is not None and state is not None and resets is not None:
-            self._packed.step(self._numbers(observations), state, resets, out, after)
+            of_head = out if self.log_std is None else out.new_empty(self.head.out_features, out.shape[1])
+            self._packed.step(self._numbers(observations), state, resets, of_head, after)
+            if of_head is not out:
+                out.copy_(self._with_deviations(of_head))
         else:
             resets = None if resets is None else resets.unsqueeze(0)
             output, new_state = self.forward(observations.unsqueeze(0), state, resets)
@@ -266,6 +265,14 @@ class Policy(nn.Module):
             return observations
         numbers = observations.float()
         return numbers if self._byte_scale == 1.0 else numbers.mul_(self._byte_scale)
+
+    def _with_deviations(self, output: torch.Tensor) -> torch.Tensor:
+        """Adds a normal's rows of log standard deviations, between means and value, to those of the output layer."""
+        if self.log_std is None:
+            return output
+        mean, value = output[: self._head_rows], output[self._head_rows :]
+        log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])
+        return torch.cat([mean, log_std, value])
 
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """Maps the output `rows x ...` to values `...`."""

@@ -66,6 +66,10 @@ class _Buffers:
     ) -> None:
         agents, distribution = columns[-1].stop, policy.distribution
         on_host = device.type == "cpu"
+
+        def own(*shape: int) -> torch.Tensor:
+            return host_zeros(*shape, pin=pin) if on_host else torch.zeros(*shape, device=device)
+
         # On the host, where the environment writes. Row T of the observations is what the next rollout starts from.
         self.observations = host_zeros(
             horizon + 1, agents, spec.observation_size, dtype=policy.observation_dtype, pin=pin
@@ -78,8 +82,8 @@ class _Buffers:
         self.ended = host_zeros(horizon + 1, agents, dtype=torch.bool, pin=pin)
         # On the network's device. On a CPU the observations are the host's own buffer.
         self.device_observations = self.observations if on_host else self.observations.to(device)
-        self.outputs = torch.zeros(policy.rows, horizon + 1, agents, device=device, pin_memory=pin and on_host)
-        self.logprobs = torch.zeros(horizon, agents, device=device, pin_memory=pin and on_host)
+        self.outputs = own(policy.rows, horizon + 1, agents)
+        self.logprobs = own(horizon, agents)
         # Actions as the network writes them; on a CPU, in the environment's own buffer.
         self.device_actions = self.actions if on_host else self.actions.to(device)
         # Row t: the states that are zeroed before step t, because their episode ended at step t - 1.
