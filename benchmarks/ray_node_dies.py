@@ -1,8 +1,8 @@
 """Shows what becomes of a sweep on Ray when a node dies, and what Ray costs a trial.
 
-A cluster of three nodes runs on this machine, by Ray's own utility: a head that runs no trials, and two nodes with a
-core each. `protein sweep --backend ray:ADDRESS` trains on both. When both trials have a checkpoint, one node is killed
-as `kill -9` does it. Then the trials of the store are printed. `--overhead` measures instead what Ray adds to a trial.
+A cluster of three nodes runs on this machine: a head that runs no trials, and two nodes with a core each. On both,
+`protein sweep --backend ray:ADDRESS` trains. When both trials have a checkpoint, one node is killed as `kill -9` does
+it. Then the trials of the store are printed. `--overhead` measures instead what Ray adds to a trial.
 
     .venv/bin/python benchmarks/ray_node_dies.py
     .venv/bin/python benchmarks/ray_node_dies.py --overhead
@@ -28,7 +28,7 @@ from protein.sweep.backends.slot import SlotSettings, put_probe
 from protein.types import Trial
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from ray_clusters import RayCluster, running
+from ray_clusters import NodeProcess, RayCluster, running
 
 NUM_TRIALS = 30  # of a measurement
 TRIAL = "trial:main"  # tests/assets/trial.py: it reports three points and ends
@@ -38,8 +38,7 @@ PATIENCE_SECONDS = 600.0
 
 def show_a_dying_node(cluster: RayCluster) -> None:
     """Kills one of two nodes while both train, and prints the trials at the end."""
-    cluster.add(1)
-    victim = cluster.add(1)
+    nodes = [NodeProcess(cluster.address, 1) for _ in range(2)]
     folder = Path(tempfile.mkdtemp(prefix="protein-ray-"))
     store = folder / "store.db"
     command = [str(Path(sys.executable).with_name("protein")), "sweep", "--env", "cartpole", "--name", "ray"]
@@ -68,7 +67,7 @@ def show_a_dying_node(cluster: RayCluster) -> None:
             break
         time.sleep(0.2)
     say("--- kill -9 of a node ---")
-    cluster.kill(victim)
+    nodes.pop().kill()
     sweep.wait(PATIENCE_SECONDS)
     printing.join()
     opened = open_store(f"sqlite:///{store}")
@@ -79,6 +78,8 @@ def show_a_dying_node(cluster: RayCluster) -> None:
             f" {trial.lost_seconds:5.1f} s  {'-' if trial.score is None else f'{trial.score:.1f}'}"
         )
     opened.close()
+    for node in nodes:
+        node.kill()
 
 
 def measure_overhead(cluster: RayCluster) -> None:

@@ -80,7 +80,7 @@ class Fleet:
         self._machines = [] if calibrating is None else list(calibrating.known)
         self._speeds: dict[str, float] = {}  # reference seconds in one second of each node, by node id
         self._asked: dict[str, float] = {}  # nodes that have not answered yet: when they were asked
-        self._unfit: set[str] = set()  # nodes that are not used
+        self._unfit: dict[str, str] = {}  # why nodes are not used, by node id
         self._slots: list[_Slot] = []
         self._waiting: list[Job] = []  # for a slot
         self._room: dict[str, int] = {}  # how many more slots each node could hold, by node id
@@ -201,7 +201,7 @@ class Fleet:
             why = f"the worker process on node {host} died: {cause}"
         else:
             why = f"node {host} cannot run it: {cause}"
-            self._unfit.add(slot.node)
+            self._unfit[slot.node] = cause
             self._room.pop(slot.node, None)
             self._send(Note(text=f"node {host} is not used any more: {cause}"))
         with contextlib.suppress(RayError, ValueError):  # it may live, and only not be reached: nobody waits for it now
@@ -275,43 +275,45 @@ class Fleet:
         if not fit:
             needs = ray_cluster.in_words(self._needs.by_name())
             raise UsageError(f"no single node of the Ray cluster has all that a trial needs ({needs}){remedy}")
-        problems, until, told = [], time.monotonic() + NODE_SECONDS, time.monotonic()
+        until, told = time.monotonic() + NODE_SECONDS, time.monotonic()
         while self._asked and time.monotonic() < until:
             if time.monotonic() - told > SLOW_SECONDS:
                 told = time.monotonic()
                 names = ", ".join(sorted({self._names[node] for node in self._asked}))
                 self._send(Note(text=f"waiting for the first process on {names}; on busy machines this takes minutes"))
             with contextlib.suppress(queue.Empty):
-                if problem := self._on_facts(*self.news.get(timeout=LOOK_SECONDS)):
-                    problems.append(problem)
+                self._handle(*self.news.get(timeout=LOOK_SECONDS))  # once a node has answered, trials may come, too
             if self._hosts:
                 until = min(until, time.monotonic() + OTHERS_SECONDS)
         if not self._hosts:
-            problems.append(f"no node of the Ray cluster has answered within {NODE_SECONDS:.0f} s")
-            raise UsageError(problems[0])
+            why = f"within {NODE_SECONDS:.0f} s" if self._asked else "before it died"
+            nobody = f"no node of the Ray cluster has answered {why}; run the same command again"
+            raise UsageError(next(iter(self._unfit.values()), nobody))
 
-    def _on_facts(self, node: str, answer: Any) -> str:
-        """Takes a node into use, or refuses it. Returns why it was refused, or ""."""
+    def _on_facts(self, node: str, answer: Any) -> None:
+        """Takes a node into use, or refuses it."""
         if node not in self._asked:
-            return ""
+            return
         if isinstance(answer, Exception):
             if self._is_gone(node):  # it is not there to be refused, and nobody has counted on it
                 del self._asked[node]
-                return ""
-            return self._refuse(node, f"protein does not run there: {ray_cluster.in_one_line(answer)}")
+            else:
+                self._refuse(node, f"protein does not run there: {ray_cluster.in_one_line(answer)}")
+            return
         self._names[node], answer = answer
         if not isinstance(answer, Facts):
-            return self._refuse(node, answer)
+            self._refuse(node, answer)
+            return
         if not answer.shares_artifacts:
             folder = self._settings.artifacts
             remedy = "give --artifacts a folder that all nodes share, or a URL such as s3://BUCKET/FOLDER"
-            return self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}")
+            self._refuse(node, f"it does not see the folder of artifacts, {folder}; {remedy}")
+            return
         del self._asked[node]
         self._hosts[node] = answer.host
         self._take_machine(node, answer)
         self._count_room()
         self._start_waiting()
-        return ""
 
     def _take_machine(self, node: str, answer: Facts) -> None:
         if answer.problem:
@@ -329,12 +331,10 @@ class Fleet:
             times = f"{self._speeds[node]:.2f} times as fast as the reference machine"
             self._send(Note(text=f"node {answer.host} is {times}, in whose seconds costs are"))
 
-    def _refuse(self, node: str, why: str) -> str:
+    def _refuse(self, node: str, why: str) -> None:
         self._asked.pop(node, None)
-        self._unfit.add(node)
-        problem = f"node {self._names[node]} is not used: {why}"
-        self._send(Note(text=problem))
-        return problem
+        self._unfit[node] = f"node {self._names[node]} is not used: {why}"
+        self._send(Note(text=self._unfit[node]))
 
     def _tell(self) -> None:
         number = len(self._slots) + sum(self._room.values())
