@@ -12,7 +12,7 @@ import big_store
 from protein import storage
 from protein.api.outlook import sweep_outlook
 from protein.api.reading import Readable, readable, sampled
-from protein.api.recommended import recommendation
+from protein.api.recommended import initial_params, recommendation
 from protein.columns import DOT_FIELDS, dots
 from protein.engine import pareto, recommend
 from protein.ports import Store
@@ -71,6 +71,29 @@ def test_what_a_sample_recommends_is_as_good_as_what_all_trials_do(
         assert contender.measured == full.measured
         assert contender.expected_cost_seconds == pytest.approx(full.expected_cost_seconds)
     assert sum(differences) / len(differences) < 0.02 * spread
+
+
+def test_contenders_that_are_left_out_of_a_sample_answer_no_question(
+    large: tuple[Store, SweepRecord, list[TrialRecord]], some: Readable
+) -> None:
+    """By one model: all contenders, and those that a sample keeps, give the same answers with the same intervals."""
+    space, start = Space.from_dict(large[1].spec.space), initial_params(large[1].spec)
+    finished = [trial.observation() for trial in some.trials if trial.state.finished]
+    model = recommend.fitted(space, finished, some.sample)
+    whole = recommend.contenders(space, finished, model=model)
+    kept = recommend.contenders(space, finished, some.sample, model=model, start=start)
+    assert len(kept) < 0.2 * len(whole)
+
+    def answers(found: list[recommend.Contender], under: float) -> list[recommend.Contender | None]:
+        allowed = [one for one in found if one.expected_cost_seconds <= under]
+        named = [min(found, key=lambda one: one.expected_cost_seconds), recommend.best(found, under)]
+        named += [recommend.knee(found), next((one for one in found if dict(one.params) == start), None)]
+        return [*named, max(allowed, key=lambda one: max(one.measured))]
+
+    for under in (*sorted(one.expected_cost_seconds for one in whole)[::50], float("inf")):
+        for mine, other in zip(answers(kept, under), answers(whole, under), strict=True):
+            assert mine is not None and other is not None and mine.trials == other.trials
+            assert dataclasses.astuple(mine.score) == pytest.approx(dataclasses.astuple(other.score))
 
 
 def test_the_sample_of_records_at_hand_is_that_of_the_store(
