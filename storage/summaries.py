@@ -1,7 +1,6 @@
 """Sweeps in a few numbers, computed by the database: how far each is, however many trials it has."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
@@ -35,8 +34,8 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     if sweep_ids is not None:
         flagged = flagged.where(a.sweep_id.in_(sorted(set(sweep_ids))))
     excluded |= dict(session.execute(flagged).all())
-    best = _best(session, [*mine, t.state == TrialState.COMPLETE.value])
-    cut_short = _best(session, [*mine, t.end.in_(_CUT_SHORT), t.score.is_not(None)])
+    best = _best(session, ids, [t.state == TrialState.COMPLETE.value])
+    cut_short = _best(session, ids, [t.end.in_(_CUT_SHORT), t.score.is_not(None)])
     running: dict[int, dict[int, str]] = {key: {} for key in ids}
     waiting: dict[int, list[int]] = {key: [] for key in ids}
     unfinished = select(t.sweep_id, t.number, t.owner, t.state).where(*mine, t.end.is_(None))
@@ -59,13 +58,16 @@ def summaries(session: Session, sweep_ids: Collection[int] | None) -> dict[int, 
     }
 
 
-def _best(session: Session, wheres: list[ColumnElement[bool]]) -> Mapping[int, int]:
-    """Returns by sweep the number of the trial with the highest score among those that are not excluded."""
+def _best(session: Session, sweep_ids: Collection[int], wheres: list[ColumnElement[bool]]) -> Mapping[int, int]:
+    """Returns by sweep the number of the trial with the highest score among those that are not excluded.
+
+    A query of its own for each sweep within one: to rank all trials takes four times as long as to find the first.
+    """
     t, a = TrialRow, AnnotationRow
     excluded = select(a.trial_id).where(a.excluded)
     cost = t.continued_seconds + t.cost_seconds
     order = (t.score.desc(), case((cost > _LEAST_SECONDS, cost), else_=_LEAST_SECONDS), t.number)
-    place = func.row_number().over(partition_by=t.sweep_id, order_by=order).label("place")
-    ranked = select(t.sweep_id, t.number, place).where(*wheres, t.id.not_in(excluded)).subquery().c
-    found: dict[int, Any] = dict(session.execute(select(ranked.sweep_id, ranked.number).where(ranked.place == 1)).all())
-    return found
+    first = select(t.number).where(t.sweep_id == SweepRow.id, *wheres, t.id.not_in(excluded)).order_by(*order).limit(1)
+    number = first.correlate(SweepRow).scalar_subquery()
+    found = session.execute(select(SweepRow.id, number).where(SweepRow.id.in_(sweep_ids))).all()
+    return {key: best for key, best in found if best is not None}

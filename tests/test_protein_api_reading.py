@@ -15,6 +15,7 @@ from protein.api.reading import Readable, readable, sampled
 from protein.api.recommended import recommendation
 from protein.columns import DOT_FIELDS, dots
 from protein.engine import pareto, recommend
+from protein.engine.gp import single_thread
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import taking_up
@@ -71,6 +72,31 @@ def test_what_a_sample_recommends_is_as_good_as_what_all_trials_do(
         assert contender.measured == full.measured
         assert contender.expected_cost_seconds == pytest.approx(full.expected_cost_seconds)
     assert sum(differences) / len(differences) < 0.02 * spread
+
+
+def test_contenders_that_are_left_out_of_a_sample_answer_no_question(
+    large: tuple[Store, SweepRecord, list[TrialRecord]], some: Readable
+) -> None:
+    """By one model: all contenders, and those that a sample keeps, give the same answers with the same intervals."""
+    space = Space.from_dict(large[1].spec.space)
+    finished = [trial.observation() for trial in some.trials if trial.state.finished]
+    with single_thread():
+        model = recommend.fitted(space, finished, some.sample)
+    whole = recommend.contenders(space, finished, model=model)
+    start = dict(min(whole, key=lambda one: one.score.value).params)  # as an initial config that is bad
+    kept = recommend.contenders(space, finished, some.sample, model=model, start=start)
+    assert len(kept) < 0.2 * len(whole)
+
+    def answers(found: list[recommend.Contender], under: float) -> list[recommend.Contender | None]:
+        allowed = [one for one in found if one.expected_cost_seconds <= under]
+        named = [min(found, key=lambda one: one.expected_cost_seconds), recommend.best(found, under)]
+        named += [recommend.knee(found), next((one for one in found if dict(one.params) == start), None)]
+        return [*named, max(allowed, key=lambda one: max(one.measured))]
+
+    for under in (*sorted(one.expected_cost_seconds for one in whole)[::50], float("inf")):
+        for mine, other in zip(answers(kept, under), answers(whole, under), strict=True):
+            assert mine is not None and other is not None and mine.trials == other.trials
+            assert dataclasses.astuple(mine.score) == pytest.approx(dataclasses.astuple(other.score))
 
 
 def test_the_sample_of_records_at_hand_is_that_of_the_store(

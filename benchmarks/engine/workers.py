@@ -96,7 +96,12 @@ class Simulation:
             left = remaining_seconds(
                 self._total, [o.cost_seconds for o in self.run.history], [self._expected(trial) for trial in running]
             )
-            budget = Budget(remaining_seconds=left, max_trial_seconds=COST_CAP * self._total, can_wait=True)
+            budget = Budget(
+                remaining_seconds=left,
+                max_trial_seconds=COST_CAP * self._total,
+                can_wait=True,
+                num_free=self._workers - len(running),
+            )
             if budget.spent:
                 return
             params = [trial.suggestion.params for trial in running]

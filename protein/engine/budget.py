@@ -17,9 +17,10 @@ trial that continues another one pays only the rest of its run, but its whole ru
 
 **What waits.** With many workers, the whole budget could be in trials that run, all chosen before any of them has shown
 anything. So where the caller can wait (`Budget.can_wait`), trials that run may hold only a share of the whole budget,
-spent and unspent (`EngineSettings.running_share`). Whatever the number of workers, a suggestion then knows what came of all
-but this share. Four trials may always run (`always_running`): they find about as much as one. A trial that would hold
-more is not started, and no cheaper one in its place: it is suggested again, or a better one, when others have ended.
+spent and unspent (`EngineSettings.running_share`). Whatever the number of workers, a suggestion then knows what came of
+all but this share. Four trials may always run (`always_running`): they find about as much as one. A trial that would
+hold more is not started, and no cheaper one in its place: it is suggested again, or a better one, when others have
+ended.
 
 **The first trials of many workers.** A trial of the initial design is not predicted, so that its cap is set aside. With
 a cap of a quarter of the budget, four of them can run. With more workers than `always_running`, they are predicted as
