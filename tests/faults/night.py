@@ -120,12 +120,12 @@ def run(settings: Settings, folder: Path) -> None:
                 diary.write("pulse", **_pulse(night, folder))
                 pulse_at += PULSE_SECONDS
             time.sleep(LOOK_SECONDS)
+        diary.write("pulse", **_pulse(night, folder))
         if night.process.poll() is None:
             night.process.send_signal(signal.SIGTERM)
             night.process.wait(10 * END_SECONDS)
         wrong = night.wait_until_gone(GONE_SECONDS)
         now = Snapshot.read(night.url)
-        diary.write("pulse", **_pulse(night, folder))
         diary.write("end", seconds=time.monotonic() - began, wrong=wrong + checker.changed(before, now))
     except Exception as error:  # the report says so, and holds what was seen until then
         diary.write("end", seconds=time.monotonic() - began, wrong=[f"the night's own program failed: {error!r:.300}"])
@@ -212,7 +212,7 @@ def report(folder: Path) -> str:
     lines = [
         "# An unattended night",
         "",
-        f"A sweep of {first['env']} on {first['workers']} workers ran for {seconds / 3600:.2f} hours, and nobody looked"
+        f"A sweep of {first['env']} on {_workers(first)} ran for {seconds / 3600:.2f} hours, and nobody looked"
         f" after it. It was disturbed {len(kills)} times at random moments, and started again by the same command. This"
         " page is written by `scripts/night.py`, and [what is promised](faults.md) is on another one.",
         "",
@@ -228,7 +228,7 @@ def report(folder: Path) -> str:
         *(f"| of them {end.replace('_', ' ')} | {count} |" for end, count in ends.most_common()),
         f"| cost of the trials | {cost / 3600:.2f} h |",
         f"| trained again because it was lost | {lost:.1f} s |",
-        f"| what {first['workers']} workers can train in that time | {seconds * first['workers'] / 3600:.2f} h |",
+        f"| what {_workers(first)} can train in that time | {seconds * first['workers'] / 3600:.2f} h |",
         f"| spent of it | {100 * (cost + lost) / max(seconds * first['workers'], 1e-9):.0f} % |",
         f"| best measured score | {'none' if best is None else format(best['score'], '.4g')} |",
         "",
@@ -318,6 +318,10 @@ def _front(scored: Sequence[Row]) -> list[Row]:
 def _plain(command: Sequence[str]) -> list[str]:
     """Returns the words after `python -m protein`, with the store's path shortened."""
     return ["runs/night/protein.db" if word.startswith("sqlite://") else word for word in command[1:]]
+
+
+def _workers(begin: Mapping[str, Any]) -> str:
+    return "1 worker" if begin["workers"] == 1 else f"{begin['workers']} workers"
 
 
 def _clock(at: float) -> str:
