@@ -133,6 +133,34 @@ def test_legs_of_one_run_stand_together(own_store: str, view_of: ViewOf) -> None
     served.stop()
 
 
+def test_a_trial_that_waits_says_why_and_that_it_goes_on(own_store: str, view_of: ViewOf) -> None:
+    """What a node that dies leaves: a part of a curve, no score, no owner."""
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    waiting = store.start_trial(
+        sweep.id,
+        Suggestion(params=store.trials(sweep.id)[3].params, kind=SuggestionKind.RANDOM, origin="random"),
+        seed=1,
+        owner="test",
+        lease_seconds=60.0,
+        suggest_seconds=0.1,
+        provenance=PROVENANCE,
+    )
+    store.add_measurements(waiting, curve(17.0, 5.0), 60.0)
+    store.release_trial(waiting, "preempted: node <b>vm</b> died", 6.5)
+    store.close()
+    view = view_of(own_store)
+    view.open("trial/pong/7?sweep=pong")
+    expect(view.page.locator(".trial-head")).to_contain_text("waiting")
+    told = view.page.locator(".failure.waiting")
+    expect(told.locator("strong")).to_have_text("Waiting: taken up again when the sweep runs.")
+    expect(told.locator(".reason")).to_have_text("preempted: node <b>vm</b> died")
+    figures = view.page.locator(".figure")
+    expect(figures.nth(0).locator("strong")).to_have_text("–")
+    expect(figures.nth(1).locator("strong")).to_have_text("6.50s")
+    assert re.findall(r".*\b(?:NaN|undefined|null)\b.*", view.page.inner_text("body")) == []
+
+
 @pytest.fixture
 def with_files(tmp_path: Path) -> tuple[str, Path, Path]:
     """A store whose first trial left files in its folder, and names one outside; the folder, and the file outside."""

@@ -8,20 +8,24 @@ same folder, it goes on with the same sweep.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import machine
+import psutil
 
 from faults import checker
 from faults.campaign import END_SECONDS, GONE_SECONDS
@@ -42,6 +46,7 @@ NAMES = (  # of the faults, in turn
 )
 QUIET_SHARE = 0.06  # of the time, at the start and at the end, without faults
 LOOK_SECONDS = 1.0
+PULSE_SECONDS = 600.0  # between two notes of how far the sweep is and what it takes of the machine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ def run(settings: Settings, folder: Path) -> None:
     by_name = {kind.name: kind for kind in KINDS}
     diary.write("begin", **dataclasses.asdict(settings), **machine.describe(), command=night.command[2:])
     before = Snapshot.read(night.url) if (folder / "sweep" / "protein.db").exists() else Snapshot([], {})
-    done = 0
+    done, pulse_at = 0, began + min(PULSE_SECONDS, length / 8)
     try:
         night.start()
         while time.monotonic() < began + length:
@@ -111,15 +116,38 @@ def run(settings: Settings, folder: Path) -> None:
             if done < len(moments) and time.monotonic() >= moments[done]:
                 before = _strike(night, by_name[NAMES[done % len(NAMES)]].name, chance, diary, before)
                 done += 1
+            if time.monotonic() >= pulse_at:
+                diary.write("pulse", **_pulse(night, folder))
+                pulse_at += PULSE_SECONDS
             time.sleep(LOOK_SECONDS)
+        diary.write("pulse", **_pulse(night, folder))
         if night.process.poll() is None:
             night.process.send_signal(signal.SIGTERM)
             night.process.wait(10 * END_SECONDS)
         wrong = night.wait_until_gone(GONE_SECONDS)
         now = Snapshot.read(night.url)
         diary.write("end", seconds=time.monotonic() - began, wrong=wrong + checker.changed(before, now))
+    except Exception as error:  # the report says so, and holds what was seen until then
+        diary.write("end", seconds=time.monotonic() - began, wrong=[f"the night's own program failed: {error!r:.300}"])
+        traceback.print_exc()
     finally:
         night.close()
+
+
+def _pulse(night: Night, folder: Path) -> dict[str, Any]:
+    """Returns how far the sweep is, the memory of its process, how busy the machine is, and how much is on the disk."""
+    now = Snapshot.read(night.url) if (folder / "sweep" / "protein.db").exists() else Snapshot([], {})
+    memory = 0
+    with contextlib.suppress(psutil.NoSuchProcess):  # it may just have been killed
+        memory = psutil.Process(night.process.pid).memory_info().rss
+    return {
+        "finished": len(now.finished),
+        "best": max((row["score"] for row in now.trials if row["state"] == "complete"), default=None),
+        "spent_seconds": round(sum(map(_spent, now.trials)), 1),
+        "memory_mib": round(memory / 2**20),
+        "load": round(os.getloadavg()[0], 2),
+        "disk_mib": round(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 2**20),
+    }
 
 
 def _strike(night: Night, name: str, chance: random.Random, diary: Diary, before: Snapshot) -> Snapshot:
@@ -184,7 +212,7 @@ def report(folder: Path) -> str:
     lines = [
         "# An unattended night",
         "",
-        f"A sweep of {first['env']} on {first['workers']} workers ran for {seconds / 3600:.2f} hours, and nobody looked"
+        f"A sweep of {first['env']} on {_workers(first)} ran for {seconds / 3600:.2f} hours, and nobody looked"
         f" after it. It was disturbed {len(kills)} times at random moments, and started again by the same command. This"
         " page is written by `scripts/night.py`, and [what is promised](faults.md) is on another one.",
         "",
@@ -200,7 +228,7 @@ def report(folder: Path) -> str:
         *(f"| of them {end.replace('_', ' ')} | {count} |" for end, count in ends.most_common()),
         f"| cost of the trials | {cost / 3600:.2f} h |",
         f"| trained again because it was lost | {lost:.1f} s |",
-        f"| what {first['workers']} workers can train in that time | {seconds * first['workers'] / 3600:.2f} h |",
+        f"| what {_workers(first)} can train in that time | {seconds * first['workers'] / 3600:.2f} h |",
         f"| spent of it | {100 * (cost + lost) / max(seconds * first['workers'], 1e-9):.0f} % |",
         f"| best measured score | {'none' if best is None else format(best['score'], '.4g')} |",
         "",
@@ -209,6 +237,12 @@ def report(folder: Path) -> str:
         "| trial | cost | score |",
         "|---|---|---|",
         *(f"| {row['number']} | {row['cost_seconds']:.1f} s | {row['score']:.4g} |" for row in _front(scored)),
+        "",
+        "## Hour by hour",
+        "",
+        "| hours | trials finished | spent | best score | memory of the sweep's process | load of the machine | disk |",
+        "|---|---|---|---|---|---|---|",
+        *_hours(diary),
         "",
         "## The faults",
         "",
@@ -228,6 +262,19 @@ def report(folder: Path) -> str:
         *(f"- {what}: {'yes' if not wrong else '**no**: ' + '; '.join(wrong)}" for what, wrong in checks.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _hours(diary: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a row for the last note of each hour; where the sweep had just been killed, its memory is not known."""
+    began = diary[0]["at"]
+    last = {int((line["at"] - began) // 3600): line for line in diary if line["what"] == "pulse"}
+    return [
+        f"| {_after(began, line['at'])} | {line['finished']} | {line['spent_seconds'] / 3600:.2f} h"
+        f" | {'none' if line['best'] is None else format(line['best'], '.4g')}"
+        f" | {str(line['memory_mib']) + ' MiB' if line['memory_mib'] else 'not known'} | {line['load']:.2f}"
+        f" | {line['disk_mib']:,} MiB |"
+        for line in last.values()
+    ]
 
 
 def _checks(
@@ -271,6 +318,10 @@ def _front(scored: Sequence[Row]) -> list[Row]:
 def _plain(command: Sequence[str]) -> list[str]:
     """Returns the words after `python -m protein`, with the store's path shortened."""
     return ["runs/night/protein.db" if word.startswith("sqlite://") else word for word in command[1:]]
+
+
+def _workers(begin: Mapping[str, Any]) -> str:
+    return "1 worker" if begin["workers"] == 1 else f"{begin['workers']} workers"
 
 
 def _clock(at: float) -> str:

@@ -37,6 +37,10 @@ def folder(tmp_path: Path) -> Path:
         {**begin, "command": ["protein", "sweep", "--store", "sqlite:////somewhere/protein.db"]},
         {"what": "fault", "at": 1090.0, "name": "sweep: kill -9", "struck": True, "ran": [2], "wrong": []}
         | {"lost_before_seconds": 0.0},
+        {"what": "pulse", "at": 1050.0, "finished": 1, "best": 0.5, "spent_seconds": 10.0, "memory_mib": 90}
+        | {"load": 2.5, "disk_mib": 1},
+        {"what": "pulse", "at": 1095.0, "finished": 2, "best": 1.5, "spent_seconds": 36.0, "memory_mib": 0}
+        | {"load": 1.25, "disk_mib": 2000},
         {"what": "end", "at": 1100.0, "wrong": []},
     ]
     (tmp_path / "night.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -48,6 +52,7 @@ def test_a_good_night_is_reported(folder: Path) -> None:
     assert "| trials | 3 |" in page and "| of them complete | 2 |" in page and "| best measured score | 1.5 |" in page
     assert "| 1 | 10.0 s | 0.5 |\n| 0 | 20.0 s | 1.5 |" in page, "the front, cheapest first"
     assert "| 0:01 | sweep: kill -9 | 2 | 0.0 | nothing |" in page
+    assert "| 0:01 | 2 | 0.01 h | 1.5 | not known | 1.25 | 2,000 MiB |" in page and "| 2.50 |" not in page
     assert "`protein sweep --store runs/night/protein.db`" in page
     assert page.count(": yes\n") == 6 and "**no**" not in page
 
