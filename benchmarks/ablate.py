@@ -267,8 +267,7 @@ class Ablation:
         """Yields what is known of each side that has reported runs."""
         for name, option in dict.fromkeys(key[:2] for key in self.rows if key[2] == "steps"):
             at_steps = self.scores(name, option, "steps")
-            ratio = self.cost_ratio(name, option)
-            at_cost = at_steps if ratio < SAME_COST else self.scores(name, option, "cost")
+            ratio, at_cost = self.cost_ratio(name, option), self.scores(name, option, "cost")
             yield ablate_table.Side(env=name, option=option, at_steps=at_steps, at_cost=at_cost, cost_ratio=ratio)
 
     def go(self, names: Sequence[str], options: Sequence[str], seeds: int) -> Iterator[str]:
