@@ -19,7 +19,7 @@ section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -35,7 +35,7 @@ from ..optim.scaler import Scaler
 from .advantages import advantages_and_returns
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
 from .rollout import Batch
-from .segments import prioritized, shuffled
+from .segments import shuffled
 
 
 class PPO:
@@ -172,12 +172,12 @@ class PPO:
                 corrected = config.advantage == "vtrace" or config.overlap
                 advantages, returns = advantages_and_returns(batch, ratios if corrected else None, config, self._world)
             last_epoch = epoch == config.update_epochs - 1
-            minibatches = list(self._minibatches(advantages, size, progress))
-            for index, (chosen, weights) in enumerate(minibatches):
+            minibatches = list(shuffled(batch.segments, size, self._generator))
+            for index, chosen in enumerate(minibatches):
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
-                norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+                norms += self._step(batch, advantages, returns, ratios, chosen.to(self._device), wanted)
         switch("other")
         summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
         # How much of the returns' variance the old values explain, over the whole batch.
@@ -209,21 +209,6 @@ class PPO:
             ratios[:, columns] = logp.view(batch.steps, -1)
         return ratios.sub_(batch.logprobs).exp_()
 
-    def _minibatches(
-        self, advantages: torch.Tensor, size: int, progress: float
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-        """Yields each minibatch of an epoch: the indices of its segments and their weights."""
-        config = self._config
-        if config.prio_alpha:
-            beta = config.prio_beta + (1 - config.prio_beta) * progress
-            for chosen, weights in prioritized(
-                advantages, size, alpha=config.prio_alpha, beta=beta, generator=self._generator
-            ):
-                yield chosen.to(self._device), weights.to(self._device)
-        else:
-            for chosen in shuffled(advantages.shape[1], size, self._generator):
-                yield chosen.to(self._device), None
-
     def _step(
         self,
         batch: Batch,
@@ -231,19 +216,17 @@ class PPO:
         returns: torch.Tensor,
         ratios: torch.Tensor,
         chosen: torch.Tensor,
-        weights: torch.Tensor | None,
         terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
         """Takes one step of the optimiser; returns the gradient's norm, keeps the ratios and fills `terms` if given."""
         config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
-        of_parts = weights.tensor_split(len(parts)) if weights is not None else [None] * len(parts)
         size = len(chosen) * batch.steps * self._world.size
         total: torch.Tensor | None = None
-        for part, of_part in zip(parts, of_parts, strict=True):
+        for part in parts:
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, ratios, part, of_part, size, terms)
+            self._accumulate(batch, advantages, returns, ratios, part, size, terms)
             if len(parts) > 1:
                 total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
         if total is not None:
@@ -260,14 +243,13 @@ class PPO:
         returns: torch.Tensor,
         ratios: torch.Tensor,
         chosen: torch.Tensor,
-        weights: torch.Tensor | None,
         size: int,
         terms: dict[str, torch.Tensor] | None,
     ) -> None:
         """Fills the gradient vector from some segments of a minibatch of `size` samples."""
         self._stopwatch.switch("copy")
         # The whole batch at once: its order does not matter, so nothing is copied.
-        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1 and weights is None
+        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1
 
         def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
             return rows if whole else rows.index_select(dim, chosen)
@@ -279,7 +261,7 @@ class PPO:
             values=of(batch.values[:-1]).flatten(),
             advantages=of(advantages).flatten(),
             returns=of(returns).flatten(),
-            weights=None if weights is None else weights.repeat(batch.steps),
+            weights=None,
             size=size,
         )
 
