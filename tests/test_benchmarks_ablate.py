@@ -85,6 +85,7 @@ def test_every_side_of_every_environment_is_a_valid_config_that_changes_somethin
     for option, changes in found.items():
         config = ablate.settings(name, changes, steps=1000, rate=None, seed=1)
         assert (config == base) == (option == "base")
+    assert base.policy.value_bins == 0 and "value bins" in found
 
 
 def test_it_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
