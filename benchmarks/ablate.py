@@ -1,7 +1,7 @@
 """Which options of the trainer pay: each one switched on in many environments, and tuned there like the default.
 
-A side is an environment's own file with one option changed; the side `base` changes nothing. Every side of every
-environment gets
+A side is an environment's own file with one option changed; the side `base` changes nothing. Where a file has an option
+on because of these runs, `BASE` turns it off, so that it can be measured again. Every side of every environment gets
 
   1. its own short sweep of the step size and of the steps, by the engine (`TRIALS` trials, even seeds), and
   2. runs with the recommended step size at the full length, with the odd seeds, which alone are reported, and
@@ -73,10 +73,10 @@ GAMES = {
     "entities": Game(500_000, 50.0),
     "gym:CartPole-v1": Game(100_000, 50.0),
 }
+# Those that this version does not know are left out. Runs of options that are gone stay in the file and the table.
 OPTIONS: dict[str, dict[str, Any]] = {
     "base": {},
     "vtrace": {"train.advantage": "vtrace"},
-    "priorities": {"train.prio_alpha": 0.6},
     "muon": {"train.optimizer": "muon"},
     "value bins": {"policy.value_bins": 51},
     "value clip": {"train.vf_clip_coef": 0.2},
@@ -91,12 +91,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+BASE = {"policy.value_bins": 0}
+
+
 def sides(name: str) -> dict[str, dict[str, Any]]:
     """Returns the options that change something in an environment's file and are known to this version's settings."""
     config = load(name).run_config().to_dict()
     found = {}
     for option, changes in OPTIONS.items():
-        values = {key: config[key.split(".")[0]].get(key.split(".")[1]) for key in changes}
+        values = {key: BASE.get(key, config[key.split(".")[0]].get(key.split(".")[1])) for key in changes}
         if None not in values.values() and (option == "base" or values != changes):
             found[option] = dict(changes)
     if "value bins" in found:
@@ -116,7 +119,7 @@ def settings(name: str, changes: Mapping[str, Any], *, steps: int, rate: float |
     }
     if rate is not None:
         fixed["train.learning_rate"] = rate
-    for key, value in {**fixed, **changes}.items():
+    for key, value in {**fixed, **BASE, **changes}.items():
         section, field = key.split(".")
         nested[section][field] = value
     evaluation = nested["eval"]
@@ -267,8 +270,7 @@ class Ablation:
         """Yields what is known of each side that has reported runs."""
         for name, option in dict.fromkeys(key[:2] for key in self.rows if key[2] == "steps"):
             at_steps = self.scores(name, option, "steps")
-            ratio = self.cost_ratio(name, option)
-            at_cost = at_steps if ratio < SAME_COST else self.scores(name, option, "cost")
+            ratio, at_cost = self.cost_ratio(name, option), self.scores(name, option, "cost")
             yield ablate_table.Side(env=name, option=option, at_steps=at_steps, at_cost=at_cost, cost_ratio=ratio)
 
     def go(self, names: Sequence[str], options: Sequence[str], seeds: int) -> Iterator[str]:

@@ -26,7 +26,8 @@ LARGEST = 1.2  # normalised scores are cut here: what lies far beyond the solved
 class Side:
     """One option in one environment: normalised scores, and its CPU seconds a step beside those of the base.
 
-    `at_cost` are scores at the base's cost; empty where that was not run, because it was no better at equal steps.
+    `at_cost` are scores at the base's cost. It is empty where that was not run: at equal steps it was no better than
+    the base, or cost the same.
     """
 
     env: str

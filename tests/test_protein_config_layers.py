@@ -280,6 +280,20 @@ def test_a_flag_out_of_range_is_refused(folder: Path) -> None:
         load("pong", stored={"train.gone": 1}, stored_source="trial 3", directory=folder)
 
 
+def test_settings_that_are_gone_are_passed_over_where_they_changed_nothing(folder: Path) -> None:
+    """In files and in the stored configs of sweeps that an earlier version has made."""
+    without = load("pong", directory=folder).run_config()
+    given = "[train]\nprio_alpha = { value = 0.0 }\nprio_beta = 0.2\n"
+    assert load_with(folder, given).run_config() == without
+    stored = {"train.prio_alpha": 0.0, "train.prio_beta": 0.4}
+    assert load("pong", stored=stored, stored_source="trial 3", directory=folder).run_config() == without
+    for mistake in ("prio_alpha = 0.5", "prio_alpha = { value = 0.0, min = 0.0, max = 1.0 }"):
+        with pytest.raises(ConfigError, match=r"^own.toml: train.prio_alpha = .* is not supported any more"):
+            load_with(folder, f"[train]\n{mistake}\n")
+    with pytest.raises(ConfigError, match=r"^trial 3: train.prio_alpha = 0.5 is not supported any more"):
+        load("pong", stored={"train.prio_alpha": 0.5}, stored_source="trial 3", directory=folder)
+
+
 def test_values_that_only_fit_together_may_come_in_one_layer(folder: Path) -> None:
     assert load_with(folder, "[eval]\nepisodes = 100\nnum_envs = 50\n").run_config().eval.episodes == 100
     with pytest.raises(ConfigError, match=r"^own.toml: eval.episodes \(100\) must be a multiple of eval.num_envs"):

@@ -45,9 +45,11 @@ def test_the_dictionary_form_round_trips_exactly() -> None:
         ({"train": {"rho_clip": 0.0}}, "train.rho_clip must be above 0, got 0"),
         ({"train": {"rho_clip": -1.0}}, "train.rho_clip must be at least 0 and finite, got -1.0"),
         ({"train": {"c_clip": -0.5}}, "train.c_clip must be at least 0 and finite, got -0.5"),
-        ({"train": {"prio_alpha": 1.5}}, "train.prio_alpha must be between 0 and 1, got 1.5"),
-        ({"train": {"prio_beta": -0.1}}, "train.prio_beta must be between 0 and 1, got -0.1"),
         ({"train": {"warmup_fraction": 1.5}}, "train.warmup_fraction must be between 0 and 1, got 1.5"),
+        (
+            {"train": {"prio_alpha": 0.6}},
+            "train.prio_alpha = 0.6 is not supported any more: it paid in no environment (docs/options.md)",
+        ),
         ({"train": {"weight_decay": -1}}, "train.weight_decay must be at least 0 and finite, got -1.0"),
         ({"train": {"accumulation_steps": 0}}, "train.accumulation_steps must be between 1 and 65536, got 0"),
         ({"train": {"optimizer": "moun"}}, "train.optimizer cannot be 'moun'; did you mean 'muon'?"),
@@ -181,3 +183,8 @@ def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> No
                 assert value["min"] <= value["value"] <= value["max"]
                 for edge in ("min", "max"):
                     RunConfig.from_dict({section: {key: value[edge]}})
+
+
+def test_files_of_earlier_versions_are_read_where_what_is_gone_changed_nothing() -> None:
+    gone = {"prio_alpha": 0.0, "prio_beta": 0.4}
+    assert RunConfig.from_dict({"train": {"gamma": 0.9, **gone}}) == RunConfig.from_dict({"train": {"gamma": 0.9}})

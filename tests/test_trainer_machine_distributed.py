@@ -74,8 +74,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     `continued` is `longer`, begun as `decayed`.
     """
     folder = tmp_path_factory.mktemp("ranks")
-    # Many minibatches, priorities, accumulation, batches collected during updates: whatever could part the ranks.
-    busy = small(total_timesteps=6 * ITERATION, minibatch_size=128, prio_alpha=0.8, accumulation_steps=2, overlap=True)
+    # Many minibatches, accumulation, batches collected during updates: whatever could part the ranks.
+    busy = small(total_timesteps=6 * ITERATION, minibatch_size=128, accumulation_steps=2, overlap=True)
     half = small(minibatch_size=128, accumulation_steps=2)
     run_ranks(
         [
@@ -172,7 +172,7 @@ def test_a_continued_run_equals_the_longer_run_in_one_go(done: Path) -> None:
     assert events_of(done / "continued", 0)[0]["steps"] == 2 * ITERATION
 
 
-def test_priorities_accumulation_and_overlapping_run_on_ranks(done: Path) -> None:
+def test_accumulation_and_overlapping_run_on_ranks(done: Path) -> None:
     assert events_of(done / "busy", 0)[-1]["event"] == "result"
 
 

@@ -21,7 +21,6 @@ from protein.trainer.optim.scaler import Scaler
 from protein.trainer.ppo.advantages import advantages_and_returns
 from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
-from protein.trainer.ppo.segments import prioritized
 from protein.trainer.ppo.update import PPO
 
 
@@ -210,34 +209,6 @@ def test_vtrace_with_ratios_of_one_is_gae(kind: str) -> None:
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-5, atol=1e-6)
 
 
-def test_priorities_weigh_the_loss_of_whole_segments() -> None:
-    """The gradient of a minibatch of half the segments is that of the loss weighted by hand."""
-    found, _ = gradients_of("lstm", minibatch_size=30, update_epochs=1, prio_alpha=0.7, prio_beta=0.5)
-    policy = make_policy(make_spec(), **POLICIES["lstm"])
-    batch = collected(policy)
-    gains, returns = advantages_and_returns(batch, None, make_config())
-    chosen, weights = next(prioritized(gains, 6, alpha=0.7, beta=0.5, generator=torch.Generator().manual_seed(0)))
-    gradients = []
-    for by_chosen in (weights, torch.ones(6)):
-        by_segment = torch.zeros(12).index_copy(0, chosen, by_chosen)
-        output, _ = policy(batch.observations, batch.state, batch.resets)
-        minibatch = Minibatch(
-            actions=batch.actions.flatten(1),
-            logprobs=batch.logprobs.flatten(),
-            values=batch.values[:-1].flatten(),
-            advantages=gains.flatten(),
-            returns=returns.flatten(),
-            weights=by_segment.expand(5, 12).reshape(-1),
-            size=30,
-        )
-        policy.zero_grad()
-        ppo_loss(policy, output, minibatch, Coefficients(clip=0.2, value=0.5, entropy=0.01))["loss"].backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
-    expected, unweighted = gradients
-    torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-5)
-    assert (unweighted - expected).norm() > 0.05 * expected.norm()
-
-
 def test_one_update_is_one_adam_step_along_the_clipped_gradient_of_the_mean_loss() -> None:
     """One epoch of one minibatch, against torch's own loss, clip and optimiser on a copy of the network."""
     policy = make_policy(make_spec())
@@ -263,13 +234,12 @@ def test_a_batch_of_one_sample_and_one_of_equal_advantages_are_fine() -> None:
         values=torch.zeros(6, 12),
         ends=torch.ones(5, 12, dtype=torch.bool),
     )
-    for alpha in (0.0, 0.8):
-        ppo = make_ppo(make_policy(make_spec()), minibatch_size=25, prio_alpha=alpha)
-        assert all(map(math.isfinite, ppo.update(batch, 0.0).values()))
+    ppo = make_ppo(make_policy(make_spec()), minibatch_size=25)
+    assert all(map(math.isfinite, ppo.update(batch, 0.0).values()))
 
 
 @pytest.mark.parametrize("poison", ["rewards", "values", "observations"])
-@pytest.mark.parametrize("train", [{}, {"prio_alpha": 0.5}, {"advantage": "vtrace", "update_epochs": 2}])
+@pytest.mark.parametrize("train", [{}, {"advantage": "vtrace", "update_epochs": 2}])
 def test_one_number_that_is_not_finite_is_noticed(poison: str, train: dict[str, Any]) -> None:
     policy = make_policy(make_spec())
     ppo = make_ppo(policy, **({"minibatch_size": 25, "update_epochs": 1} | train))

@@ -40,7 +40,6 @@ VARIANTS: dict[str, Sections] = {
     "tf32": {"train": {"precision": "tf32"}},
     "double buffer": {"env": {"double_buffer": True}},
     "double buffer lstm": {"env": {"double_buffer": True}, "policy": {"recurrence": "lstm"}},
-    "prioritised": {"train": {"prio_alpha": 0.7}, "policy": {"recurrence": "mingru"}},
     "vtrace": {"train": {"advantage": "vtrace", "rho_clip": 0.9, "c_clip": 0.9}},
     "accumulation": {"train": {"accumulation_steps": 3}},
     "entropy schedule": {"train": {"ent_coef_final": 0.0}},
@@ -121,7 +120,7 @@ def test_threads_change_nothing_in_small_networks(variant: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "variant", ["mlp", "lstm", "mingru", "continuous", "continuous lstm", "value bins", "fp16", "prioritised", "vtrace"]
+    "variant", ["mlp", "lstm", "mingru", "continuous", "continuous lstm", "value bins", "fp16", "vtrace"]
 )
 def test_an_exploding_loss_ends_as_failed_with_the_step(variant: str) -> None:
     explosive = {"learning_rate": 1e30, "lr_schedule": "constant", "max_grad_norm": 100.0, "total_timesteps": 10_000}

@@ -98,10 +98,6 @@ class TrainConfig:
     """Parts into which a minibatch is split to save memory; their gradients are added up."""
     update_epochs: int = 2
     """Passes over an iteration's samples."""
-    prio_alpha: float = 0.0
-    """How strongly segments with large advantages are preferred in sampling; 0: every segment once an epoch."""
-    prio_beta: float = 0.4
-    """How far importance weights correct for that preference at the start, from 0 to 1; at the end fully."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """`adamw`, or `muon` for the hidden layers' matrices (and AdamW for all other parameters)."""
     learning_rate: float = 0.003
@@ -319,6 +315,29 @@ def load(path: Path) -> RunConfig:
         raise ConfigError(f"{path}: {error}") from error
 
 
+# Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
+_RETIRED: dict[str, object] = {
+    "train.prio_alpha": 0.0,
+    "train.prio_beta": None,  # counted only beside a prio_alpha above 0
+}
+
+
+def is_retired(name: str, value: object) -> bool:
+    """Whether a setting is one of an earlier version and changes nothing, so that its files can still be read.
+
+    Raises:
+        ConfigError: it is one, and it would have changed the run.
+    """
+    if name not in _RETIRED:
+        return False
+    neutral = _RETIRED[name]
+    if neutral is not None and value != neutral:
+        raise ConfigError(
+            f"{name} = {value!r} is not supported any more: it paid in no environment (docs/options.md); leave it out"
+        )
+    return True
+
+
 def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
 
@@ -374,8 +393,6 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
         "minibatch_size": _COUNT,
         "update_epochs": (1, 1000),
         "accumulation_steps": (1, 2**16),
-        "prio_alpha": _UNIT,
-        "prio_beta": _UNIT,
         "warmup_fraction": _UNIT,
         "decay_fraction": _UNIT,
         "weight_decay": _POSITIVE,
@@ -408,8 +425,10 @@ def _read_section(section: str, kind: Any, values: Any) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     read: dict[str, Any] = {}
     for key, value in values.items():
+        if is_retired(name := f"{section}.{key}", value):
+            continue
         if key not in fields:
-            raise ConfigError(f"unknown key '{section}.{key}'{nearest(key, fields)}")
+            raise ConfigError(f"unknown key '{name}'{nearest(key, fields)}")
         read[key] = _read_value(f"{section}.{key}", fields[key].type, value)
     return kind(**read)
 

@@ -27,7 +27,7 @@ from typing import Any
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
 from protein.spelling import nearest
-from protein.trainer.config import RunConfig, has_range
+from protein.trainer.config import RunConfig, has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Layers:
                 sweep, sweep_source = update_sweep(sweep, table, source), source
                 continue
             for name, given in _named(section, table, source):
+                if _retired(name, given, source):
+                    continue
                 if name not in settings and is_argument(name):
                     settings[name] = _new_argument(name, given, source)
                     continue
@@ -102,6 +104,8 @@ class Layers:
         """
         settings = dict(self.settings)
         for name, value in values.items():
+            if _retired(name, value, source):
+                continue
             if name not in settings and not is_argument(name):
                 raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
             settings[name] = Setting(value=value, source=source)
@@ -119,6 +123,18 @@ class Layers:
         """Returns the swept values as parameters of a space, in the order of the dataclass. Raises `ConfigError`."""
         values = self.values()
         return [_parameter(name, setting, values) for name, setting in self.settings.items() if setting.range]
+
+
+def _retired(name: str, value: Any, source: str) -> bool:
+    """Whether a setting is one of an earlier version that changes nothing; raises `ConfigError` where it would.
+
+    A table with a value alone is that value; one with a range is swept, so it would.
+    """
+    alone = isinstance(value, Mapping) and value.keys() == {"value"}
+    try:
+        return is_retired(name, value["value"] if alone else value)
+    except RunConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
 
 
 def is_json(path: Path) -> bool:

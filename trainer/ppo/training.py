@@ -160,8 +160,7 @@ class Training:
 
         Steps count from the first one of the shorter run, seconds from here. The result equals that of a longer run in
         one go, as far as random numbers and episodes can be restored, where the shorter run's steps were a whole number
-        of iterations. Two things differ. The warm-up was that of the shorter run and is not made again. With
-        `prio_alpha` the importance weights had reached their end.
+        of iterations. One thing differs: the warm-up was that of the shorter run and is not made again.
         """
         self.resume(path)
         if self.steps >= self._config.train.total_timesteps:

@@ -22,7 +22,7 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -40,7 +40,7 @@ from .advantages import advantages_and_returns
 from .batch import Batch
 from .entropy import EntropyBonus
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
-from .segments import prioritized, shuffled
+from .segments import shuffled
 
 
 class PPO:
@@ -188,12 +188,12 @@ class PPO:
             # With a target KL any pass may turn out to be the last one.
             last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
-            minibatches = list(self._minibatches(advantages, size, progress))
-            for index, (chosen, weights) in enumerate(minibatches):
+            minibatches = list(shuffled(batch.segments, size, self._generator))
+            for index, chosen in enumerate(minibatches):
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
-                norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+                norms += self._step(batch, advantages, returns, ratios, to_device(chosen, self._device), wanted)
             if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
                 break
         switch("other")
@@ -238,21 +238,6 @@ class PPO:
             logprobs[:, columns] = logp.view(batch.steps, -1)
         return logprobs
 
-    def _minibatches(
-        self, advantages: torch.Tensor, size: int, progress: float
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
-        """Yields each minibatch of an epoch: the indices of its segments and their weights."""
-        config = self._config
-        if config.prio_alpha:
-            beta = config.prio_beta + (1 - config.prio_beta) * progress
-            for chosen, weights in prioritized(
-                advantages, size, alpha=config.prio_alpha, beta=beta, generator=self._generator
-            ):
-                yield to_device(chosen, self._device), to_device(weights, self._device)
-        else:
-            for chosen in shuffled(advantages.shape[1], size, self._generator):
-                yield to_device(chosen, self._device), None
-
     def _step(
         self,
         batch: Batch,
@@ -260,19 +245,17 @@ class PPO:
         returns: torch.Tensor,
         ratios: torch.Tensor,
         chosen: torch.Tensor,
-        weights: torch.Tensor | None,
         terms: dict[str, torch.Tensor] | None,
     ) -> torch.Tensor:
         """Takes one step of the optimiser; returns the gradient's norm, keeps the ratios and fills `terms` if given."""
         config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
-        of_parts = weights.tensor_split(len(parts)) if weights is not None else [None] * len(parts)
         size = len(chosen) * batch.steps * self._world.size
         total: torch.Tensor | None = None
-        for part, of_part in zip(parts, of_parts, strict=True):
+        for part in parts:
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, ratios, part, of_part, size, terms)
+            self._accumulate(batch, advantages, returns, ratios, part, size, terms)
             if len(parts) > 1:
                 total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
         if total is not None:
@@ -289,14 +272,13 @@ class PPO:
         returns: torch.Tensor,
         ratios: torch.Tensor,
         chosen: torch.Tensor,
-        weights: torch.Tensor | None,
         size: int,
         terms: dict[str, torch.Tensor] | None,
     ) -> None:
         """Fills the gradient vector from some segments of a minibatch of `size` samples."""
         self._stopwatch.switch("copy")
         # The whole batch at once: its order does not matter, so nothing is copied.
-        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1 and weights is None
+        whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1
 
         def of(rows: torch.Tensor, dim: int = 1) -> torch.Tensor:
             return rows if whole else rows.index_select(dim, chosen)
@@ -308,7 +290,7 @@ class PPO:
             values=of(batch.values[:-1]).flatten(),
             advantages=of(advantages).flatten(),
             returns=of(returns).flatten(),
-            weights=None if weights is None else weights.repeat(batch.steps),
+            weights=None,
             size=size,
         )
 
