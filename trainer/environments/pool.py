@@ -157,12 +157,12 @@ class PoolEnv:
         final_observations: npt.NDArray[Any] | None = None,
     ) -> None:
         """Takes one decision in each instance."""
-        outputs = [observations, rewards, terminals, truncations]
         for group in self.groups:
             group.begin(actions[group.rows])
         for group in self.groups:
             finals = None if final_observations is None else final_observations[group.rows]
-            group.finish(*(array[group.rows] for array in outputs), finals)
+            rows = group.rows
+            group.finish(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals)
         self._resumption.steps += 1
 
     def drain_episodes(self) -> Episodes:
@@ -247,7 +247,8 @@ class PoolEnv:
             self._expect(range(number))
             rates[number] = float(self.shared.probed[:number].sum())
         best = max(rates.values())
-        return next(number for number in tried if rates[number] >= NEAR * best)
+        near = [number for number in tried if rates[number] >= NEAR * best]
+        return min(near)
 
     def _retire(self, workers: int) -> None:
         """Ends the workers beyond these."""
