@@ -235,9 +235,7 @@ class PoolEnv:
 
     def _measure(self, most: int) -> int:
         """Returns how many workers to use."""
-        tried = sorted(
-            {most, *(2**power for power in range(most.bit_length())), max(1, most - 1)} & set(range(1, most + 1))
-        )
+        tried = sorted({most, max(1, most - 1), *(1 << power for power in range(most.bit_length()))})
         if len(tried) == 1:
             return most
         rates = {}
