@@ -82,7 +82,7 @@ def random_actions(spec: envs_c.EnvSpec, agents: int) -> np.ndarray:
 def vec_row(name: str, num_envs: int, frame_skip: int, threads: int) -> Row:
     vec = envs_c.VecEnv(name, num_envs, frame_skip=frame_skip, threads=threads)
     actions = random_actions(vec.spec, vec.num_agents)
-    out = outputs(vec.num_agents, vec.spec.observation_size)
+    out = outputs(vec.num_agents, vec.spec.observation_size, vec.spec.observation_dtype)
 
     def step(calls: int) -> None:
         for i in range(calls):
@@ -95,7 +95,7 @@ def vec_row(name: str, num_envs: int, frame_skip: int, threads: int) -> Row:
 def copy_row(name: str, num_envs: int) -> Row:
     spec = envs_c.spec(name)
     agents = num_envs * spec.agents_per_env
-    source, target = outputs(agents, spec.observation_size), outputs(agents, spec.observation_size)
+    source, target = (outputs(agents, spec.observation_size, spec.observation_dtype) for _ in range(2))
     for array in source:
         array.fill(1)  # memory that was never written is one page of zeros, and always in the cache
 
@@ -111,7 +111,7 @@ def loop_row(name: str, frame_skip: int) -> Row:
     vecs = [envs_c.VecEnv(name, 1, seed=seed, frame_skip=frame_skip) for seed in range(64)]
     agents = vecs[0].num_agents
     actions = random_actions(vecs[0].spec, agents)
-    out = outputs(agents, vecs[0].spec.observation_size)
+    out = outputs(agents, vecs[0].spec.observation_size, vecs[0].spec.observation_dtype)
 
     def step(calls: int) -> None:
         for i in range(calls):

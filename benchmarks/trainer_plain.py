@@ -43,14 +43,14 @@ def train(config_path: Path, total: int, threads: int) -> tuple[int, float]:
     (actions,) = envs.spec.action_sizes
     agent = Agent(size, actions, config.policy.hidden_size, config.policy.num_layers)
     optimizer = torch.optim.Adam(agent.parameters(), lr=c.learning_rate, eps=c.adam_eps)
-    observation = np.zeros((n, size), np.float32)
+    observation = np.zeros((n, size), envs.spec.observation_dtype)
     envs.reset(0, observation)
     began = time.perf_counter()
     rollouts = max(1, total // (n * horizon))
     for _ in range(rollouts):
         observations, taken, logprobs, values, rewards, ends = [], [], [], [], [], []
         for _ in range(horizon):
-            now = torch.tensor(observation)
+            now = torch.tensor(observation).float()
             with torch.no_grad():
                 policy, value = agent(now)
                 action = policy.sample()

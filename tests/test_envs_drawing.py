@@ -14,7 +14,7 @@ class Game:
     def __init__(self, name: str, seed: int = 1) -> None:
         self.envs = envs_c.VecEnv(name, 1)
         self.agents = self.envs.num_agents
-        self.observations = np.zeros((self.agents, self.envs.spec.observation_size), np.float32)
+        self.observations = np.zeros((self.agents, self.envs.spec.observation_size), self.envs.spec.observation_dtype)
         self.envs.reset(seed, self.observations)
 
     def step(self, actions: float) -> None:

@@ -201,7 +201,8 @@ def test_the_clock_truncates_and_a_lost_game_at_that_very_move_is_terminal(tmp_p
         '#include "g2048.h"\n'
         "int ends(int32_t frames, uint8_t fill, int32_t frame_skip, int32_t *length) {\n"
         "    g2048_t env;\n"
-        "    float observation[G2048_OBSERVATION_SIZE], reward, score, return_;\n"
+        "    uint8_t observation[G2048_OBSERVATION_SIZE];\n"
+        "    float reward, score, return_;\n"
         "    uint8_t terminal = 7, truncation = 7;\n"
         "    const int32_t action = 3;\n"
         "    memset(&env, 0, sizeof env);\n"

@@ -49,7 +49,7 @@ def test_one_environment_plays_what_ours_plays(name: str) -> None:
     env = gymnasium.make(env_id(name), frame_skip=8)
     native = envs_c.VecEnv(name, 1, frame_skip=8)
     size = native.spec.observation_size
-    theirs, finals = np.zeros((2, 1, size), np.float32)
+    theirs, finals = np.zeros((2, 1, size), native.spec.observation_dtype)
     rewards, terminals, truncations = np.zeros(1, np.float32), *np.zeros((2, 1), np.bool_)
     env.action_space.seed(0)
     observation, _ = env.reset(seed=5)

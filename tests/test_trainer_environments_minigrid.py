@@ -1,5 +1,7 @@
 """MiniGrid's observations as planes of bytes, against MiniGrid's own one-hot wrapper."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ def test_planes_are_minigrids_own_one_hot_and_the_direction() -> None:
     envs = make(DOORKEY, 1)
     observations = np.zeros((1, described.observation_size), np.uint8)
     envs.reset(4, observations)
-    theirs = OneHotPartialObsWrapper(gymnasium.make("MiniGrid-DoorKey-5x5-v0"))
+    wrapper: Any = OneHotPartialObsWrapper
+    theirs = wrapper(gymnasium.make("MiniGrid-DoorKey-5x5-v0"))
     seen, _ = theirs.reset(seed=int(np.random.SeedSequence([4, 0]).generate_state(1)[0] >> 1))
     rewards, ends = np.zeros(1, np.float32), np.zeros((2, 1), np.bool_)
     directions = set()

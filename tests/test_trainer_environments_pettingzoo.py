@@ -77,7 +77,7 @@ class Stepper:
         rows = np.zeros((self.envs.num_agents, 1), np.int32)
         rows[:, 0] = actions
         self.finals[:] = np.nan
-        self.envs.step(rows, self.observations, self.rewards, *self.ends, self.finals)
+        self.envs.step(rows, self.observations, self.rewards, self.ends[0], self.ends[1], self.finals)
 
 
 @pytest.fixture(autouse=True)

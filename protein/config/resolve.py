@@ -96,7 +96,12 @@ def make_space(layers: Layers) -> "Space":
     parameters = layers.parameters()
     if not parameters:
         raise ConfigError("nothing is swept: no value has a range; give one as { value = ..., min = ..., max = ... }")
-    fixed = {name: setting.value for name, setting in layers.settings.items() if not setting.range}
+    # A list or a table, which an argument of an environment may be, is nothing that a constraint can use.
+    fixed = {
+        name: setting.value
+        for name, setting in layers.settings.items()
+        if not setting.range and not isinstance(setting.value, list | dict)
+    }
     try:
         space = Space(
             parameters,

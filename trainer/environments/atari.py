@@ -160,7 +160,8 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
     options = _options(name, args)
     ALEInterface.setLoggerMode(LoggerMode.Error)  # else it prints its version
     vector = AtariVectorEnv(num_envs=1, num_threads=1, **options)
-    choices = int(vector.single_action_space.n)
+    space: Any = vector.single_action_space
+    choices = int(space.n)
     vector.close()
     return EnvSpec(
         name=name,

@@ -266,7 +266,7 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
         raise refused from error
     except (gymnasium.error.Error, ImportError, ConfigError) as error:
         text = " ".join(str(error).split())
-        if isinstance(error, ConfigError) and text.startswith(("env.args", f"'{name}'")):
+        if isinstance(error, ConfigError) and text.startswith(("env.args", "cannot make", f"'{name}'")):
             raise
         missing = isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError)
         extra = next((extra for word, extra in _EXTRAS.items() if missing and word in text.lower()), None)
@@ -291,7 +291,9 @@ def _import_package(name: str) -> None:
         try:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
-            raise ConfigError(f"{error.name} is not installed: pip install 'protein-sweep[{extra}]'") from error
+            raise ConfigError(
+                f"cannot make '{name}': {error.name} is not installed: pip install 'protein-sweep[{extra}]'"
+            ) from error
 
 
 def _entry_point(name: str) -> Callable[..., Any] | None:

@@ -157,12 +157,12 @@ class PoolEnv:
         final_observations: npt.NDArray[Any] | None = None,
     ) -> None:
         """Takes one decision in each instance."""
-        outputs = [observations, rewards, terminals, truncations]
         for group in self.groups:
             group.begin(actions[group.rows])
         for group in self.groups:
             finals = None if final_observations is None else final_observations[group.rows]
-            group.finish(*(array[group.rows] for array in outputs), finals)
+            rows = group.rows
+            group.finish(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals)
         self._resumption.steps += 1
 
     def drain_episodes(self) -> Episodes:
@@ -235,9 +235,7 @@ class PoolEnv:
 
     def _measure(self, most: int) -> int:
         """Returns how many workers to use."""
-        tried = sorted(
-            {most, *(2**power for power in range(most.bit_length())), max(1, most - 1)} & set(range(1, most + 1))
-        )
+        tried = sorted({most, max(1, most - 1), *(1 << power for power in range(most.bit_length()))})
         if len(tried) == 1:
             return most
         rates = {}
@@ -247,7 +245,8 @@ class PoolEnv:
             self._expect(range(number))
             rates[number] = float(self.shared.probed[:number].sum())
         best = max(rates.values())
-        return next(number for number in tried if rates[number] >= NEAR * best)
+        near = [number for number in tried if rates[number] >= NEAR * best]
+        return min(near)
 
     def _retire(self, workers: int) -> None:
         """Ends the workers beyond these."""

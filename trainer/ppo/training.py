@@ -188,23 +188,23 @@ class Training:
             timings["compile"] = self._ppo.compile(
                 self._spec.observation_size, self._agents // self._world.size, self._schedule.horizons(self.steps)
             )
-        self._report(
-            Start(
-                event="start",
-                env=self._config.env.name,
-                steps=self.steps,
-                device=str(self._device),
-                processes=self._world.size,
-                threads=self._threads,
-                parameters=sum(p.numel() for p in self._policy.parameters()),
-                startup_seconds=timings["startup"],
-                compiled=self._ppo.compiled,
-                normalize_observations=self._rollout.conditioning.normalizer is not None,
-                scale_rewards=self._rollout.conditioning.scales,
-                notes=notes,
-                **({"workers": self._workers} if self._workers else {}),
-            )
+        start = Start(
+            event="start",
+            env=self._config.env.name,
+            steps=self.steps,
+            device=str(self._device),
+            processes=self._world.size,
+            threads=self._threads,
+            parameters=sum(p.numel() for p in self._policy.parameters()),
+            startup_seconds=timings["startup"],
+            compiled=self._ppo.compiled,
+            normalize_observations=self._rollout.conditioning.normalizer is not None,
+            scale_rewards=self._rollout.conditioning.scales,
+            notes=notes,
         )
+        if self._workers:
+            start["workers"] = self._workers
+        self._report(start)
         try:
             stopped = self._train()
         finally:
