@@ -145,7 +145,7 @@ class TrainConfig:
     normalize_observations: Literal["auto", "on", "off"] = "auto"
     """Brings each feature of the observations to mean 0 and variance 1, by running statistics. `auto`: if random play
     shows features beyond 10 or within 0.01; never images or bytes."""
-    reward_scaling: Literal["off", "return", "auto"] = "off"
+    reward_scaling: Literal["auto", "return", "off"] = "auto"
     """`return`: divides rewards by the running deviation of the discounted return. `auto`: if it is above 20 in random
     play, or no reward reaches 0.01. Scores are those of the unchanged game."""
     reward_clip: float = 0.0
