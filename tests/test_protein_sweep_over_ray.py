@@ -30,7 +30,8 @@ from protein.types import Budget, Measurement, Outcome, Trial, TrialEnd, TrialRe
 
 ASSETS = Path(__file__).parent / "assets"
 sys.path.append(str(ASSETS))  # the trial's module, for its processes too
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 30.0  # shorter than in earnest, and still longer than a busy machine takes to look at it
+CONNECT_SECONDS = 600.0  # for a busy machine to start a cluster's first processes
 
 
 class Watching(sweeping.Lines):
@@ -141,7 +142,7 @@ class CutOff:
         events = self._backend.poll(timeout_seconds)
         if any(isinstance(event, TrialProgress) and event.measurements[-1].steps > 1 for event in events):
             self.is_cut_off.set()
-            assert self.let_go.wait(PATIENCE_SECONDS)
+            assert self.let_go.wait(2 * CONNECT_SECONDS)
         return events
 
 
@@ -154,7 +155,8 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
         monkeypatch.setattr(f"protein.sweep.trials.{name}", seconds)
     folder = tmp_path / "trials"
     hang_once(folder, "2 saved")
-    first, lines = CutOff(ray_clusters.backend(ray_cluster.address, folder)), sweeping.Lines()
+    refused, second, connected = (ray_clusters.backend(ray_cluster.address, folder) for _ in range(3))
+    first, lines = CutOff(connected), sweeping.Lines()
     raised: list[BaseException] = []
     owners = {threading.current_thread(): "here:2:2.00"}
     monkeypatch.setattr(
@@ -170,12 +172,12 @@ def test_two_controllers_of_one_sweep_share_no_trial_and_a_late_report_is_refuse
     thread = threading.Thread(target=run_first)
     thread.start()
     try:
-        assert first.is_cut_off.wait(PATIENCE_SECONDS)
+        assert first.is_cut_off.wait(CONNECT_SECONDS)
         with pytest.raises(UsageError, match="sweep 's' is being run by process 1 on elsewhere"):
-            sweep(store_url, folder, ray_clusters.backend(ray_cluster.address, folder), sweeping.Lines())
+            sweep(store_url, folder, refused, sweeping.Lines())
         time.sleep(LEASE_SECONDS)
         listener = sweeping.Lines()
-        sweep(store_url, folder, ray_clusters.backend(ray_cluster.address, folder), listener)
+        sweep(store_url, folder, second, listener)
         assert "trial 0 was interrupted when the sweep last ended: it goes on" in listener.lines
         before = stored(store_url)
         check_that_all_is_there(before, unheard=2)
