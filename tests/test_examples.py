@@ -74,6 +74,14 @@ def test_optuna_study(tmp_path: Path) -> None:
     assert (tmp_path / "forest.db").exists()
 
 
+def test_own_policy(tmp_path: Path) -> None:
+    (tmp_path / "own_policy.py").write_text((EXAMPLES / "own_policy.py").read_text())
+    for number, (env, network) in enumerate({"cartpole": "TwoTowers", "memory": "Remembers"}.items(), start=1):
+        words = f"-m protein train --env {env} --policy.module own_policy:{network}"
+        run(tmp_path, *words.split(), *["--train.total-timesteps", "20000", "--train.threads", "1"])
+        assert len(list((tmp_path / "runs").rglob("checkpoint.safetensors"))) == number
+
+
 def test_own_environment(tmp_path: Path) -> None:
     (tmp_path / "walk.py").write_text((EXAMPLES / "walk.py").read_text())
     words = "-m protein train --env python:walk:Walk --train.total-timesteps 50000 --train.threads 1"

@@ -55,6 +55,12 @@ def test_a_sweep_that_cannot_says_why_and_what_would_help() -> None:
     assert continuing.why_never(spec(space, method="random", lr_schedule="wsd")) == (
         "trials are never continued: method 'random' cannot"
     )
+    sweep = spec(space, lr_schedule="wsd")
+    entropy = dataclasses.replace(sweep, config={"train": {**sweep.config["train"], "ent_coef_final": 0.0}})
+    assert continuing.why_never(entropy) == (
+        "trials are never continued: with train.ent_coef_final the entropy bonus depends on a run's length; -1 allows"
+        " it"
+    )
 
 
 def test_seconds_count_from_the_first_step_of_the_run(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ START = Start(
     parameters=4996,
     startup_seconds=1.5,
     compiled=False,
+    normalize_observations=False,
+    scale_rewards=False,
+    notes=[],
 )
 INTERRUPTED = Interrupted(
     event="interrupted",
@@ -257,6 +260,18 @@ def test_without_a_terminal_each_measurement_is_one_plain_line() -> None:
         "4,996 parameters on cpu, threads: 4, ready in 1.50s",
         "250,000 of 1,000,000 steps, score -  100k steps/s, 2.50s, 7.50s left",
         "1,000,000 of 1,000,000 steps, score 20.12  100k steps/s, 10.0s, 0.00s left",
+    ]
+
+
+def test_what_was_decided_about_observations_and_rewards_is_said_at_the_start() -> None:
+    file = io.StringIO()
+    watcher = make_watcher(tables.make_console(file), TrainingState(env="x", total_steps=9), threading.Event())
+    note = "observations are normalised: feature 3 reaches 812 in random play (limit 10)"
+    decided = Start(**START | {"normalize_observations": True, "scale_rewards": True, "notes": [note]})
+    watcher(decided)
+    assert file.getvalue().splitlines() == [
+        "4,996 parameters on cpu, threads: 4, observations normalised, rewards scaled, ready in 1.50s",
+        note,
     ]
 
 

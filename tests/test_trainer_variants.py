@@ -43,6 +43,8 @@ VARIANTS: dict[str, Sections] = {
     "prioritised": {"train": {"prio_alpha": 0.7}, "policy": {"recurrence": "mingru"}},
     "vtrace": {"train": {"advantage": "vtrace", "rho_clip": 0.9, "c_clip": 0.9}},
     "accumulation": {"train": {"accumulation_steps": 3}},
+    "entropy schedule": {"train": {"ent_coef_final": 0.0}},
+    "target entropy and KL": {"train": {"target_entropy": 0.8, "target_kl": 0.001, "update_epochs": 4}},
     "normalised": {"train": CONDITIONED},
     "normalised lstm": {"train": CONDITIONED, "policy": {"recurrence": "lstm"}, "env": {"double_buffer": True}},
     "normalised overlap": {"train": CONDITIONED | {"overlap": True, "cpu_inference": True}},

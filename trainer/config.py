@@ -49,6 +49,8 @@ class PolicyConfig:
     """Units of every hidden layer and of the recurrent one."""
     num_layers: int = 2
     """Fully connected layers of the encoder."""
+    module: str = ""
+    """A network of your own, `my_file:MyNet`, in place of the above, but for the sizes: see docs/own-policy.md."""
     value_bins: int = 0
     """Bins of a distributional (categorical) value head; 0: the value is one number."""
     value_limit: float = 100.0
@@ -233,6 +235,10 @@ class RunConfig:
             )
         if self.train.target_entropy and not self.train.ent_coef:
             raise ConfigError("train.ent_coef must be above 0 with train.target_entropy, which adapts it, got 0")
+        if self.policy.module and self.train.optimizer == "muon":
+            raise ConfigError(
+                "train.optimizer must be adamw with policy.module, got muon, which has to know which layers are hidden"
+            )
         if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
             what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
             raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")

@@ -17,6 +17,7 @@ ARTIFACT, SECONDS = CONTINUABLE, CONTINUABLE_SECONDS
 SCHEDULES = ("constant", "wsd")  # of the step size; with others a run ends at its steps
 _STEPS = "train.total_timesteps"
 _SCHEDULE = "train.lr_schedule"
+_ENTROPY = "ent_coef_final"
 
 
 def resumable_seconds(trial: TrialRecord) -> float | None:
@@ -51,5 +52,11 @@ def why_never(spec: SweepSpec) -> str | None:
         return (
             f"trials are never continued: with {_SCHEDULE} = {schedules[0]} the step size has fallen when a run ends;"
             f" {' or '.join(SCHEDULES)} allow it"
+        )
+    final = spec.config["train"].get(_ENTROPY, -1.0)
+    if f"train.{_ENTROPY}" in space.names or (isinstance(final, float | int) and final >= 0):
+        return (
+            f"trials are never continued: with train.{_ENTROPY} the entropy bonus depends on a run's length; -1 allows"
+            " it"
         )
     return None

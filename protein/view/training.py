@@ -150,7 +150,8 @@ class PlainWatcher:
     def __call__(self, event: Event) -> None:
         self._state = self._state.after(event)
         if event["event"] == "start":
-            self._console.print(_machine_line(event), soft_wrap=True)
+            for line in (_machine_line(event), *event["notes"]):
+                self._console.print(line, soft_wrap=True, markup=False)
         elif event["event"] == "measurement":
             total, steps, seconds = self._state.total_steps, event["steps"], event["elapsed_seconds"]
             rate = text.count(round(steps / max(seconds, 1e-9)))
@@ -324,8 +325,10 @@ def _usage(state: TrainingState, width: int) -> list[Text]:
 
 
 def _machine_line(start: Start) -> str:
+    normalised = ", observations normalised" if start["normalize_observations"] else ""
+    scaled = ", rewards scaled" if start["scale_rewards"] else ""
     return (
-        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']},"
+        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']}{normalised}{scaled},"
         f" ready in {text.seconds(start['startup_seconds'])}"
     )
 

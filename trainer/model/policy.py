@@ -4,7 +4,8 @@ Notation: `T` steps of `M` agents, `B = T * M` samples in time-major order, `D` 
 output, which the distribution over actions and the value head share; `S` floats of recurrent state per agent.
 
 The output is laid out feature-major, `rows x B`: one contiguous row per logit and the value's rows last, so that
-everything after the network (sampling, log-probabilities, the loss) reads whole rows.
+everything after the network (sampling, log-probabilities, the loss) reads whole rows. With `policy.module` all of the
+network is the user's own (`protein.trainer.model.own`).
 
 The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it.
 
@@ -25,6 +26,7 @@ from ..config import PolicyConfig
 from ..errors import ConfigError
 from ..kernels import Backward, linear, mlp, mlp_vjp
 from .distribution import Gaussian, distribution_of
+from .own import OwnNetwork
 from .recurrence import LSTM, MinGRU
 from .value import CategoricalValue, ScalarValue, ValueHead
 
@@ -93,7 +95,11 @@ class Policy(nn.Module):
     """An actor-critic for an environment. `state_size` 0: it has no memory."""
 
     def __init__(self, spec: EnvSpec, config: PolicyConfig, *, generator: torch.Generator) -> None:
-        """Draws its weights from `generator`. Raises ConfigError where the encoder cannot read the observations."""
+        """Draws its weights from `generator`.
+
+        Raises:
+            ConfigError: the encoder cannot read the observations, or the user's network does not keep its contract.
+        """
         super().__init__()
         hidden = config.hidden_size
         self.distribution = distribution_of(spec)
@@ -101,6 +107,17 @@ class Policy(nn.Module):
             CategoricalValue(config.value_bins, config.value_limit) if config.value_bins else ScalarValue()
         )
         self.action_rows = self.distribution.rows
+        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
+        self.log_std: nn.Parameter | None = None
+        self._head_rows = self.action_rows
+        if isinstance(self.distribution, Gaussian):
+            self._head_rows = self.distribution.components
+        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
+        self._layers: tuple[torch.Tensor, ...] | None = None
+        self.own: OwnNetwork | None = None
+        if config.module:
+            self._build_own(spec, config, generator)
+            return
         self.encoder: MLP | CNN = (
             CNN(spec.observation_shape, hidden, config.num_layers, generator)
             if config.encoder == "cnn"
@@ -112,11 +129,8 @@ class Policy(nn.Module):
         elif config.recurrence == "mingru":
             self.recurrence = MinGRU(hidden, generator)
         self.state_size = self.recurrence.state_size if self.recurrence is not None else 0
-        # A normal's deviation does not depend on the observation: its rows are parameters of their own.
-        self.log_std: nn.Parameter | None = None
-        head_rows = self.action_rows
+        head_rows = self._head_rows
         if isinstance(self.distribution, Gaussian):
-            head_rows = self.distribution.components
             self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
         self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
         with torch.no_grad():
@@ -125,11 +139,21 @@ class Policy(nn.Module):
             gain = 0.01 if config.value_bins else 1.0
             nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
-        self._head_rows = head_rows
-        # Where the network is only a sequence of layers: their parameters, in the order of `kernels.mlp`.
-        self._layers: tuple[torch.Tensor, ...] | None = None
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
+
+    def _build_own(self, spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> None:
+        """Builds the user's network in the place of encoder, recurrence and output layer."""
+        self.own = OwnNetwork(
+            spec,
+            config,
+            action_outputs=self._head_rows,
+            value_outputs=self.value_head.rows,
+            seed=int(torch.randint(2**62, (), generator=generator)),
+        )
+        self.state_size = self.own.state_size
+        if isinstance(self.distribution, Gaussian) and self.own.action_outputs == self._head_rows:
+            self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
 
     @property
     def rows(self) -> int:
@@ -139,7 +163,7 @@ class Policy(nn.Module):
     @property
     def largest_layer(self) -> int:
         """Weights of the largest layer. How a product is computed depends on it."""
-        return max(parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2)
+        return max((parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2), default=1)
 
     def forward(
         self,
@@ -159,11 +183,15 @@ class Policy(nn.Module):
         """
         if self._layers is not None:
             return mlp(observations.flatten(0, 1), self._layers), state
-        hidden = self.encoder(observations.flatten(0, 1))
-        if self.recurrence is not None:
-            hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
-            hidden = hidden.flatten(0, 1)
-        output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+        if self.own is not None:
+            by_sample, state = self.own(observations, state, resets)
+            output = by_sample.t().contiguous()
+        else:
+            hidden = self.encoder(observations.flatten(0, 1))
+            if self.recurrence is not None:
+                hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
+                hidden = hidden.flatten(0, 1)
+            output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
         if self.log_std is not None:
             mean, value = output[: self._head_rows], output[self._head_rows :]
             log_std = self.log_std.to(output.dtype).unsqueeze(1).expand(-1, output.shape[1])

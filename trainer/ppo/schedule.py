@@ -8,6 +8,8 @@ class Schedule:
 
     def __init__(self, train: TrainConfig, agents: int) -> None:
         self._train, self._agents = train, agents
+        # Then a longer run would have had another bonus from its first step on.
+        self._bonus_varies = train.ent_coef_final >= 0 and train.ent_coef_final != train.ent_coef
 
     def horizon(self, steps: int) -> int:
         """Returns the length of the iteration after `steps`. The last one may be shorter, to end at the run's steps."""
@@ -29,15 +31,20 @@ class Schedule:
         return max(progress, self._train.warmup_fraction) if warmed_up else progress
 
     def decay_is_next(self, steps: int) -> bool:
-        """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle."""
+        """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
+
+        So a longer run can go on from there. It is never so where it could not.
+        """
         train = self._train
         begins = (1 - train.decay_fraction) * train.total_timesteps
         middle = steps + 0.5 * self.horizon(steps) * self._agents
         before = steps - 0.5 * train.horizon * self._agents
-        return train.lr_schedule == "wsd" and before <= begins < middle
+        return train.lr_schedule == "wsd" and not self._bonus_varies and before <= begins < middle
 
     def stays(self, progress: float) -> bool:
-        """Whether the step size has not fallen until `progress`, so that a longer run can go on from there."""
+        """Whether no schedule has changed anything until `progress`, so that a longer run can go on from there."""
         train = self._train
+        if self._bonus_varies:
+            return False
         # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
         return train.lr_schedule == "constant" or (train.lr_schedule == "wsd" and progress <= 1 - train.decay_fraction)

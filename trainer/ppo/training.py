@@ -79,8 +79,6 @@ class Training:
         self._path = directory / checkpoints.FILE_NAME if directory else None
         self._stable_path = directory / checkpoints.STABLE_FILE_NAME if directory else None
         self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
-        if directory and world.is_first:
-            checkpoints.require_writable(directory)
         weights, actions, shuffle, envs, evaluation, random_play = (
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(6, np.uint32)
         )
@@ -94,6 +92,8 @@ class Training:
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
         self._schedule = Schedule(train, self._agents)
         self._policy = Policy(self._spec, config.policy, generator=torch.Generator().manual_seed(weights)).to(device)
+        if directory and world.is_first:
+            checkpoints.require_writable(directory)
         host = torch.device("cpu")
         acting = host if train.cpu_inference else device
         snapshot = Snapshot(self._policy, acting) if train.cpu_inference or train.overlap else None

@@ -11,10 +11,13 @@ With V-trace, advantages are computed anew before each epoch, with the ratios r 
 the current policy. With `train.overlap` the batch is one update old. One more forward pass gives the first epoch's
 ratios, and V-trace its advantages, whatever `train.advantage` is. With `gae`, later epochs reuse those advantages.
 
+With a target KL, a pass after whose last minibatch the policy has moved further than that is the update's last one.
+
 Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; for V-trace: Espeholt et al. 2018, "IMPALA",
 section 4.1; initial settings: Huang et al. 2022, "The 37 implementation details of PPO".
 """
 
+import dataclasses
 import logging
 import math
 import time
@@ -33,6 +36,7 @@ from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
 from .batch import Batch
+from .entropy import EntropyBonus
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
 from .segments import prioritized, shuffled
 
@@ -75,13 +79,14 @@ class PPO:
         self._coefficients = Coefficients(
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )
+        self._entropy = EntropyBonus(config)
         self.compiled = False
 
     def state(self) -> dict[str, torch.Tensor]:
         """Returns all that the next `update` depends on, apart from the weights."""
         optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
         scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
-        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler}
+        return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler, **self._entropy.state()}
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises KeyError where something is missing."""
@@ -92,6 +97,7 @@ class PPO:
         self._generator.set_state(state["shuffle_generator"])
         self._optimizer.set_state(group("optimizer."))
         self._scaler.set_state(group("scaler."))
+        self._entropy.set_state(state)
 
     def compile(self, features: int, segments: int, horizons: Iterable[int]) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
@@ -157,10 +163,11 @@ class PPO:
         """
         config, switch = self._config, self._stopwatch.switch
         self._optimizer.set_progress(progress)
+        self._coefficients = dataclasses.replace(self._coefficients, entropy=self._entropy.coefficient(progress))
         size = self._minibatch_segments(batch.segments, batch.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios = torch.ones_like(batch.logprobs)
+        ratios, passes = torch.ones_like(batch.logprobs), 0
         if config.overlap and time.perf_counter() < until:
             ratios = self.ratios(batch, size)
         for epoch in range(config.update_epochs):
@@ -169,13 +176,17 @@ class PPO:
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
                 advantages, returns = advantages_and_returns(batch, ratios, config, self._world)
-            last_epoch = epoch == config.update_epochs - 1
+            # With a target KL any pass may turn out to be the last one.
+            last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
+            terms, passes = {}, passes + 1
             minibatches = list(self._minibatches(advantages, size, progress))
             for index, (chosen, weights) in enumerate(minibatches):
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
                 norms += self._step(batch, advantages, returns, ratios, chosen, weights, wanted)
+            if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
+                break
         switch("other")
         summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
         # How much of the returns' variance the old values explain, over the whole batch.
@@ -186,7 +197,14 @@ class PPO:
         figures = torch.cat([summed, others]).tolist()
         if self._scaler.exhausted or not all(map(math.isfinite, figures)):
             raise DivergedError("a loss, gradient or weight is not finite: lower train.learning_rate or max_grad_norm")
-        return dict(zip(terms, figures, strict=False))
+        found = dict(zip(terms, figures, strict=False))
+        if self._entropy.adapts or config.ent_coef_final >= 0:
+            found["ent_coef"] = self._coefficients.entropy
+        if config.target_kl:
+            found["passes"] = float(passes)
+        if "entropy" in found:  # it is missing where the time was up
+            self._entropy.adapt(found["entropy"])
+        return found
 
     @torch.no_grad()
     def ratios(self, batch: Batch, size: int) -> torch.Tensor:
