@@ -158,6 +158,10 @@ def test_a_trial_that_waits_says_why_and_that_it_goes_on(own_store: str, view_of
     figures = view.page.locator(".figure")
     expect(figures.nth(0).locator("strong")).to_have_text("–")
     expect(figures.nth(1).locator("strong")).to_have_text("6.50s")
+    side = view.page.locator(".trial-side")
+    expect(side).to_contain_text("The trial waits to be taken up again; it leaves its agent at its end.")
+    expect(side.locator("tr", has_text="finished")).to_contain_text("not yet: it waits")
+    assert "it runs" not in side.inner_text()
     assert re.findall(r".*\b(?:NaN|undefined|null)\b.*", view.page.inner_text("body")) == []
 
 

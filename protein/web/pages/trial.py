@@ -16,7 +16,7 @@ from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.sweep.job import runs_trainer
-from protein.types import Params, SweepRecord, TrialRecord
+from protein.types import Params, SweepRecord, TrialRecord, TrialState
 from protein.view import commands, data, text
 from protein.web import artifacts, findings
 from protein.web.answers import NotFound, Query, get, post
@@ -273,7 +273,8 @@ def checkpoint_of(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> tu
     if ":" in sweep.spec.env:
         return None, f"{sweep.spec.env} is code in Python, which this page does not run; use protein eval --gif"
     if not record.state.finished:
-        return None, "the trial still runs; it leaves its agent at its end"
+        now = "waits to be taken up again" if record.state is TrialState.WAITING else "still runs"
+        return None, f"the trial {now}; it leaves its agent at its end"
     root = viewer.artifact_directory(sweep.spec.name)
     kept = [one for one in artifacts.files(root, record) if one.kind == "checkpoint"]
     for one in reversed(kept):

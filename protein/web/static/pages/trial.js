@@ -288,7 +288,7 @@ export async function render(root, context) {
       ...Object.entries(trial.metrics).map(([key, value]) => [key, param(value)]),
       ["seed", String(trial.seed)],
       ["started", `${time(trial.started_at)}, ${ago(trial.started_at)}`],
-      ["finished", trial.finished_at === null ? "it runs" : time(trial.finished_at)],
+      ["finished", trial.finished_at === null ? (trial.state === "waiting" ? "not yet: it waits" : "it runs") : time(trial.finished_at)],
       ["version", origin.version], ["commit", origin.git_commit || "none"], ["machine", origin.machine], ["config hash", origin.config_hash],
     ];
     return h("section", { class: "card" }, h("h2", { text: "Times, metrics, provenance" }),
