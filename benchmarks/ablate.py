@@ -91,7 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-BASE = {"policy.value_bins": 0}
+BASE = {"policy.value_bins": 0, "train.normalize_advantages": True}
 
 
 def sides(name: str) -> dict[str, dict[str, Any]]:
