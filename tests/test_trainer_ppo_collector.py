@@ -17,10 +17,11 @@ from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import flatten_
 from protein.trainer.ppo import rollout as rollouts
+from protein.trainer.ppo.advantages import advantages_and_returns
 from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.collector import Collector, Snapshot
 from protein.trainer.ppo.rollout import Rollout
-from protein.trainer.ppo.update import PPO, advantages_and_returns
+from protein.trainer.ppo.update import PPO
 from protein.trainer.run import run
 
 CPU = torch.device("cpu")
