@@ -84,10 +84,12 @@ class Rewarding(gymnasium.Env[Any, Any]):
 
 def test_scores_are_those_of_the_game_below_clipped_rewards() -> None:
     scores: list[float] = []
-    clipped = gymnasium.wrappers.TransformReward(worlds.Scored(Rewarding(), scores.append), lambda r: min(r, 1.0))
+    clipped = gymnasium.wrappers.TransformReward(
+        worlds.Scored(Rewarding(), scores.append), lambda r: min(float(r), 1.0)
+    )
     for _ in range(2):
         clipped.reset()
-        assert sum(clipped.step(0)[1] for _ in range(3)) == 3.0
+        assert sum(float(clipped.step(0)[1]) for _ in range(3)) == 3.0
     assert scores == [18.0, 18.0]
 
 
