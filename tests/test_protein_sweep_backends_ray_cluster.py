@@ -1,14 +1,21 @@
 """What a person reads of a Ray cluster: its nodes, and Ray's errors, in one line each."""
 
 import importlib.metadata
+import multiprocessing
 import platform
+import time
+from pathlib import Path
 
 import pytest
 import ray_clusters
 
+from protein.ports import Job
+from protein.sweep.backends.ray_messages import Connect, Needs
+from protein.types import Trial
+
 ray_clusters.require_ray()
 
-from protein.sweep.backends import ray_cluster  # noqa: E402 (it imports Ray)
+from protein.sweep.backends import ray_cluster, ray_fleet  # noqa: E402 (they import Ray)
 
 # As Ray 2.60 says it.
 ABOUT = (
@@ -88,3 +95,21 @@ def test_a_node_without_protein_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     _, problem = ray_cluster.asked("1.2.3", max, 1, 2)()
     assert problem.startswith("protein is not installed there, for ")
     assert problem.endswith("; this machine has protein 1.2.3")
+
+
+def test_a_trial_that_comes_while_further_nodes_are_still_asked_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep sends trials as soon as one node has answered."""
+    monkeypatch.setattr(ray_cluster, "where", lambda: "head:1")
+    monkeypatch.setattr(ray_fleet, "OTHERS_SECONDS", 0.1)
+    monkeypatch.setattr(ray_fleet, "LOOK_SECONDS", 0.1)
+    here, _there = multiprocessing.Pipe()
+    fleet = ray_fleet.Fleet(here, Connect(address=None, needs=Needs(), slot=ray_clusters.settings(tmp_path)))
+    fleet._names = {"first": "vm", "late": "vm"}
+    fleet._hosts, fleet._asked = {"first": "vm"}, {"late": time.monotonic()}
+    trial = Trial(id=1, sweep_id=1, number=0, params={}, seed=0, owner="test")
+    job = Job(trial=trial, config={}, directory=tmp_path / "0000", max_seconds=None, max_memory_bytes=None)
+    fleet.news.put((None, job))
+    fleet._require_a_node({"first": {"Resources": {"CPU": 1.0}}}, {"first"})
+    assert fleet._waiting == [job]

@@ -262,7 +262,7 @@ class Fleet:
             self._room[node] = int(min(counts) + 1e-6)
 
     def _require_a_node(self, alive: Mapping[str, Mapping[str, Any]], fit: set[str]) -> None:
-        """Waits until all nodes have answered. Raises `UsageError` unless one of them can run trials."""
+        """Waits until a node has answered, and a moment for others. Raises `UsageError` unless one can run trials."""
         remedy = f"; the cluster at {ray_cluster.where()} has {ray_cluster.nodes_in_words(alive.values())}; lower"
         remedy += " --trial-cores, --gpus-per-trial or --resources, add a node, or give --backend ray:HOST:PORT"
         for name, amount in self._needs.by_name().items():
