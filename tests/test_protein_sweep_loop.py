@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -26,7 +26,17 @@ from protein.sweep.backends.local import LocalBackend
 from protein.sweep.job import max_seconds, trial_config, trial_seed
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
-from protein.types import Estimate, Suggestion, SuggestionKind, TrialEnd, TrialRecord, TrialState
+from protein.types import (
+    Budget,
+    Estimate,
+    Observation,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
 
 PATIENCE_SECONDS = 60.0
 
@@ -330,6 +340,27 @@ def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="kept")
     sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
     assert {trial.continues for trial in stored(tmp_path)} == {None}
+
+
+class CountFree(RandomDesigner):
+    """Keeps for each question how many trials run, and how many workers are free."""
+
+    def __init__(self) -> None:
+        super().__init__(sweeping.space(), None)
+        self.asked: list[tuple[int, int]] = []
+
+    def suggest(
+        self, history: Sequence[Observation], running: Sequence[Params], budget: Budget, seed: int
+    ) -> Suggestion | None:
+        self.asked.append((len(running), budget.num_free))
+        return super().suggest(history, running, budget, seed)
+
+
+def test_the_designer_is_told_how_many_workers_are_free(tmp_path: Path) -> None:
+    designer = CountFree()
+    sweeping.sweep(tmp_path, designer=designer, workers=3, max_trials=4, budget_seconds=None)
+    assert designer.asked[:3] == [(0, 3), (1, 2), (2, 1)]
+    assert all(running + free == 3 for running, free in designer.asked)
 
 
 class ExpectLittle(RandomDesigner):
