@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,25 @@ from protein.types import WAITED, Params, SweepRecord, SweepSpec, Trial, TrialEn
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
 BUDGET_SECONDS = 3.0
+PATIENCE_SECONDS = 60.0
+
+
+def stored(folder: Path) -> list[TrialRecord]:
+    """Returns the trials that the sweep of a folder has stored."""
+    store = storage.open_store(f"sqlite:///{folder}/protein.db")
+    try:
+        record = store.find_sweep("s")
+        return [] if record is None else store.trials(record.id)
+    finally:
+        store.close()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Waits until something holds that another process brings about. Fails where it never does."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "what the test waits for never came"
+        time.sleep(0.05)
 
 
 class Lines:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 from PIL import Image, ImageSequence
+from small_runs import small_config
 from viewing import fill_store
 
 from protein.cli import main
@@ -29,19 +30,7 @@ from protein.trainer.config import RunConfig
 from protein.trainer.machine import checkpoint as checkpoints
 
 PROGRAM = (sys.executable, "-m", "protein")
-# A run of a fraction of a second.
-SMALL = """
-[env]
-num_envs = 16
-[train]
-threads = 1
-horizon = 16
-minibatch_size = 128
-total_timesteps = { value = 4_000, min = 1_000, max = 8_000, scale = "log" }
-[eval]
-episodes = 8
-num_envs = 8
-"""
+SMALL = small_config()
 
 
 @pytest.fixture
@@ -233,9 +222,7 @@ def test_a_signal_to_the_whole_group_ends_a_sweep_in_order_while_a_trial_starts(
 
 
 def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Path) -> None:
-    (folder / "small.toml").write_text(
-        SMALL.replace("4_000, min = 1_000, max = 8_000", "400_000, min = 300_000, max = 500_000")
-    )
+    (folder / "small.toml").write_text(small_config(400_000, 300_000, 500_000))
     done = run("sweep --env pong --config small.toml --max-cost 0.02s", code=2)
     assert re.fullmatch(
         r"error: the budget of \S+ s is smaller than one trial: trial 0 was stopped at \S+ s and needs about \S+ s;"

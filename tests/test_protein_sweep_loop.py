@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 import sweeping
+from sweeping import stored, wait_until
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -39,22 +40,6 @@ from protein.types import (
 )
 
 PATIENCE_SECONDS = 60.0
-
-
-def stored(folder: Path) -> list[TrialRecord]:
-    store = storage.open_store(f"sqlite:///{folder}/protein.db")
-    try:
-        record = store.find_sweep("s")
-        return [] if record is None else store.trials(record.id)
-    finally:
-        store.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
 
 
 def test_a_sweep_spends_its_budget_and_stores_what_it_saw(tmp_path: Path) -> None:

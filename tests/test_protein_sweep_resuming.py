@@ -6,40 +6,20 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import sweeping
+from sweeping import stored, wait_until
 
-from protein import storage
 from protein.engine.budget import limit_reached
 from protein.ports import Finished, Job, SweepStatus, TrialProgress
 from protein.sweep import resuming
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.trouble import Preemptions
 from protein.types import Outcome, Trial, TrialEnd, TrialRecord, TrialState
-
-PATIENCE_SECONDS = 60.0
-
-
-def stored(folder: Path) -> list[TrialRecord]:
-    store = storage.open_store(f"sqlite:///{folder}/protein.db")
-    try:
-        record = store.find_sweep("s")
-        return [] if record is None else store.trials(record.id)
-    finally:
-        store.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
 
 
 def write_checkpoint(file: Path, *, steps: int = 7, seconds: float = 1.5, seed: int = 0, cut: int = 0) -> None:

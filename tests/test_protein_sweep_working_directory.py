@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_runs import small_config
 
 RAISE = 'raise RuntimeError(f"{__file__} was imported")\n'
 NAMES = (
@@ -29,18 +30,7 @@ from protein.cli import main
 if __name__ == "__main__":
     sys.exit(main())
 """
-SMALL = """
-[env]
-num_envs = 16
-[train]
-threads = 1
-horizon = 16
-minibatch_size = 128
-total_timesteps = { value = 4_000, min = 1_000, max = 8_000, scale = "log" }
-[eval]
-episodes = 8
-num_envs = 8
-"""
+SMALL = small_config()
 # It says in its log what Python programs that it starts would see.
 OWN_ENVIRONMENT = """
 import os, sys

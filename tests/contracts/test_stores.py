@@ -850,3 +850,16 @@ def test_a_machine_without_a_usable_name_is_refused(store: Store, name: str) -> 
     with pytest.raises(StoreError, match="machine"):
         store.add_machine(machine)
     assert store.machines() == []
+
+
+def test_the_owners_of_running_trials_are_told_while_their_lease_lasts(store: Store) -> None:
+    sweep, other = new_sweep(store), new_sweep(store, "other")
+    for owner, seconds in (("one", 60.0), ("two", 60.0), ("three", 0.001), ("four", 60.0), ("five", 60.0)):
+        trial = start(store, sweep, owner, lease_seconds=seconds)
+        if owner == "four":
+            store.finish_trial(trial, complete())
+        if owner == "five":
+            store.release_trial(trial, "it waits")
+    time.sleep(0.05)
+    assert store.live_trials(sweep.id) == {0: "one", 1: "two"}
+    assert store.live_trials(other.id) == {}

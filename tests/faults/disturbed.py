@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from small_runs import small_config
 
 from faults import checker, evidence
 from faults.clock import Clock
@@ -24,18 +25,7 @@ TESTS = Path(__file__).resolve().parent.parent
 PATH = os.pathsep.join([str(TESTS), str(TESTS.parent)])
 RIVAL_SECONDS = 90.0  # for the same command to be refused; a busy machine may take 20 s to import torch
 DISK_BYTES = (512 + 64) << 20  # a sweep starts no trial where less than 512 MiB are free
-SMALL = """
-[env]
-num_envs = 16
-[train]
-threads = 1
-horizon = 16
-minibatch_size = 128
-total_timesteps = { value = 8_000, min = 2_000, max = 40_000, scale = "log" }
-[eval]
-episodes = 8
-num_envs = 8
-"""
+SMALL = small_config(8_000, 2_000, 40_000)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
