@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from protein.cli.parse import COMMANDS, parse
+from protein.config import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "envs_c" / "README.md"]
@@ -69,11 +70,23 @@ def test_every_example_is_shown(example: Path) -> None:
     assert any(text.strip() == example.read_text().strip() for _, text in blocks("python"))
 
 
+def configs() -> list[str]:
+    return [text for _, text in blocks("toml") if "[env]" in text]
+
+
+@pytest.mark.parametrize("text", configs())
+def test_a_config_is_read_and_has_the_ranges_it_shows(text: str, tmp_path: Path) -> None:
+    (tmp_path / "shown.toml").write_text(text)
+    layers = resolve.load(tomllib.loads(text)["env"]["name"], config_file=tmp_path / "shown.toml", for_sweep=True)
+    swept = {parameter.name for parameter in layers.parameters()}
+    shown = re.findall(r"^(\S+) = \{.* min = ", text, flags=re.M)
+    assert {name.rpartition(".")[2] for name in swept}.issuperset(shown)
+
+
 @pytest.mark.parametrize("line", commands())
 def test_commands_are_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(ROOT / "examples" / "walk.py", tmp_path)
-    [config] = [text for _, text in blocks("toml") if "[env]" in text]
-    assert tomllib.loads(config)["env"] == {"name": "pong"}
+    [config] = [text for text in configs() if tomllib.loads(text)["env"] == {"name": "pong"}]
     (tmp_path / "mine.toml").write_text(config)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
