@@ -21,6 +21,8 @@ def build_fuzz(name: str, target: Path, flags: list[str]) -> Path:
     defines = [f"-DENV={name}", f"-DENV_UPPER={name.upper()}", f'-DENV_HEADER="{name}.h"']
     if envs_c.spec(name).continuous_actions:
         defines.append("-DENV_CONTINUOUS")
+    if envs_c.spec(name).observation_dtype == "uint8":
+        defines.append("-DENV_BYTES")
     if f"#define {name.upper()}_AGENTS_END_ALONE" in (HEADERS / f"{name}.h").read_text():
         defines.append("-DENV_AGENTS_END_ALONE")
     cc = compiler("CC", "cc", "gcc", "clang") if "c" in flags else compiler("CXX", "c++", "g++", "clang++")

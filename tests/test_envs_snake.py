@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from stepping import SENTINEL, Actions, Stepper
+from stepping import BYTE_SENTINEL, Actions, Stepper
 
 SIDE, VISION, FOOD, AGENTS = 192, 5, 1024, 256
 STRIDE = SIDE + 2 * VISION
@@ -248,7 +248,7 @@ def test_who_circles_is_truncated_and_not_punished() -> None:
     out = stepper.step(circling)
     assert np.array_equal(out.truncations, ~died)
     assert 250 < out.truncations.sum() < 512
-    assert (out.final_observations[died] == SENTINEL).all()
+    assert (out.final_observations[died] == BYTE_SENTINEL).all()
     last = out.final_observations[~died].reshape(-1, 3, 11, 11)
     assert (last[:, 1, 5:7, 5:7].sum(axis=(1, 2)) == 4).all()  # still there, to the right of where it faces
     first = out.observations[~died].reshape(-1, 3, 11, 11)

@@ -283,7 +283,7 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
         "import multiprocessing, numpy as np\n"
         "from protein.trainer.environments import make\n"
         "def run():\n"
-        f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2)\n"
+        f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2, workers=2)\n"
         "    envs.reset(0, np.zeros((2, 2), np.float32))\n"
         "    print(*(process.pid for process in envs.processes), flush=True)\n"
         "if __name__ == '__main__':\n"

@@ -211,7 +211,10 @@ def test_torchrun_gives_the_same(done: Path, tmp_path: Path) -> None:
     )
     assert process.returncode == 0, process.stderr
     events = [json.loads(line) for line in process.stdout.splitlines()]
-    assert [event["event"] for event in events] == ["start", "measurement", "result"], "the first rank alone reports"
+    kinds = [event["event"] for event in events]  # on a busy machine a second measurement is due before the end
+    assert kinds == ["start", *["measurement"] * (len(kinds) - 2), "result"], "the first rank alone reports"
+    steps = [event["steps"] for event in events[1:-1]]
+    assert steps and steps == sorted(set(steps)), "the first rank alone reports"
     ours, theirs = tensors(tmp_path), tensors(done / "short")
     assert ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
 

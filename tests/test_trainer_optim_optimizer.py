@@ -142,7 +142,7 @@ def test_the_state_carries_over(kind: str) -> None:
 def test_a_step_that_overflowed_is_left_out_whole_and_the_scale_halves(kind: str, bad: float, place: str) -> None:
     """Whichever of the two optimisers owns the weight that overflowed."""
     policy = policy_for("mlp")
-    flat, optimizer = make_optimizer(policy, optimizer=kind)
+    flat, optimizer = make_optimizer(policy, optimizer=kind, precision="fp16")
     scaler = Scaler(CPU, "fp16")
     factor = scaler.scale(torch.ones(())).item()
     fill_gradients(policy, 0)
@@ -167,7 +167,7 @@ def test_a_scaled_step_is_the_unscaled_one() -> None:
     steps = []
     for precision in ("fp32", "fp16"):
         policy = policy_for("mlp")
-        flat, optimizer = make_optimizer(policy, learning_rate=0.05)
+        flat, optimizer = make_optimizer(policy, learning_rate=0.05, precision=precision)
         scaler = Scaler(CPU, precision)
         fill_gradients(policy, 0)
         flat.gradients.mul_(scaler.scale(torch.ones(())))
@@ -179,7 +179,7 @@ def test_a_scaled_step_is_the_unscaled_one() -> None:
 
 def test_the_scaler_is_exhausted_after_a_few_dozen_overflows_and_its_state_carries_over() -> None:
     policy = policy_for("mlp")
-    flat, optimizer = make_optimizer(policy)
+    flat, optimizer = make_optimizer(policy, precision="fp16")
     scaler = Scaler(CPU, "fp16")
     scaler.scale(torch.ones(()))
     overflows = 0

@@ -1,6 +1,9 @@
 """Whole runs, in this process: what is reported, what ends them, and that they repeat."""
 
+import json
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,25 @@ def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> Non
     assert Path(end["checkpoint"]) == tmp_path / checkpoints.FILE_NAME
     saved = checkpoints.read(tmp_path / checkpoints.FILE_NAME)
     assert (saved.steps, saved.config) == (4000, small())
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"policy": {"recurrence": "lstm"}}, {"train": {"optimizer": "muon"}}], ids=["mlp", "lstm", "muon"]
+)
+def test_nothing_is_loaded_while_the_clock_runs(settings: dict[str, Any]) -> None:
+    """What torch loads at the first backward pass took .7 s, and would have been most of a short trial's cost."""
+    code = (
+        "import json, sys\n"
+        "from protein.trainer.config import RunConfig\n"
+        "from protein.trainer.run import run\n"
+        "loaded = {}\n"
+        "report = lambda event: loaded.setdefault(event['event'], set(sys.modules))\n"
+        "run(RunConfig.from_dict(json.loads(sys.argv[1])), directory=None, report=report)\n"
+        "print(sorted(loaded['measurement'] - loaded['start']))\n"
+    )
+    config = json.dumps(small(**settings).to_dict())
+    done = subprocess.run([sys.executable, "-c", code, config], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[-2] == "[]"
 
 
 @pytest.mark.parametrize(

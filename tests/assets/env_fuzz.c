@@ -29,7 +29,13 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define STATE JOIN(ENV, _t)
 #define AGENTS JOIN(ENV_UPPER, _AGENTS_PER_ENV)
-#define FLOATS (AGENTS * JOIN(ENV_UPPER, _OBSERVATION_SIZE))
+#define VALUES (AGENTS * JOIN(ENV_UPPER, _OBSERVATION_SIZE))
+
+#ifdef ENV_BYTES
+typedef uint8_t value_t; /* of an observation; the environment says the largest, and what it left unwritten is larger */
+#else
+typedef float value_t;
+#endif
 
 #ifdef ENV_CONTINUOUS
 typedef float action_t;
@@ -114,6 +120,20 @@ static int finite_floats(const float *values, size_t count) {
     return 1;
 }
 
+#ifdef ENV_BYTES
+static void rub_out_values(value_t *values, size_t count) { memset(values, UINT8_MAX, count); }
+
+static int written(const value_t *values, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+        if (values[i] > JOIN(ENV_UPPER, _OBSERVATION_BYTES)) return 0;
+    return 1;
+}
+#else
+static void rub_out_values(value_t *values, size_t count) { rub_out(values, count); }
+
+static int written(const value_t *values, size_t count) { return finite_floats(values, count); }
+#endif
+
 static int allowed_episode(float score, float return_, int32_t length) {
     return score >= (float)JOIN(ENV_UPPER, _SCORE_LOW) && score <= (float)JOIN(ENV_UPPER, _SCORE_HIGH) &&
            isfinite(return_) && length > 0;
@@ -127,18 +147,18 @@ int main(int argc, char **argv) {
 
     STATE *env = (STATE *)exact(sizeof(STATE));
     action_t *actions = (action_t *)exact(AGENTS * COMPONENTS * sizeof(action_t));
-    float *observations = (float *)exact(FLOATS * sizeof(float));
+    value_t *observations = (value_t *)exact(VALUES * sizeof(value_t));
     float *rewards = (float *)exact(AGENTS * sizeof(float));
     uint8_t *terminals = (uint8_t *)exact(AGENTS);
     uint8_t *truncations = (uint8_t *)exact(AGENTS);
     action_t given[AGENTS * COMPONENTS];
     memset(env, 0, sizeof(STATE));
-    rub_out(observations, FLOATS);
+    rub_out_values(observations, VALUES);
     JOIN(ENV, _seed)(env, seed, 0);
     JOIN(ENV, _reset)(env, observations);
-    if (!finite_floats(observations, FLOATS)) return 1;
+    if (!written(observations, VALUES)) return 1;
 
-    uint64_t sum = hash(UINT64_C(14695981039346656037), observations, FLOATS * sizeof(float));
+    uint64_t sum = hash(UINT64_C(14695981039346656037), observations, VALUES * sizeof(value_t));
     uint64_t random = pcg32_seed(seed, 1);
     long episodes = 0;
     for (long step = 0; step < steps; ++step) {
@@ -146,16 +166,16 @@ int main(int argc, char **argv) {
         for (int i = 0; i < AGENTS * COMPONENTS; ++i)
             if (step == 0 || pcg32_next(&random) % 8u == 0u) actions[i] = random_action(&random, i % COMPONENTS);
         memcpy(given, actions, sizeof given);
-        rub_out(observations, FLOATS);
+        rub_out_values(observations, VALUES);
         rub_out(rewards, AGENTS);
         memset(terminals, RUBBISH, AGENTS);
         memset(truncations, RUBBISH, AGENTS);
         JOIN(ENV, _step)(env, actions, frame_skip, observations, rewards, terminals, truncations);
-        if (!finite_floats(observations, FLOATS) || !finite_floats(rewards, AGENTS)) return 1;
+        if (!written(observations, VALUES) || !finite_floats(rewards, AGENTS)) return 1;
         if (memcmp(given, actions, sizeof given) != 0) return 1;
         for (int i = 0; i < AGENTS; ++i)
             if (terminals[i] + truncations[i] > 1) return 1;
-        sum = hash(sum, observations, FLOATS * sizeof(float));
+        sum = hash(sum, observations, VALUES * sizeof(value_t));
         sum = hash(sum, rewards, AGENTS * sizeof(float));
         sum = hash(sum, terminals, AGENTS);
         sum = hash(sum, truncations, AGENTS);
@@ -163,15 +183,15 @@ int main(int argc, char **argv) {
         for (int i = 0; i < AGENTS; ++i) {
             float score = NAN, return_ = NAN;
             int32_t length = 0;
-            float *observation = observations + i * JOIN(ENV_UPPER, _OBSERVATION_SIZE);
+            value_t *observation = observations + i * JOIN(ENV_UPPER, _OBSERVATION_SIZE);
             if (!terminals[i] && !truncations[i]) continue;
             JOIN(ENV, _episode)(env, i, &score, &return_, &length);
             if (!allowed_episode(score, return_, length)) return 1;
             ++episodes;
-            rub_out(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE));
+            rub_out_values(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE));
             JOIN(ENV, _respawn)(env, i, observation);
-            if (!finite_floats(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE))) return 1;
-            sum = hash(sum, observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE) * sizeof(float));
+            if (!written(observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE))) return 1;
+            sum = hash(sum, observation, JOIN(ENV_UPPER, _OBSERVATION_SIZE) * sizeof(value_t));
         }
 #else
         for (int i = 1; i < AGENTS; ++i)
@@ -186,10 +206,10 @@ int main(int argc, char **argv) {
             for (int i = 0; i < AGENTS; ++i)
                 if (!allowed_episode(scores[i], returns[i], lengths[i])) return 1;
             episodes += AGENTS;
-            rub_out(observations, FLOATS);
+            rub_out_values(observations, VALUES);
             JOIN(ENV, _reset)(env, observations);
-            if (!finite_floats(observations, FLOATS)) return 1;
-            sum = hash(sum, observations, FLOATS * sizeof(float));
+            if (!written(observations, VALUES)) return 1;
+            sum = hash(sum, observations, VALUES * sizeof(value_t));
         }
 #endif
     }

@@ -90,10 +90,8 @@ def put_probe(artifacts: Path, url: str | None = None) -> str:
 
 
 def remove_probe(artifacts: Path, name: str, url: str | None = None) -> None:
-    """Removes what `put_probe` has put, and the folder if nothing else was put there."""
+    """Removes what `put_probe` has put."""
     (artifacts / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it holds trials
-        artifacts.rmdir()
     if url is not None:
         with contextlib.suppress(Exception):
             Copies(url).remove(name)
