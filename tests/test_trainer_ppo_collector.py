@@ -16,7 +16,7 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
 from protein.trainer.model.policy import Policy
 from protein.trainer.optim.gradients import flatten_
-from protein.trainer.ppo import rollout as rollouts
+from protein.trainer.ppo import buffers
 from protein.trainer.ppo.advantages import advantages_and_returns
 from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.collector import Collector, Snapshot
@@ -236,7 +236,7 @@ def test_what_a_gpu_is_sent_lies_in_pinned_memory(pin: bool, monkeypatch: pytest
             pinned.append(made)
         return made
 
-    monkeypatch.setattr(rollouts, "host_zeros", zeros)
+    monkeypatch.setattr(buffers, "host_zeros", zeros)
     envs = make("pong", 4, seed=1, frame_skip=8)
     rollout = Rollout(
         [envs],
