@@ -5,7 +5,7 @@ mend, or the sweep searches where nothing works. So no other trial is started, a
 share and the successful ones don't.
 
 A preemption says nothing about a trial. But where trials lose their places one after the other, and none gets as far as
-a report, the places are broken: the sweep would try for ever, and at the machines' expense.
+a report, the places are broken. Without a pause the sweep would go on trying without end.
 """
 
 import collections
@@ -65,7 +65,7 @@ class Preemptions:
         self._together = 0  # the most trials that ran at once during this row
 
     def add(self, outcome: Outcome, num_running: int) -> None:
-        """Counts how a trial has ended, while so many ran, itself included."""
+        """Counts a trial's end; `num_running` trials ran at that moment, itself included."""
         if outcome.end is TrialEnd.INTERRUPTED and outcome.reason.startswith(PREEMPTED):
             self._reasons.append(outcome.reason.removeprefix(PREEMPTED))
             self._together = max(self._together, num_running)
