@@ -39,7 +39,7 @@ from protein.web import app
 
 AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 15_000  # for anything that is to appear
+WAIT_MS = 60_000  # for anything that is to appear, on a busy machine, too
 ODD_NAME = 'it\'s a "naïve" <b>søk</b> 100% #1 & 2'  # what names may hold
 
 
