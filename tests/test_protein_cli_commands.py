@@ -14,7 +14,7 @@ from protein import storage
 from protein.api import stores
 from protein.api.recommended import Choice, Recommendation, score_range
 from protein.cli import doctor, main, sweep_plan
-from protein.cli.arguments import SweepArguments
+from protein.cli.arguments.search import SweepArguments
 from protein.cli.parse import parse
 from protein.config.resolve import load, make_space, start_params
 from protein.engine import contender
