@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     __version__: str
     from protein import plots as plots
     from protein.api.ask_tell import Protein
-    from protein.api.function_sweep import Sweep, SweepResult
+    from protein.api.function_sweep import Sweep
+    from protein.api.function_sweep_result import SweepResult
     from protein.api.loading import LoadedSweep, load
     from protein.engine.laws import BestValue, Law, Laws, Plan
     from protein.engine.recommend import Contender
@@ -77,7 +78,7 @@ _HOMES = {
     "Stop": "protein.sweep.backends.function",
     "Suggestion": "protein.types",
     "Sweep": "protein.api.function_sweep",
-    "SweepResult": "protein.api.function_sweep",
+    "SweepResult": "protein.api.function_sweep_result",
     "load": "protein.api.loading",
     "report": "protein.reporting",
     "report_result": "protein.reporting",

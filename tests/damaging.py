@@ -79,6 +79,13 @@ def whole(folder: Path) -> bytes:
     return path.read_bytes()
 
 
+def spoil(path: Path, change: str) -> None:
+    """Changes a store's file by a statement of SQL, also in ways that the schema does not allow."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints=ON")
+        connection.execute(change)
+
+
 def damaged(content: bytes, draw: random.Random, path: Path) -> str:
     """Writes a damaged copy of a store and returns what was done to it: to one value, or to the file's own bytes."""
     path.write_bytes(content)

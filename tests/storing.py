@@ -8,6 +8,7 @@ from typing import IO
 from protein.ports import Store
 from protein.storage import open_store
 from protein.types import (
+    Estimate,
     Measurement,
     Outcome,
     Params,
@@ -76,6 +77,49 @@ def points(first: int, last: int) -> list[Measurement]:
 
 def complete(cost_seconds: float = 1.0) -> Outcome:
     return Outcome(end=TrialEnd.COMPLETE, score=0.5, cost_seconds=cost_seconds, steps=100)
+
+
+def filled_sweep(store: Store, name: str = "s") -> SweepRecord:
+    """Returns a sweep with trials that ended in every way, and two that run."""
+    sweep = new_sweep(store, name)
+    for i, end in enumerate(TrialEnd):
+        estimate = Estimate(value=1.0 + i, low=0.5, high=20.0) if i % 2 else None
+        suggestion = Suggestion(
+            params={"lr": 0.1 / (i + 1), "size": 2**i, "norm": bool(i % 2), "kind": "ab"[i % 2]},
+            kind=SuggestionKind.CONTINUATION if i == 3 else SuggestionKind.SEARCH,
+            origin="x" * 600 if i == 2 else f"improving the front near {i} s",
+            predicted_score=estimate,
+            predicted_cost_seconds=estimate,
+            continues=0 if i == 3 else None,
+            continued_seconds=4.5 if i == 3 else 0.0,
+        )
+        trial = store.start_trial(
+            sweep.id,
+            suggestion,
+            seed=i,
+            owner=f"host:{i}",
+            lease_seconds=LEASE_SECONDS,
+            suggest_seconds=i / 8,
+            provenance=PROVENANCE,
+        )
+        store.add_measurements(trial, points(0, 3 * i), LEASE_SECONDS)
+        failed = end.state == "failed"
+        store.finish_trial(
+            trial,
+            Outcome(
+                end=end,
+                score=None if failed else i / 3,
+                cost_seconds=i / 7,
+                steps=10**i,
+                reason=end.text or "é" * 700,
+                metrics={"train_score": i, "odd": 0.5} if i % 2 else {"train_score": i / 3},
+                timings={"startup": 1.5},
+            ),
+        )
+    for owner in ("p", "q"):
+        trial = start(store, sweep, owner, params={"lr": 0.5, "size": 3, "norm": True, "kind": "b"})
+        store.add_measurements(trial, points(0, 2), LEASE_SECONDS)
+    return sweep
 
 
 def process(task: str, url: str, sweep: SweepRecord, owner: str, count: int) -> "subprocess.Popen[str]":

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import damaging
 import pytest
 import rich_store
 from commands import Run
@@ -129,18 +130,14 @@ def test_a_store_is_checked_copied_and_upgraded(filled: Path, run: Run) -> None:
     assert "schema 0002 is now" in run("store upgrade old.db")
     assert (filled / "old.db.schema-0002").read_bytes()[100:] == before[100:]
     assert "is whole" in run("store check old.db")
-    with closing(sqlite3.connect("copy.db", isolation_level=None)) as connection:
-        connection.execute("PRAGMA ignore_check_constraints=ON")
-        connection.execute("UPDATE trials SET score = 'high' WHERE number = 3")
+    damaging.spoil(Path("copy.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
     assert main(["store", "check", "copy.db"]) == 1
     assert "did you mean 'check'" in run.error("store chek")
     assert "--to is for" in run.error("store check --to x.db")
 
 
 def test_damage_is_printed_with_code_1(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with closing(sqlite3.connect("runs/protein.db", isolation_level=None)) as connection:
-        connection.execute("PRAGMA ignore_check_constraints=ON")
-        connection.execute("UPDATE trials SET score = 'high' WHERE number = 3")
+    damaging.spoil(Path("runs/protein.db"), "UPDATE trials SET score = 'high' WHERE number = 3")
     assert main(["store", "check", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert any(re.search(r"sweep 'pong', trial 3: .*'high'", line) for line in found["damages"])

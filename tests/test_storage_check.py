@@ -1,9 +1,9 @@
 """What `protein store check` finds: nothing in a whole store, and each damage by sweep and trial."""
 
-import sqlite3
-from contextlib import closing
+import re
 from pathlib import Path
 
+import damaging
 import pytest
 import rich_store
 
@@ -73,13 +73,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     ],
 )
 def test_a_damaged_value_is_named_with_sweep_and_trial(whole: bytes, change: str, says: str, tmp_path: Path) -> None:
-    import re
-
     path = tmp_path / "x.db"
     path.write_bytes(whole)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA ignore_check_constraints=ON")
-        connection.execute(change)
+    damaging.spoil(path, change)
     damages = found(str(path))
     assert any(re.search(says, line) for line in damages), damages
     assert all("\n" not in line and len(line) < 600 for line in damages)

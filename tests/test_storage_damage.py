@@ -100,9 +100,7 @@ def test_flipped_bits_never_give_a_traceback(whole: bytes, seed: int, tmp_path: 
 def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     path.write_bytes(whole)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA ignore_check_constraints=ON")
-        connection.execute(change)
+    damaging.spoil(path, change)
     store = open_whole_store(str(path))
     with pytest.raises(StoreError, match=r"is damaged and cannot be read.*restore it from a copy") as caught:
         READERS[reader](store)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from protein.trainer.config import RunConfig, check_batch, load, strip_ranges
+from protein.trainer.config import RunConfig, check_batch, load
+from protein.trainer.config_reading import strip_ranges
 from protein.trainer.environments import spec
 from protein.trainer.errors import ConfigError
 

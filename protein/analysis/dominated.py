@@ -19,25 +19,17 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from protein.engine.pareto import front_indices
+from protein.engine.pareto import Scored, front_indices
 from protein.types import TrialState
 
 Array = npt.NDArray[np.float64]
 
 
-class Spent(Protocol):
+class Spent(Scored, Protocol):
     """What the functions below need of a trial; `TrialRecord` has it."""
 
     @property
-    def state(self) -> TrialState: ...
-    @property
-    def score(self) -> float | None: ...
-    @property
     def cost_seconds(self) -> float: ...
-    @property
-    def run_seconds(self) -> float: ...
-    @property
-    def excluded(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,28 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.gp import Array
-from protein.engine.pareto import MIN_COST_SECONDS, front_indices
+from protein.engine.pareto import MIN_COST_SECONDS, Scored, front_indices
 from protein.errors import UsageError
 from protein.types import Direction, TrialState
 
 _SEED_SUFFIX = re.compile(r"(?:[-_. /]?(?:seed|s|run|rep|r)[-_. ]?|[-_. /])(\d+)$", re.IGNORECASE)
 
 
-class Ended(Protocol):
+class Ended(Scored, Protocol):
     """What a comparison needs of a trial; `TrialRecord` has it."""
 
     @property
-    def state(self) -> TrialState: ...
-    @property
-    def score(self) -> float | None: ...
-    @property
     def cost_seconds(self) -> float: ...
     @property
-    def run_seconds(self) -> float: ...
-    @property
     def finished_at(self) -> datetime | None: ...
-    @property
-    def excluded(self) -> bool: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

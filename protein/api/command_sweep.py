@@ -12,7 +12,7 @@ from typing import Any
 from protein import envs_c
 from protein.api.definition import NAME_LENGTH, check_name
 from protein.config.resolve import file_name
-from protein.config.space_file import SpaceFile
+from protein.config.space_content import SpaceFile
 from protein.errors import UsageError
 from protein.ports import Designer
 from protein.space import Space
@@ -49,7 +49,7 @@ def define(
 
     Args:
         text: the command line with placeholders; None: the one that the space file gives.
-        given: what is searched (`protein.config.space_file`).
+        given: what is searched, as a file says it.
         name: of the sweep; None: that of the program.
         direction: maximize or minimize; None: what the space file says, else maximize.
         method: of the search.

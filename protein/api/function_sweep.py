@@ -32,13 +32,9 @@ from protein import validate
 from protein.api import stores
 from protein.api import trackers as beside_trackers
 from protein.api import warm_start as warm_starts
-from protein.api.answers import at_the_end
 from protein.api.definition import check_name, create_or_resume
 from protein.api.function_sweep_lines import Lines
-from protein.api.recommended import best_cut_short, cut_short_note
-from protein.api.summary import summary
-from protein.direction import shown_trial
-from protein.engine import pareto
+from protein.api.function_sweep_result import SweepResult, result_of
 from protein.errors import TrialFailed, UsageError
 from protein.ports import Store, SweepStatus
 from protein.space import Space
@@ -51,45 +47,13 @@ from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
 from protein.sweep.trials import refuse_beside
 from protein.types import (
-    Direction,
     Params,
     SweepRecord,
     SweepSpec,
-    TrialRecord,
-    TrialState,
 )
 from protein.units import parse_duration
 
 _DEFAULT_NAME = "sweep"
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
-    """The results of a sweep so far. Scores are as the training function returned them.
-
-    Attributes:
-        name: the sweep's, to ask `protein best NAME` and the like.
-        trials: all, by number.
-        best: what `protein best` recommends, the complete trial with the best expected score. It need not be the one
-            that measured best, whose score noise may have raised. None where no trial is complete.
-        front: the Pareto front, cheapest first: each trial measured better than all that cost less.
-        summary: what was found, and what to know before using it, one sentence a line; "" where no trial is complete
-            and none was stopped at a limit of cost.
-        ended: why no more trials were started, in words, as in "the budget is spent", "every config of the space was
-            tried" or "the limit of 20 trials is reached"; "interrupted" by Ctrl-C; with `stop_when` the gain that was
-            expected.
-        interrupted: whether Ctrl-C ended it.
-        store: the URL of the store that holds the sweep, with which `protein.plots` finds it.
-    """
-
-    name: str
-    trials: tuple[TrialRecord, ...]
-    best: TrialRecord | None
-    front: tuple[TrialRecord, ...]
-    ended: str
-    interrupted: bool
-    summary: str
-    store: str = dataclasses.field(repr=False)  # it may hold a password
 
 
 class Sweep:
@@ -283,7 +247,7 @@ class Sweep:
                 raise error
             if ended[0].trouble:
                 raise TrialFailed(ended[0].ended)
-            result = _result(sweep, store.trials(sweep.id), self._direction, ended=ended[0], store=self._store)
+            result = result_of(sweep, store.trials(sweep.id), self._direction, ended=ended[0], store=self._store)
         watcher.conclude(result, self._store)
         return result
 
@@ -311,28 +275,6 @@ class Sweep:
         )
         taken = warm_starts.snapshot(store, spec, self._warm_start, self._start)
         return dataclasses.replace(spec, warm_start=taken)
-
-
-def _result(
-    sweep: SweepRecord, trials: list[TrialRecord], direction: Direction, *, ended: SweepStatus, store: str | None
-) -> SweepResult:
-    best, found = None, ""
-    if any(trial.state is TrialState.COMPLETE and not trial.excluded for trial in trials):
-        recommended = at_the_end(sweep, trials, store)
-        best = recommended.best.trial  # its score is as the function returned it
-        found = "\n".join([summary(recommended), *recommended.notes()])
-    elif (cut_short := best_cut_short(trials)) is not None:
-        found = f"no complete trial\n{cut_short_note(shown_trial(cut_short, direction), trains=False)}"
-    return SweepResult(
-        name=sweep.spec.name,
-        trials=tuple(shown_trial(trial, direction) for trial in trials),
-        best=best,
-        front=tuple(shown_trial(trial, direction) for trial in pareto.front(trials)),
-        ended=ended.ended,
-        interrupted=ended.stopping,
-        summary=found,
-        store=stores.absolute_url(store),
-    )
 
 
 def _check_callable(train: Train) -> None:

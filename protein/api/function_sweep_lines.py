@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from protein.api import stores
+from protein.api.function_sweep_result import SweepResult
 from protein.direction import shown_trial
 from protein.ports import SweepStatus
 from protein.sweep import source_snapshot
@@ -12,9 +12,6 @@ from protein.sweep.loop import LoopSettings
 from protein.types import Direction, SweepRecord, TrialRecord
 from protein.view import commands, data, text
 from protein.view.progress import progress
-
-if TYPE_CHECKING:
-    from protein.api.function_sweep import SweepResult
 
 _QUIET_SECONDS = 2.0  # after a printed line, no line for a finished trial in this time
 _MIN_OVERRUN = 1.05  # times the cap; the cost of a trial that reports often exceeds its cap by less
@@ -88,7 +85,7 @@ class Lines:
         self._printed = time.monotonic()
         self._print(f"{time.strftime('%H:%M:%S')} {line}")
 
-    def conclude(self, result: "SweepResult", store: str | None) -> None:
+    def conclude(self, result: SweepResult, store: str | None) -> None:
         """Prints why the sweep ended, what was found, and the command that shows it."""
         ended = "interrupted, run it again to resume" if result.interrupted else result.ended
         counted = ", ".join(data.counts(result.trials).ends())

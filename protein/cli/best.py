@@ -20,7 +20,7 @@ from protein.api.recommended import (
     duration_above,
     too_expensive,
 )
-from protein.cli.arguments import BestArguments
+from protein.cli.arguments.results import BestArguments
 from protein.cli.output import print_json, require_file, working, writing
 from protein.cli.parse import Command
 from protein.errors import UsageError

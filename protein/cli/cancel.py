@@ -1,7 +1,7 @@
 """`protein cancel`: ends trials of a sweep that run or wait, from any terminal or machine that sees the store."""
 
 from protein.api import stores
-from protein.cli.arguments import CancelArguments
+from protein.cli.arguments.steering import CancelArguments
 from protein.cli.parse import Command
 from protein.cli.trial_numbers import trial_numbers
 from protein.types import TrialState

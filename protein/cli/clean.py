@@ -2,7 +2,7 @@
 
 from protein.api import cleaning, moving, stores
 from protein.api.sweep_folder import SweepFolder
-from protein.cli.arguments import CleanArguments
+from protein.cli.arguments.keeping import CleanArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.errors import UsageError

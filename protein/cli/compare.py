@@ -5,7 +5,7 @@ from typing import Any
 
 from protein.api import stores
 from protein.api.comparison import compared, sides_of
-from protein.cli.arguments import CompareArguments
+from protein.cli.arguments.views import CompareArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.view import comparison as views

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from protein import storage
 from protein.api import stores
-from protein.cli.arguments import DoctorArguments
+from protein.cli.arguments.machine import DoctorArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import ProteinError, UsageError

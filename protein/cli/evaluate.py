@@ -11,7 +11,7 @@ from typing import Any
 from rich.live import Live
 
 from protein.cli import INTERRUPTED_CODE
-from protein.cli.arguments import EvalArguments
+from protein.cli.arguments.search import EvalArguments
 from protein.cli.output import print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught

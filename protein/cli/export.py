@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protein.api import moving, stores, sweep_files
-from protein.cli.arguments import ExportArguments
+from protein.cli.arguments.keeping import ExportArguments
 from protein.cli.output import Counting, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError

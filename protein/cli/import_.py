@@ -5,7 +5,7 @@ from pathlib import Path
 
 from protein.api import importing, moving, stores, sweep_files
 from protein.cli import export
-from protein.cli.arguments import ImportArguments
+from protein.cli.arguments.keeping import ImportArguments
 from protein.cli.output import Counting, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError

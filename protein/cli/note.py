@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from protein.api import stores
-from protein.cli.arguments import NoteArguments
+from protein.cli.arguments.results import NoteArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.cli.trial_numbers import trial_numbers

@@ -7,7 +7,7 @@ from protein.analysis.dominated import Spending, spending
 from protein.api import stores
 from protein.api.answers import Answers
 from protein.api.recommended import NO_KNEE, beaten_measured_note
-from protein.cli.arguments import ParetoArguments
+from protein.cli.arguments.results import ParetoArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
 from protein.columns import Dot, dots

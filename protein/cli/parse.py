@@ -16,7 +16,8 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from protein.cli import arguments, env_args
+from protein.cli import env_args
+from protein.cli.arguments import keeping, machine, results, search, steering, views
 from protein.cli.help import SWEEP_GROUPS, grouped, overview
 from protein.cli.values import given_values, with_values
 from protein.config.layers import Layers, Setting
@@ -38,32 +39,32 @@ class Command:
 
 # command -> (its arguments, the module that runs it)
 COMMANDS: Mapping[str, tuple[type, str]] = {
-    "sweep": (arguments.SweepArguments, "sweep"),
-    "train": (arguments.TrainArguments, "train"),
-    "eval": (arguments.EvalArguments, "evaluate"),
-    "status": (arguments.StatusArguments, "status"),
-    "pareto": (arguments.ParetoArguments, "pareto"),
-    "best": (arguments.BestArguments, "best"),
-    "laws": (arguments.LawsArguments, "laws"),
-    "show": (arguments.ShowArguments, "show"),
-    "sync": (arguments.SyncArguments, "sync"),
-    "export": (arguments.ExportArguments, "export"),
-    "import": (arguments.ImportArguments, "import_"),
-    "store": (arguments.StoreCommandArguments, "store"),
-    "clean": (arguments.CleanArguments, "clean"),
-    "rename": (arguments.RenameArguments, "rename"),
-    "rm": (arguments.RemoveArguments, "remove"),
-    "compare": (arguments.CompareArguments, "compare"),
-    "plot": (arguments.PlotArguments, "plot"),
-    "report": (arguments.ReportArguments, "report"),
-    "view": (arguments.ViewArguments, "view"),
-    "note": (arguments.NoteArguments, "note"),
-    "pause": (arguments.PauseArguments, "request"),
-    "resume": (arguments.ResumeArguments, "request"),
-    "stop": (arguments.StopArguments, "request"),
-    "cancel": (arguments.CancelArguments, "cancel"),
-    "envs": (arguments.EnvsArguments, "envs"),
-    "doctor": (arguments.DoctorArguments, "doctor"),
+    "sweep": (search.SweepArguments, "sweep"),
+    "train": (search.TrainArguments, "train"),
+    "eval": (search.EvalArguments, "evaluate"),
+    "status": (results.StatusArguments, "status"),
+    "pareto": (results.ParetoArguments, "pareto"),
+    "best": (results.BestArguments, "best"),
+    "laws": (results.LawsArguments, "laws"),
+    "show": (results.ShowArguments, "show"),
+    "sync": (keeping.SyncArguments, "sync"),
+    "export": (keeping.ExportArguments, "export"),
+    "import": (keeping.ImportArguments, "import_"),
+    "store": (keeping.StoreCommandArguments, "store"),
+    "clean": (keeping.CleanArguments, "clean"),
+    "rename": (keeping.RenameArguments, "rename"),
+    "rm": (keeping.RemoveArguments, "remove"),
+    "compare": (views.CompareArguments, "compare"),
+    "plot": (views.PlotArguments, "plot"),
+    "report": (views.ReportArguments, "report"),
+    "view": (views.ViewArguments, "view"),
+    "note": (results.NoteArguments, "note"),
+    "pause": (steering.PauseArguments, "request"),
+    "resume": (steering.ResumeArguments, "request"),
+    "stop": (steering.StopArguments, "request"),
+    "cancel": (steering.CancelArguments, "cancel"),
+    "envs": (machine.EnvsArguments, "envs"),
+    "doctor": (machine.DoctorArguments, "doctor"),
 }
 # Commands with a flag for every value of a run, and the values without one: the environment is --env, and a sweep
 # gives each trial its own seed.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protein import plots
-from protein.cli.arguments import PlotArguments
+from protein.cli.arguments.views import PlotArguments
 from protein.cli.output import require_file, working, writing
 from protein.cli.parse import Command
 from protein.config.layers import flag

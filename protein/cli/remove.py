@@ -3,7 +3,7 @@
 import sys
 
 from protein.api import renaming, stores
-from protein.cli.arguments import RemoveArguments
+from protein.cli.arguments.keeping import RemoveArguments
 from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import UsageError

@@ -1,7 +1,7 @@
 """`protein rename`: another name for a sweep and its folder."""
 
 from protein.api import renaming, stores
-from protein.cli.arguments import RenameArguments
+from protein.cli.arguments.keeping import RenameArguments
 from protein.cli.parse import Command
 from protein.config.layers import display_path
 from protein.errors import UsageError

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from protein.api import stores
-from protein.cli.arguments import ReportArguments
+from protein.cli.arguments.views import ReportArguments
 from protein.cli.output import require_file, working, writing
 from protein.cli.parse import Command
 from protein.config.resolve import file_name

@@ -1,7 +1,7 @@
 """`protein pause`, `protein resume` and `protein stop`: what a running sweep is to do, asked for from any terminal."""
 
 from protein.api import stores
-from protein.cli.arguments import StoreArguments
+from protein.cli.arguments.shared import StoreArguments
 from protein.cli.parse import Command
 from protein.sweep.lease import dead_owners
 from protein.types import Request

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from protein.api import stores
-from protein.cli.arguments import StatusArguments
+from protein.cli.arguments.results import StatusArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
 from protein.columns import SweepSummary

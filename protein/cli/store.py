@@ -4,7 +4,7 @@ from pathlib import Path
 
 from protein import storage
 from protein.api import moving, stores, sweep_files
-from protein.cli.arguments import StoreCommandArguments
+from protein.cli.arguments.keeping import StoreCommandArguments
 from protein.cli.export import lines, plain
 from protein.cli.output import Counting, print_json
 from protein.cli.parse import Command

@@ -3,7 +3,7 @@
 import time
 
 from protein.api import stores, trackers
-from protein.cli.arguments import SyncArguments
+from protein.cli.arguments.keeping import SyncArguments
 from protein.cli.output import print_json
 from protein.cli.parse import Command
 from protein.errors import TrialFailed, UsageError

@@ -21,7 +21,7 @@ from protein.api.training import (
     train,
 )
 from protein.cli import INTERRUPTED_CODE
-from protein.cli.arguments import TrainArguments
+from protein.cli.arguments.search import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught

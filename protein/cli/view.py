@@ -4,7 +4,7 @@ import contextlib
 import socket
 import sys
 
-from protein.cli.arguments import ViewArguments
+from protein.cli.arguments.views import ViewArguments
 from protein.cli.parse import Command
 from protein.errors import UsageError
 

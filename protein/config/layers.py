@@ -27,7 +27,8 @@ from typing import Any
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
 from protein.spelling import nearest
-from protein.trainer.config import RunConfig, has_range, is_retired
+from protein.trainer.config import RunConfig
+from protein.trainer.config_reading import has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 
 if typing.TYPE_CHECKING:

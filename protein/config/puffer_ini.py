@@ -7,9 +7,10 @@ Source: config/default.ini and `load_config` of PufferLib 3.
 """
 
 import configparser
+import dataclasses
 from collections.abc import Mapping
 
-from protein.config.space_file import SpaceFile, direction_of, start_of
+from protein.config.space_content import SpaceFile, direction_of, start_of
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Float, Integer, Parameter, Scale
@@ -69,14 +70,25 @@ def _parameter(name: str, given: Mapping[str, str], source: str) -> Parameter:
     if kind not in _SCALES:
         raise UsageError(f"{source}: [sweep.{name}] has the unknown distribution '{kind}'{nearest(kind, _SCALES)}")
     low, high = (_number(given, key, name, source) for key in ("min", "max"))
-    mean = _number(given, "mean", name, source) if "mean" in given else None
-    parameter: Parameter
-    if kind in _WHOLE and low.is_integer() and high.is_integer():
-        whole = None if mean is None else round(mean)
-        parameter = Integer(name, int(low), int(high), _SCALES[kind])
-        return Integer(name, int(low), int(high), _SCALES[kind], None if whole is None else parameter.clip(whole))
-    parameter = Float(name, low, high, _SCALES[kind])
-    return Float(name, low, high, _SCALES[kind], None if mean is None else float(parameter.clip(mean)))
+    parameter = range_of(name, kind, low, high)
+    if "mean" not in given:
+        return parameter
+    mean = _number(given, "mean", name, source)
+    if isinstance(parameter, Integer):
+        return dataclasses.replace(parameter, default=parameter.clip(round(mean)))
+    return dataclasses.replace(parameter, default=float(parameter.clip(mean)))
+
+
+def range_of(name: str, kind: str, low: float, high: float) -> Integer | Float:
+    """Returns the parameter of one of PufferLib's distributions.
+
+    Raises:
+        KeyError: there is no such distribution.
+        SpaceError: the range is empty, or its scale does not fit.
+    """
+    if kind in _WHOLE and float(low).is_integer() and float(high).is_integer():
+        return Integer(name, int(low), int(high), _SCALES[kind])
+    return Float(name, float(low), float(high), _SCALES[kind])
 
 
 def _number(given: Mapping[str, str], key: str, name: str, source: str) -> float:

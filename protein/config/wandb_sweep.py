@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from protein.config.space_file import SpaceFile, direction_of, start_of
+from protein.config.space_content import SpaceFile, direction_of, start_of
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from protein.config.puffer_ini import COST_PARAMETER, range_of
 from protein.errors import SpaceError, UsageError
 from protein.imports.runs import (
     EQUAL_COST,
@@ -28,21 +29,12 @@ from protein.imports.runs import (
     parameters,
     result,
 )
-from protein.space.parameters import Float, Integer, Parameter, Scale
+from protein.space.parameters import Parameter
 from protein.types import Direction, Measurement, TrialEnd, is_score
 
 COST = "uptime"
 STEPS = "agent_steps"
-COST_PARAMETER = "train.total_timesteps"
 SECTIONS = ("train", "policy", "vec", "env", "torch")  # of a config, that hold what a run was made with
-_SCALES: Mapping[str, Scale] = {
-    "uniform": "linear",
-    "int_uniform": "linear",
-    "uniform_pow2": "pow2",
-    "log_normal": "log",
-    "logit_normal": "logit",
-}
-_WHOLE = ("int_uniform", "uniform_pow2")
 _PREFIXES = ("env/", "environment/", "")  # of the metric's name in the lists
 
 
@@ -107,11 +99,7 @@ def _ranges(sweep: Mapping[str, Any]) -> dict[str, Parameter]:
                 continue
             name, kind = f"{section}.{key}", str(given["distribution"]).strip()
             with contextlib.suppress(SpaceError, KeyError, TypeError, ValueError, OverflowError):
-                scale, low, high = _SCALES[kind], given["min"], given["max"]
-                if kind in _WHOLE and float(low).is_integer() and float(high).is_integer():
-                    found[name] = Integer(name, int(low), int(high), scale)
-                else:
-                    found[name] = Float(name, float(low), float(high), scale)
+                found[name] = range_of(name, kind, given["min"], given["max"])
     return found
 
 

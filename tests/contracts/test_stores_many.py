@@ -1,4 +1,4 @@
-"""What every store must do when many trials are read at once, and with what people write: see `protein.ports.Store`."""
+"""What every store must do when many trials are read at once. See `protein.ports.Store`."""
 
 import dataclasses
 import math
@@ -10,22 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
-from storing import LEASE_SECONDS, PROVENANCE, complete, new_sweep, points, start
+from storing import LEASE_SECONDS, complete, filled_sweep, new_sweep, points, start
 
-from protein.columns import FIELDS, MAX_CURVE_POINTS, MAX_CURVES, MAX_TEXT, TrialColumns
+from protein.columns import FIELDS, MAX_TEXT, TrialColumns
 from protein.errors import StoreError
-from protein.ports import Store, Wishes
+from protein.ports import Store
 from protein.storage import open_store
 from protein.types import (
-    MAX_NOTE_LENGTH,
-    MAX_TAG_LENGTH,
-    MAX_TAGS,
     Estimate,
     Measurement,
-    Outcome,
-    Request,
-    Suggestion,
-    SuggestionKind,
     SweepRecord,
     TrialEnd,
     TrialRecord,
@@ -85,55 +78,12 @@ def assert_same(
         assert row == want
 
 
-def filled(store: Store, name: str = "s") -> SweepRecord:
-    """Returns a sweep with trials that ended in every way, and two that run."""
-    sweep = new_sweep(store, name)
-    for i, end in enumerate(TrialEnd):
-        estimate = Estimate(value=1.0 + i, low=0.5, high=20.0) if i % 2 else None
-        suggestion = Suggestion(
-            params={"lr": 0.1 / (i + 1), "size": 2**i, "norm": bool(i % 2), "kind": "ab"[i % 2]},
-            kind=SuggestionKind.CONTINUATION if i == 3 else SuggestionKind.SEARCH,
-            origin="x" * 600 if i == 2 else f"improving the front near {i} s",
-            predicted_score=estimate,
-            predicted_cost_seconds=estimate,
-            continues=0 if i == 3 else None,
-            continued_seconds=4.5 if i == 3 else 0.0,
-        )
-        trial = store.start_trial(
-            sweep.id,
-            suggestion,
-            seed=i,
-            owner=f"host:{i}",
-            lease_seconds=LEASE_SECONDS,
-            suggest_seconds=i / 8,
-            provenance=PROVENANCE,
-        )
-        store.add_measurements(trial, points(0, 3 * i), LEASE_SECONDS)
-        failed = end.state == "failed"
-        store.finish_trial(
-            trial,
-            Outcome(
-                end=end,
-                score=None if failed else i / 3,
-                cost_seconds=i / 7,
-                steps=10**i,
-                reason=end.text or "é" * 700,
-                metrics={"train_score": i, "odd": 0.5} if i % 2 else {"train_score": i / 3},
-                timings={"startup": 1.5},
-            ),
-        )
-    for owner in ("p", "q"):
-        trial = start(store, sweep, owner, params={"lr": 0.5, "size": 3, "norm": True, "kind": "b"})
-        store.add_measurements(trial, points(0, 2), LEASE_SECONDS)
-    return sweep
-
-
 # Columns
 
 
 def test_columns_hold_what_the_records_hold(store: Store) -> None:
-    filled(store, "other")
-    sweep = filled(store)
+    filled_sweep(store, "other")
+    sweep = filled_sweep(store)
     store.annotate(sweep.id, [1, 4], tags=["a", "b c"], note="an exploit", excluded=True)
     columns = store.columns(sweep.id)
     assert_same(store, sweep, columns)
@@ -149,7 +99,7 @@ def test_columns_of_an_empty_sweep_and_of_none(store: Store) -> None:
 
 
 def test_only_the_fields_that_are_asked_for_are_read(store: Store) -> None:
-    sweep = filled(store)
+    sweep = filled_sweep(store)
     whole, some = store.columns(sweep.id), store.columns(sweep.id, fields=["score", "excluded"])
     np.testing.assert_array_equal(some.score, whole.score)
     np.testing.assert_array_equal(some.number, whole.number)
@@ -161,7 +111,7 @@ def test_only_the_fields_that_are_asked_for_are_read(store: Store) -> None:
 
 
 def test_a_cursor_gives_what_has_changed_since_and_nothing_else(store: Store, store_url: str) -> None:
-    sweep = filled(store)
+    sweep = filled_sweep(store)
     other = open_store(store_url)
     running = store.summaries()[sweep.id].running
     first, second = sorted(running)
@@ -226,7 +176,7 @@ def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
 
 
 def test_a_cursor_of_another_sweep_gives_trials_of_this_one(store: Store) -> None:
-    first, second = filled(store, "first"), new_sweep(store, "second")
+    first, second = filled_sweep(store, "first"), new_sweep(store, "second")
     start(store, second)
     assert len(store.columns(second.id, store.columns(first.id).cursor)) == 0
     assert len(store.columns(first.id, store.columns(second.id).cursor)) >= len(TrialEnd)
@@ -312,7 +262,7 @@ def test_the_number_of_queries_does_not_grow_with_the_number_of_trials(store: St
 
 
 def test_trials_without_curves_are_the_same_but_for_them(store: Store) -> None:
-    sweep = filled(store)
+    sweep = filled_sweep(store)
     whole = store.trials(sweep.id)
     bare = [dataclasses.replace(record, curve=()) for record in whole]
     for _ in range(2):  # the second time, finished trials are remembered
@@ -327,217 +277,7 @@ def test_trials_without_curves_are_the_same_but_for_them(store: Store) -> None:
         store.trial(sweep.id, 99)
 
 
-# Curves
-
-
-def test_short_curves_come_whole_and_those_without_a_score_empty(store: Store) -> None:
-    sweep = new_sweep(store)
-    for curve in (points(0, 20), [], [Measurement(steps=1, elapsed_seconds=0.5, score=None)], points(5, 6)):
-        store.add_measurements(start(store, sweep), curve, LEASE_SECONDS)
-    found = store.curves(sweep.id, [3, 0, 1, 2, 9], 20)
-    assert list(found) == [0, 1, 2, 3]
-    assert [curve.num_points for curve in found.values()] == [20, 0, 1, 1]
-    assert found[0].steps.tolist() == [p.steps for p in points(0, 20)]
-    assert found[0].elapsed_seconds.tolist() == [p.elapsed_seconds for p in points(0, 20)]
-    assert found[0].value.tolist() == [p.score for p in points(0, 20)]
-    assert [len(curve.steps) for curve in found.values()] == [20, 0, 0, 1]
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    scores=st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=120),
-    max_points=st.integers(4, 40),
-    other=st.integers(0, 60),
-)
-def test_a_thinned_curve_keeps_its_ends_and_extremes(
-    store: Store, scores: list[float | None], max_points: int, other: int
-) -> None:
-    sweep = store.find_sweep("s") or new_sweep(store)
-    measured = [Measurement(steps=i, elapsed_seconds=i / 2, score=score) for i, score in enumerate(scores)]
-    numbers = []
-    for curve in (measured, points(0, other)):
-        trial = start(store, sweep)
-        store.add_measurements(trial, curve, LEASE_SECONDS)
-        numbers.append(trial.number)
-    found = store.curves(sweep.id, numbers, max_points)
-    assert [curve.num_points for curve in found.values()] == [len(scores), other]
-    thin = found[numbers[0]]
-    kept = list(zip(thin.steps.tolist(), thin.elapsed_seconds.tolist(), thin.value.tolist(), strict=True))
-    whole = [(i, i / 2, score) for i, score in enumerate(scores) if score is not None]
-    assert len(kept) <= max_points
-    assert set(kept) <= set(whole) and kept == sorted(kept)
-    if len(scores) <= max_points:
-        assert kept == whole
-    if whole:
-        assert {max(score for *_, score in whole), min(score for *_, score in whole)} <= {score for *_, score in kept}
-    for end in (0, len(scores) - 1):
-        score = scores[end]
-        assert score is None or (end, end / 2, score) in kept
-    stretch = max(1, math.ceil(len(scores) / ((max_points - 2) // 2)))
-    if len(scores) > max_points:
-        for first in range(0, len(scores), stretch):  # each stretch keeps its extremes
-            part = [score for score in scores[first : first + stretch] if score is not None]
-            shown = [score for step, _, score in kept if first <= step < first + stretch]
-            assert not part or {min(part), max(part)} <= set(shown)
-
-
-def test_a_curve_of_a_metric(store: Store) -> None:
-    sweep = new_sweep(store)
-    metrics: list[dict[str, float]] = [{"value.loss é\"'": i / 3, "n": i} if i % 2 else {"n": i} for i in range(9)]
-    curve = [Measurement(steps=i, elapsed_seconds=i, score=None, metrics=m) for i, m in enumerate(metrics)]
-    store.add_measurements(start(store, sweep), curve, LEASE_SECONDS)
-    found = store.curves(sweep.id, [0], 50, metric="value.loss é\"'")[0]
-    assert (found.steps.tolist(), found.value.tolist()) == ([1, 3, 5, 7], [1 / 3, 1.0, 5 / 3, 7 / 3])
-    assert store.curves(sweep.id, [0], 4, metric="n")[0].value.tolist() == [0.0, 8.0]
-    assert len(store.curves(sweep.id, [0], 50, metric="none such")[0].steps) == 0
-    with pytest.raises(StoreError, match="metric"):
-        store.curves(sweep.id, [0], 50, metric="a\0b")
-
-
-@pytest.mark.parametrize(
-    ("numbers", "max_points", "message"),
-    [
-        (range(MAX_CURVES + 1), 100, "too many at once"),
-        ([0], 3, "4 to"),
-        ([0], MAX_CURVE_POINTS + 1, f"to {MAX_CURVE_POINTS} points"),
-    ],
-)
-def test_curves_are_bounded(store: Store, numbers: Collection[int], max_points: int, message: str) -> None:
-    sweep = new_sweep(store)
-    with pytest.raises(StoreError, match=message):
-        store.curves(sweep.id, numbers, max_points)
-
-
-# Summaries
-
-
-def test_a_summary_counts_what_the_trials_say(store: Store) -> None:
-    empty, sweep = new_sweep(store, "empty"), filled(store)
-    summaries = store.summaries()
-    assert list(summaries) == [empty.id, sweep.id]
-    assert (summaries[empty.id].ends, summaries[empty.id].spent_seconds, summaries[empty.id].best) == ({}, 0.0, None)
-    found, records = summaries[sweep.id], store.trials(sweep.id)
-    ends: dict[TrialEnd | None, int] = dict.fromkeys(TrialEnd, 1)
-    assert found.ends == ends | {None: 2}
-    assert found.spent_seconds == pytest.approx(sum(record.cost_seconds for record in records))
-    assert found.running == {record.number: record.owner for record in records if record.end is None}
-    assert (found.best, found.cut_short, found.excluded) == (0, 2, 0)
-    alone = store.summaries([sweep.id])[sweep.id]  # a server may add up costs in another order
-    assert dataclasses.replace(alone, spent_seconds=found.spent_seconds) == found
-    assert store.summaries([]) == store.summaries([99]) == {}
-
-
-def test_the_best_of_equal_trials_is_the_cheapest_that_is_not_excluded(store: Store) -> None:
-    sweep = new_sweep(store)
-    for score, cost in ((1.0, 1.0), (2.0, 9.0), (2.0, 5.0), (2.0, 5.0), (3.0, 1.0)):
-        store.finish_trial(start(store, sweep), Outcome(end=TrialEnd.COMPLETE, score=score, cost_seconds=cost))
-    for number, best in ((None, 4), (4, 2), (2, 3), (3, 1), (1, 0), (0, None)):
-        if number is not None:
-            store.annotate(sweep.id, number, excluded=True)
-        assert store.summaries()[sweep.id].best == best
-    found = store.summaries()[sweep.id]
-    assert (found.excluded, found.ends, found.spent_seconds) == (5, {TrialEnd.COMPLETE: 5}, 21.0)
-
-
-# Annotations
-
-
-def annotation(store: Store, sweep: SweepRecord, number: int) -> tuple[tuple[str, ...], str, bool]:
-    [record] = store.trials(sweep.id, numbers=[number])
-    assert store.trials(sweep.id)[number] == record
-    return record.tags, record.note, record.excluded
-
-
-def test_annotations_change_what_is_given_and_nothing_else(store: Store, store_url: str) -> None:
-    sweep = new_sweep(store)
-    for _ in range(3):
-        store.finish_trial(start(store, sweep), complete())
-    other, before = open_store(store_url), store.trials(sweep.id)
-    store.annotate(sweep.id, 1, tags=["  big   win ", "größe", "big win"], note="line\nline")
-    assert annotation(other, sweep, 1) == (("big win", "größe"), "line\nline", False)
-    other.annotate(sweep.id, [0, 1], excluded=True)
-    assert annotation(store, sweep, 1) == (("big win", "größe"), "line\nline", True)
-    assert annotation(store, sweep, 0) == ((), "", True)
-    store.annotate(sweep.id, [1, 2], add_tags=["new", "größe"], remove_tags=["big win"])
-    assert annotation(store, sweep, 1)[0] == ("größe", "new")
-    assert annotation(store, sweep, 2)[0] == ("new", "größe")
-    store.annotate(sweep.id, [0, 1, 2], tags=[], note="", excluded=False)
-    assert store.trials(sweep.id) == other.trials(sweep.id) == before
-    store.annotate(sweep.id, [])
-    other.close()
-
-
-def test_a_running_trial_can_be_annotated_and_its_owner_goes_on(store: Store) -> None:
-    sweep = new_sweep(store)
-    trial = start(store, sweep)
-    store.annotate(sweep.id, 0, tags=["watch"], excluded=True)
-    store.add_measurements(trial, points(0, 3), LEASE_SECONDS)
-    store.finish_trial(trial, complete())
-    assert annotation(store, sweep, 0) == (("watch",), "", True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"tags": [""]},
-        {"tags": ["x" * (MAX_TAG_LENGTH + 1)]},
-        {"add_tags": ["a\0b"]},
-        {"add_tags": ["\x1b[31mred"]},
-        {"tags": ["\ud800"]},
-        {"tags": [str(i) for i in range(MAX_TAGS + 1)]},
-        {"note": "x" * (MAX_NOTE_LENGTH + 1)},
-        {"note": "a\0b"},
-        {"note": "\x1b[2J"},
-        {"numbers": [0, 7], "note": "x"},
-        {"numbers": [-1, 0], "note": "x"},
-        {"numbers": [0, 2**70], "note": "x"},
-    ],
-    ids=lambda change: str(change)[:40],
-)
-def test_an_annotation_that_cannot_be_stored_changes_nothing(store: Store, change: dict[str, Any]) -> None:
-    sweep = new_sweep(store)
-    store.finish_trial(start(store, sweep), complete())
-    store.annotate(sweep.id, 0, tags=["kept"], note="kept")
-    with pytest.raises(StoreError) as caught:
-        store.annotate(sweep.id, **{"numbers": 0, "excluded": True, **change})
-    assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value) and len(str(caught.value)) < 300
-    assert annotation(store, sweep, 0) == (("kept",), "kept", False)
-
-
-def test_numbers_are_of_the_sweep(store: Store) -> None:
-    first, second = new_sweep(store, "first"), new_sweep(store, "second")
-    start(store, first), start(store, second), start(store, second)
-    store.annotate(second.id, 0, excluded=True)
-    assert not store.trials(first.id)[0].excluded
-    with pytest.raises(StoreError, match="no trial 1"):
-        store.annotate(first.id, 1, excluded=True)
-    with pytest.raises(StoreError, match="no sweep has the id 99"):
-        store.annotate(99, 0, excluded=True)
-
-
 # Requests
-
-
-def test_a_request_is_seen_by_others_until_it_is_taken_back(store: Store, store_url: str) -> None:
-    sweep = new_sweep(store)
-    other = open_store(store_url)
-    start(store, sweep), start(store, sweep)
-    assert store.wishes(sweep.id) == Wishes(requested=Request.RUN, excluded=frozenset())
-    for requested in (Request.PAUSE, Request.STOP, Request.RUN):
-        store.request(sweep.id, requested)
-        assert other.wishes(sweep.id).requested is requested
-        [found] = other.list_sweeps()
-        assert found == dataclasses.replace(sweep, requested=requested)
-    store.annotate(sweep.id, [0, 1], excluded=True)
-    store.annotate(sweep.id, 0, excluded=False)
-    assert other.wishes(sweep.id).excluded == {1}
-    other.close()
-
-
-@pytest.mark.parametrize("call", [lambda s: s.wishes(99), lambda s: s.request(99, Request.STOP)], ids=["ask", "tell"])
-def test_requests_are_about_a_sweep_that_exists(store: Store, call: Callable[[Store], object]) -> None:
-    with pytest.raises(StoreError, match="no sweep has the id 99"):
-        call(store)
 
 
 def test_without_curves_the_last_point_may_be_asked_for(store: Store) -> None:

@@ -1,74 +1,32 @@
-"""The seams of the sweep: what the loop asks of a designer, a store and a backend, and what it tells a listener.
-
-The loop knows only these protocols, so an algorithm never learns where a trial runs or where it is stored. Each
-protocol is a written contract; `tests/contracts/` holds every implementation to it.
-"""
+"""What every store keeps and answers."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from protein.columns import CurveColumns, SweepSummary, TrialColumns
 from protein.types import (
     Artifact,
-    Budget,
     Machine,
     Measurement,
-    Observation,
     Outcome,
-    Params,
     Provenance,
     Request,
-    Resources,
     Suggestion,
     SweepRecord,
     SweepSpec,
     Trial,
-    TrialEnd,
     TrialRecord,
 )
 
 
-class Designer(Protocol):
-    """Proposes trials. A pure function of its arguments: no state survives a call."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What people have asked of a sweep from outside: see `Store.request`, `Store.annotate` and `Store.cancel`."""
 
-    def suggest(
-        self,
-        history: Sequence[Observation],
-        running: Sequence[Params],
-        budget: Budget,
-        seed: int,
-    ) -> Suggestion | None:
-        """Returns the next trial, or None when nothing worth starting fits the budget, or should not start yet.
-
-        It is a point that was not tried before. It may be to continue a trial whose `resumable_seconds` are given.
-
-        Args:
-            history: finished trials, oldest first. The models ignore those whose `end` does not teach, and excluded
-                ones; the params of excluded ones count as tried.
-            running: params of trials that have not finished; the suggestion differs from them.
-            budget: what the next trial may cost. What running trials are expected to cost is subtracted already.
-            seed: the only source of randomness.
-        """
-        ...
-
-    def should_stop(
-        self,
-        history: Sequence[Observation],
-        params: Params,
-        curve: Sequence[Measurement],
-        seed: int,
-    ) -> str | None:
-        """Returns why a running trial is not worth finishing, or None to let it run on. Asked at each new curve point.
-
-        Args:
-            history: finished trials, oldest first; excluded ones are ignored.
-            params: those of the running trial.
-            curve: its points so far.
-            seed: the only source of randomness; the same at every point of one trial.
-        """
-        ...
+    requested: Request
+    excluded: frozenset[int]  # numbers of trials
+    cancelled: frozenset[int] = frozenset()  # numbers of trials that are to end as INTERRUPTED, and those that have
 
 
 class Store(Protocol):
@@ -294,124 +252,8 @@ class Store(Protocol):
         """Adds a machine. One whose name is known stays as it was: costs were stored by its calibration."""
         ...
 
-    def wishes(self, sweep_id: int) -> "Wishes":
+    def wishes(self, sweep_id: int) -> Wishes:
         """Returns what people ask of a sweep that may be running. It is cheap: the loop asks every second."""
         ...
 
     def close(self) -> None: ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What people have asked of a sweep from outside: see `Store.request`, `Store.annotate` and `Store.cancel`."""
-
-    requested: Request
-    excluded: frozenset[int]  # numbers of trials
-    cancelled: frozenset[int] = frozenset()  # numbers of trials that are to end as INTERRUPTED, and those that have
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What a backend runs for one trial: a whole run config and the limits that the process must keep to."""
-
-    trial: Trial
-    config: Mapping[str, Any]  # nested, complete: every section and key of the run config
-    directory: Path  # the trial's own folder: config, log, checkpoint
-    max_seconds: float | None  # wall clock of the process, start-up and evaluation included
-    max_memory_bytes: int | None  # resident
-    # What the trial goes on from, where it continues an earlier one: that trial's artifact of kind "continuable".
-    continues: Path | None = None
-    at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
-    resumes: Path | None = None  # what an interrupted run of this very trial goes on from (`protein.sweep.resuming`)
-    spent_seconds: float = 0.0  # the trial's cost until there; the backend reports that of the whole trial
-    resources: Resources = dataclasses.field(default_factory=Resources)
-    # Seconds of the reference machine for one second of this machine; None: the backend finds it where the trial runs.
-    speed: float | None = 1.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TrialProgress:
-    """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
-
-    trial: Trial
-    measurements: tuple[Measurement, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """A trial's process has ended, for any reason; `outcome` describes how."""
-
-    trial: Trial
-    outcome: Outcome
-    artifacts: tuple[Artifact, ...] = ()
-
-
-class Backend(Protocol):
-    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
-
-    A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`). A complete trial
-    that left something to go on from has an artifact and a metric that say so (see `protein.sweep.continuing`).
-
-    A trial that is lost to a dead node or process server, and not by its own fault, ends as INTERRUPTED with a reason
-    that begins with `protein.types.PREEMPTED`. The loop then takes it up again if it left something to go on from.
-    """
-
-    def num_slots(self) -> int | None:
-        """Returns how many trials can run at once now; None: as many as are asked for. It may change any time."""
-        ...
-
-    def start(self, job: Job) -> None: ...
-
-    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
-        """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
-        ...
-
-    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
-        """Ends a trial in this way; its `Finished` comes from a later poll.
-
-        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that reports its own
-        failure has failed. With any other end it has no score. Its cost is what it has spent until it ended.
-
-        A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
-        """
-        ...
-
-    def close(self) -> None:
-        """Ends whatever still runs: kills a process, interrupts a function where it reports. Safe to call twice."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class SweepStatus:
-    """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
-
-    sweep: SweepRecord
-    trials: Sequence[TrialRecord]
-    elapsed_seconds: float  # wall clock since this process took the sweep up
-    engine_seconds: float  # of it, in suggest and store
-    stopping: bool
-    max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap
-    max_trials: int | None = None  # of the whole sweep; None: any number
-    ended: str = ""  # why no more trials were started, in words; "" while some may be
-
-    trouble: bool = False  # whether it has ended because something is wrong
-
-    @property
-    def spent_seconds(self) -> float:
-        return sum(trial.cost_seconds + trial.lost_seconds for trial in self.trials)
-
-
-class Listener(Protocol):
-    """What watches a sweep: a live view, or plain lines."""
-
-    def update(self, status: SweepStatus) -> None:
-        """Called after every poll, some times a second."""
-        ...
-
-    def started(self, trial: TrialRecord) -> None: ...
-
-    def finished(self, trial: TrialRecord, status: SweepStatus) -> None: ...
-
-    def log(self, line: str) -> None:
-        """Called with anything else that a person should know, as one line."""
-        ...

@@ -1,0 +1,98 @@
+"""Our own form of a space in a file, for programs that are not our trainer.
+
+    cost_parameter = "steps"
+
+    [space]
+    lr = { value = 1e-3, min = 1e-5, max = 1e-1, scale = "log" }
+    steps = { min = 1000, max = 100_000, scale = "log" }
+    optimizer = { choices = ["adam", "sgd"] }
+    batch = 64
+
+The ranges are written as in configs/. A plain value is fixed, and passed to the program, too. A table of tables is a
+section: `[space.train]` holds parameters that are called `train.lr` and so on.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from protein.config.layers import NUMERIC_KEYS, RANGE_KEYS
+from protein.config.space_content import SpaceFile, direction_of, start_of
+from protein.errors import UsageError
+from protein.space import Space
+from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
+from protein.spelling import nearest
+from protein.types import ParamValue
+
+_KEYS = ("space", "cost_parameter", "constraints", "direction")
+_TABLE_KEYS = ("value", *RANGE_KEYS)
+
+
+def read(text: str, source: str) -> SpaceFile:
+    """Returns what the file says. Raises `UsageError`, or `SpaceError` for a range that cannot be."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source}: not valid TOML: {error}") from error
+    for key in data:
+        if key not in _KEYS:
+            raise UsageError(f"{source}: unknown key '{key}'{nearest(key, _KEYS)}")
+    table = data.get("space")
+    if not isinstance(table, dict) or not table:
+        raise UsageError(f"{source}: has no ranges; write them as [space] and lr = {{ min = 1e-4, max = 0.1 }}")
+    parameters: list[Parameter] = []
+    fixed: dict[str, ParamValue] = {}
+    _collect(table, "", source, parameters, fixed)
+    constraints = data.get("constraints", [])
+    if not isinstance(constraints, list):
+        raise UsageError(f"{source}: constraints = {constraints!r} must be a list of texts")
+    cost = data.get("cost_parameter")
+    space = Space(parameters, cost_parameter=cost, constraints=constraints, fixed=fixed)
+    given = data.get("direction")
+    return SpaceFile(
+        space=space,
+        start=start_of(space, given=any(parameter.default is not None for parameter in parameters)),
+        direction=None if given is None else direction_of(given, source, "direction"),
+    )
+
+
+def _collect(
+    table: Mapping[str, Any], prefix: str, source: str, parameters: list[Parameter], fixed: dict[str, ParamValue]
+) -> None:
+    """Adds the parameters and fixed values of a section."""
+    for key, given in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(given, bool | int | float | str):
+            fixed[name] = given
+        elif not isinstance(given, dict):
+            raise UsageError(f"{source}: {name} = {given!r} is no value and no range; write {{ choices = [...] }}")
+        elif set(given) & set(_TABLE_KEYS) and not any(isinstance(value, dict) for value in given.values()):
+            for one in given:
+                if one not in _TABLE_KEYS:
+                    raise UsageError(
+                        f"{source}: unknown key '{one}' in the table of '{name}'{nearest(one, _TABLE_KEYS)}"
+                    )
+            if set(given) == {"value"}:
+                fixed[name] = given["value"]
+            else:
+                parameters.append(_parameter(name, given, source))
+        elif given and all(isinstance(value, dict | bool | int | float | str) for value in given.values()):
+            _collect(given, f"{name}.", source, parameters, fixed)
+        else:
+            raise UsageError(f"{source}: '{name}' has no range; give min and max, or choices")
+
+
+def _parameter(name: str, given: Mapping[str, Any], source: str) -> Parameter:
+    value = given.get("value")
+    if "choices" in given:
+        if clash := [key for key in NUMERIC_KEYS if key in given]:
+            raise UsageError(f"{source}: {name} gives both choices and {clash[0]}; give either choices or min and max")
+        return Categorical(name, given["choices"], value)
+    for key in ("min", "max"):
+        if key not in given:
+            raise UsageError(f"{source}: the range of {name} has no {key}; give both min and max")
+    scale: Scale = given.get("scale", "linear")
+    low, high = given["min"], given["max"]
+    if all(type(one) is int for one in (low, high) if one is not None) and type(value) in (int, type(None)):
+        return Integer(name, low, high, scale, value)
+    return Float(name, low, high, scale, value)

@@ -1,0 +1,79 @@
+"""What the loop asks of a backend: a job to run, and what it tells of it."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from protein.types import Artifact, Measurement, Outcome, Resources, Trial, TrialEnd
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a backend runs for one trial: a whole run config and the limits that the process must keep to."""
+
+    trial: Trial
+    config: Mapping[str, Any]  # nested, complete: every section and key of the run config
+    directory: Path  # the trial's own folder: config, log, checkpoint
+    max_seconds: float | None  # wall clock of the process, start-up and evaluation included
+    max_memory_bytes: int | None  # resident
+    # What the trial goes on from, where it continues an earlier one: that trial's artifact of kind "continuable".
+    continues: Path | None = None
+    at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
+    resumes: Path | None = None  # what an interrupted run of this very trial goes on from (`protein.sweep.resuming`)
+    spent_seconds: float = 0.0  # the trial's cost until there; the backend reports that of the whole trial
+    resources: Resources = dataclasses.field(default_factory=Resources)
+    # Seconds of the reference machine for one second of this machine; None: the backend finds it where the trial runs.
+    speed: float | None = 1.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrialProgress:
+    """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
+
+    trial: Trial
+    measurements: tuple[Measurement, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A trial's process has ended, for any reason; `outcome` describes how."""
+
+    trial: Trial
+    outcome: Outcome
+    artifacts: tuple[Artifact, ...] = ()
+
+
+class Backend(Protocol):
+    """Runs trials, so that none can harm the sweep: each in a process of its own, or a function that has to report.
+
+    A backend reports how each trial ended (`Outcome.end`), and the reason in words (`Outcome.reason`). A complete trial
+    that left something to go on from has an artifact and a metric that say so (see `protein.sweep.continuing`).
+
+    A trial that is lost to a dead node or process server, and not by its own fault, ends as INTERRUPTED with a reason
+    that begins with `protein.types.PREEMPTED`. The loop then takes it up again if it left something to go on from.
+    """
+
+    def num_slots(self) -> int | None:
+        """Returns how many trials can run at once now; None: as many as are asked for. It may change any time."""
+        ...
+
+    def start(self, job: Job) -> None: ...
+
+    def poll(self, timeout_seconds: float) -> list[TrialProgress | Finished]:
+        """Waits up to `timeout_seconds` for news. A started trial yields exactly one `Finished`, its last event."""
+        ...
+
+    def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
+        """Ends a trial in this way; its `Finished` comes from a later poll.
+
+        With an end whose state is PRUNED, the last score of the trial's curve counts; but a trial that reports its own
+        failure has failed. With any other end it has no score. Its cost is what it has spent until it ended.
+
+        A trial that is being ended already, or that has ended by itself in the meantime, keeps its own end.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends whatever still runs: kills a process, interrupts a function where it reports. Safe to call twice."""
+        ...

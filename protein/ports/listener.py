@@ -1,0 +1,43 @@
+"""What watches a sweep, and what it is told."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Protocol
+
+from protein.types import SweepRecord, TrialRecord
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepStatus:
+    """The sweep at one moment, for views: all trials by number, finished and running, with their curves."""
+
+    sweep: SweepRecord
+    trials: Sequence[TrialRecord]
+    elapsed_seconds: float  # wall clock since this process took the sweep up
+    engine_seconds: float  # of it, in suggest and store
+    stopping: bool
+    max_trial_seconds: float | None = None  # the cap on one trial's cost; None: no cap
+    max_trials: int | None = None  # of the whole sweep; None: any number
+    ended: str = ""  # why no more trials were started, in words; "" while some may be
+
+    trouble: bool = False  # whether it has ended because something is wrong
+
+    @property
+    def spent_seconds(self) -> float:
+        return sum(trial.cost_seconds + trial.lost_seconds for trial in self.trials)
+
+
+class Listener(Protocol):
+    """What watches a sweep: a live view, or plain lines."""
+
+    def update(self, status: SweepStatus) -> None:
+        """Called after every poll, some times a second."""
+        ...
+
+    def started(self, trial: TrialRecord) -> None: ...
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None: ...
+
+    def log(self, line: str) -> None:
+        """Called with anything else that a person should know, as one line."""
+        ...

@@ -1,0 +1,74 @@
+"""A sweep, what people ask of it, and the machines that run its trials."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from protein.types.quantities import Direction
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a result comes from: enough to run it again."""
+
+    version: str  # of this package
+    git_commit: str  # of the working directory; "" outside a repository, "-dirty" appended when it has changes
+    machine: str  # host, processor, cores
+    config_hash: str  # SHA-256 of the canonical JSON of the whole run config
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSpec:
+    """Everything that defines a sweep and never changes after its creation (a budget may grow; it is not here).
+
+    `space` is `Space.to_dict()`, `config` the nested run config whose values the space overrides, `direction` that of
+    the scores as the user knows them. `warm_start` is a snapshot of the source sweeps
+    (`protein.sweep.source_snapshot`).
+    """
+
+    name: str
+    env: str
+    method: str
+    seed: int
+    direction: Direction = Direction.MAXIMIZE
+    space: Mapping[str, Any]
+    config: Mapping[str, Any]
+    warm_start: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # empty: none
+    provenance: Provenance
+
+
+class Request(StrEnum):
+    """What a person has asked of a sweep from outside; the process that runs the sweep follows it."""
+
+    RUN = "run"  # nothing: it goes on as it would
+    PAUSE = "pause"  # start no more trials until it is asked to run; those that run go on
+    STOP = "stop"  # end, as on Ctrl-C: running trials are interrupted. Starting the sweep again takes it back
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """A stored sweep. `max_cost_seconds` is the budget most recently asked for (None: unlimited)."""
+
+    id: int
+    spec: SweepSpec
+    max_cost_seconds: float | None
+    created_at: datetime
+    requested: Request = Request.RUN
+    ended: str = ""  # why its last run ended, in words for people; "" while it runs, and before it has
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine that has run trials of a store. The first one of a store is the reference for its costs."""
+
+    name: str
+    facts: Mapping[str, Any]  # processor, cores, GPUs and the like, as plain JSON
+    calibration_seconds: float  # what a fixed piece of work takes here
+    measured_at: datetime  # UTC, timezone-aware
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.calibration_seconds) and self.calibration_seconds > 0):
+            raise ValueError(f"calibration_seconds must be finite and above 0, got {self.calibration_seconds}")

@@ -1,0 +1,106 @@
+"""Reads the sections of a configuration strictly, whatever their fields are (those are in `config.py`).
+
+Values are not converted: `"false"` is not a bool and `"64"` is not an int. An unknown key is an error. An int is
+accepted for a float, because TOML and JSON writers drop the `.0`.
+
+A configuration file may carry a sweep's range beside a value, `{ value = 0.01, min = 1e-3, max = 0.1, scale = "log" }`,
+and a `[sweep]` section. One run needs neither, so reading a file keeps only the values.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, get_origin
+
+from protein.spelling import nearest
+
+from .errors import ConfigError
+
+RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
+_ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a string"}
+# Settings of earlier versions, and the value with which they changed nothing; None: whatever their value is.
+_RETIRED: dict[str, object] = {
+    "train.prio_alpha": 0.0,
+    "train.prio_beta": None,  # counted only beside a prio_alpha above 0
+}
+
+
+def is_retired(name: str, value: object) -> bool:
+    """Whether a setting is one of an earlier version and changes nothing, so that its files can still be read.
+
+    Raises:
+        ConfigError: it is one, and it would have changed the run.
+    """
+    if name not in _RETIRED:
+        return False
+    neutral = _RETIRED[name]
+    if neutral is not None and value != neutral:
+        raise ConfigError(
+            f"{name} = {value!r} is not supported any more: it paid in no environment (docs/options.md); leave it out"
+        )
+    return True
+
+
+def read_section(section: str, kind: Any, values: Any) -> Any:
+    """Returns a section, an instance of the dataclass `kind`; what its values leave out keeps its default.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong type.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"section '{section}' must hold keys and values, got {type(values).__name__} {values!r}")
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        if is_retired(name := f"{section}.{key}", value):
+            continue
+        if key not in fields:
+            raise ConfigError(f"unknown key '{name}'{nearest(key, fields)}")
+        read[key] = _read_value(f"{section}.{key}", fields[key].type, value)
+    return kind(**read)
+
+
+def _read_value(name: str, kind: Any, value: Any) -> Any:
+    """Checks one value against its field's type. A `bool` is no int here, and only an int may stand for a float."""
+    expected = str if get_origin(kind) is Literal else kind
+    if expected is float and type(value) is int:
+        return float(value)
+    if get_origin(expected) is dict:
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{name} must be a table of arguments, got {type(value).__name__} {value!r}")
+        return dict(value)
+    if type(value) is not expected:
+        raise ConfigError(f"{name} must be {_ARTICLE[expected]}, got {type(value).__name__} {value!r}")
+    return value
+
+
+def strip_ranges(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sections without `[sweep]`, each value that carries a range reduced to the value itself.
+
+    A table of range keys without a `value` keeps the default, as in a file that only narrows a range.
+    """
+    plain: dict[str, Any] = {}
+    for section, values in nested.items():
+        if section == "sweep":
+            continue
+        if not isinstance(values, Mapping):
+            plain[section] = values
+            continue
+        plain[section] = _values_of(values)
+        if section == "env" and isinstance(values.get("args"), Mapping):
+            plain[section]["args"] = _values_of(values["args"])
+    return plain
+
+
+def has_range(value: Any) -> bool:
+    """Whether a value of a file is a table that carries a sweep's range."""
+    return isinstance(value, Mapping) and bool(value) and RANGE_KEYS.issuperset(value)
+
+
+def _values_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in table.items():
+        if not has_range(value):
+            plain[key] = value
+        elif "value" in value:
+            plain[key] = value["value"]
+    return plain
