@@ -20,6 +20,7 @@ from protein.ports import Store
 from protein.space import Space
 from protein.sweep import taking_up
 from protein.types import SweepRecord, TrialRecord, TrialState
+from protein.view.scatter import scatter
 
 NUM_TRIALS = 2600
 
@@ -124,6 +125,16 @@ def test_the_outlook_of_a_sample_is_near_that_of_all_trials(
     assert part is not None and whole is not None
     assert part.spent_seconds == pytest.approx(whole.spent_seconds)
     assert part.best_per_second == pytest.approx(whole.best_per_second, rel=0.35)
+
+
+def test_a_plot_of_columns_is_that_of_the_records(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> None:
+    store, sweep, trials = large
+    drawn = store.columns(sweep.id, fields=DOT_FIELDS)
+    assert set(drawn.state) == set(TrialState) - {TrialState.WAITING}
+    for best in (None, 5):
+        lines = scatter(drawn, 100, 18, best=best)
+        assert lines == scatter(trials, 100, 18, best=best)
+        assert all(mark in "".join(lines) for mark in "★●·○×")
 
 
 def test_dots_have_the_front_of_the_records(large: tuple[Store, SweepRecord, list[TrialRecord]]) -> None:

@@ -212,6 +212,13 @@ def test_the_texts_of_flags_are_those_that_another_reader_of_docstrings_finds(co
     assert field_texts(kind) == {one.arg_name: " ".join((one.description or "").split()) for one in found}
 
 
+@pytest.mark.parametrize("words", [["status"], ["best", "pong"], ["pareto", "pong"], ["show", "pong"]])
+def test_a_command_that_reads_loads_nothing_that_takes_long_to_be_parsed(words: list[str]) -> None:
+    code = "import sys; from protein.cli.parse import parse; parse(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert {"typeguard", "unittest.mock", "numpy", "sqlalchemy"}.isdisjoint(done.stdout.split())
+
+
 @pytest.mark.parametrize("command", ["sweep", "train", "export", "status"])
 def test_help_explains_every_flag_and_loads_nothing_that_takes_long(command: str) -> None:
     code = (

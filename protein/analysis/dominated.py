@@ -92,7 +92,7 @@ def spending_of(
         run: `n`, the cost of its whole run.
         excluded: `n`, which of them a person has excluded.
     """
-    state = np.array([str(one) for one in states], dtype=np.str_)
+    state = np.array(states, dtype=object)
     left_out = excluded & ((state == TrialState.COMPLETE) | (state == TrialState.PRUNED))
     complete = (state == TrialState.COMPLETE) & ~np.isnan(scores) & ~left_out
     pruned = (state == TrialState.PRUNED) & ~left_out

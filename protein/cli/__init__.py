@@ -17,7 +17,8 @@ from protein.errors import ProteinError
 from protein.trainer.errors import TrainerError
 
 INTERRUPTED_CODE = 130
-_SHORT = ("best", "pareto")  # modules of commands that end within seconds, and leave no garbage worth looking for
+# Modules of commands that end within seconds, and leave no garbage worth looking for; unless they watch a sweep.
+_SHORT = ("best", "pareto", "status")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         command = parse(list(sys.argv[1:] if arguments is None else arguments))
         module = importlib.import_module(f"protein.cli.{command.module}")
-        if collects and command.module not in _SHORT:
+        if collects and (command.module not in _SHORT or getattr(command.arguments, "watch", False)):
             gc.enable()
         code = int(module.run(command))
         sys.stdout.flush()

@@ -1,19 +1,21 @@
 """`protein pareto`: a sweep's fronts, measured and expected, as tables, a plot in the terminal, and a picture."""
 
+import collections
 import dataclasses
-from collections.abc import Sequence
 
-from protein.analysis.dominated import Spending, spending
+import numpy as np
+
+from protein.analysis.dominated import Spending, spending_of
 from protein.api import stores
 from protein.api.answers import Answers
 from protein.api.recommended import NO_KNEE, beaten_measured_note
 from protein.cli.arguments.results import ParetoArguments
 from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
-from protein.columns import Dot, dots
+from protein.columns import TrialColumns
 from protein.direction import shown_trial
 from protein.engine import pareto
-from protein.types import TrialEnd
+from protein.types import TrialEnd, TrialRecord, TrialState
 from protein.view import data, tables, text
 from protein.view.figures.front import front
 from protein.view.figures.style import save
@@ -28,18 +30,19 @@ def run(command: Command) -> int:
     with working("computing what is expected"), stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep)
         answers = Answers(store, sweep)
-        trials = dots(answers.columns)
-        numbers = [dot.number for dot in pareto.front(trials)]
+        trials = answers.columns  # no object for each: of a large sweep, that took half as long as all the rest
+        numbers = _front(trials)
         named = {*numbers, *_highest_cut_short(trials)}
         records = {record.number: record for record in store.trials(sweep.id, curves=False, numbers=named)}
         drawn = [] if arguments.png is None else store.trials(sweep.id, curves=False)
         found = answers.recommendation()  # the best and the knee are those that `protein best` names
     direction = sweep.spec.direction
     best_measured = records[numbers[-1]] if numbers else None
-    far = data.Progress(counts=data.counts(trials), spent_seconds=data.spent_seconds(trials), best=best_measured)
+    far = _progress(trials, best_measured)
     knee = None if found.knee is None else found.knee.trial.number
     best = found.best.trial.number
-    spent_on = spending(trials)
+    costs = (trials.cost_seconds, trials.run_seconds)
+    spent_on = spending_of(trials.state, trials.score, *costs, trials.excluded)
     if arguments.png is not None:
         figure = front([(sweep, drawn)], **found.drawn())
         with writing(arguments.png):
@@ -90,11 +93,28 @@ def run(command: Command) -> int:
     return 0
 
 
-def _highest_cut_short(trials: Sequence[Dot]) -> list[int]:
+def _front(trials: TrialColumns) -> list[int]:
+    """Returns the numbers of the measured front's trials, cheapest first."""
+    complete = np.array(trials.state, dtype=object) == TrialState.COMPLETE
+    able = np.flatnonzero(complete & ~trials.excluded)
+    front = pareto.front_indices(trials.score[able], trials.run_seconds[able])
+    return [int(number) for number in trials.number[able[front]]]
+
+
+def _progress(trials: TrialColumns, best: TrialRecord | None) -> data.Progress:
+    waiting = sum(state is TrialState.WAITING for state in trials.state)
+    spent = sum((trials.cost_seconds + trials.lost_seconds).tolist())
+    return data.Progress(
+        counts=data.counts_of(collections.Counter(trials.end), waiting), spent_seconds=spent, best=best
+    )
+
+
+def _highest_cut_short(trials: TrialColumns) -> list[int]:
     """Returns the number of the trial with the highest score among those that a limit of cost has ended, if any."""
-    limits = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
-    cut = [trial for trial in trials if trial.end in limits and trial.score is not None and not trial.excluded]
-    return [max(cut, key=lambda trial: trial.score or 0.0).number] if cut else []
+    ends = np.array(trials.end, dtype=object)
+    cut = (ends == TrialEnd.CAPPED) | (ends == TrialEnd.OUT_OF_BUDGET)
+    cut = np.flatnonzero(cut & ~np.isnan(trials.score) & ~trials.excluded)
+    return [int(trials.number[cut[np.argmax(trials.score[cut])]])] if len(cut) else []
 
 
 def _dominated(spent_on: Spending) -> str:

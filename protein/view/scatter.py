@@ -8,16 +8,21 @@ best measured one.
 The cost axis is logarithmic; both axes are labelled at round values.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from protein.columns import Dot
+from protein.columns import TrialColumns
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.types import Direction, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
@@ -25,8 +30,60 @@ LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
 LEGEND_EXPECTED = LEGEND.replace("best measured", "best expected")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Points:
+    """What is drawn of n trials, `n` each: a large sweep as an object for each trial takes three times as long.
+
+    Attributes:
+        number: of the trial.
+        score: to be maximised; NaN where there is none.
+        cost: of the whole run, in seconds.
+        finished: whether the trial is drawn at all.
+        front: whether it may be on the front: it is complete and not excluded.
+        pruned: whether it was stopped.
+        failed: whether it failed by itself.
+    """
+
+    number: NDArray[np.int64]
+    score: Floats
+    cost: Floats
+    finished: Flags
+    front: Flags
+    pruned: Flags
+    failed: Flags
+
+    @classmethod
+    def of(cls, trials: Sequence[TrialRecord] | TrialColumns) -> "_Points":
+        if isinstance(trials, TrialColumns):
+            number, state, end = trials.number, trials.state, trials.end
+            score, cost, excluded = trials.score, trials.run_seconds, trials.excluded
+        else:
+            number = np.array([trial.number for trial in trials], dtype=np.int64)
+            state, end = [trial.state for trial in trials], [trial.end for trial in trials]
+            score = np.array([np.nan if trial.score is None else trial.score for trial in trials], dtype=np.float64)
+            cost = np.array([trial.run_seconds for trial in trials], dtype=np.float64)
+            excluded = np.array([trial.excluded for trial in trials], dtype=np.bool_)
+        states, ends = np.array(state, dtype=object), np.array(end, dtype=object)
+        complete, pruned, failed = (
+            np.asarray(states == one, dtype=np.bool_)
+            for one in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAILED)
+        )
+        return cls(
+            number=number,
+            score=score,
+            cost=cost,
+            finished=complete | pruned | failed,
+            front=complete & ~excluded,
+            pruned=pruned,
+            failed=failed & np.asarray(ends != TrialEnd.INTERRUPTED, dtype=np.bool_),
+        )
+
+    def some(self, which: NDArray[np.intp] | Flags) -> "_Points":
+        return _Points(**{field.name: getattr(self, field.name)[which] for field in dataclasses.fields(self)})
+
+
 def scatter(
-    trials: Sequence[TrialRecord | Dot],
+    trials: Sequence[TrialRecord] | TrialColumns,
     width: int,
     height: int,
     *,
@@ -36,17 +93,19 @@ def scatter(
     """Returns the plot as `height` lines of at most `width` characters; one line of text when no trial has a score.
 
     Args:
-        trials: of one sweep; running ones are left out.
+        trials: of one sweep, as records or as columns with at least `protein.columns.DOT_FIELDS`; running ones are left
+            out.
         width: characters, at least `MIN_WIDTH` are used.
         height: lines, axis included, at least `MIN_HEIGHT` are used.
         best: number of the trial that gets the star; None: the best measured one.
         direction: of the scores at the axis (see `protein.direction`); the best is at the top in any case.
     """
-    done = [trial for trial in trials if trial.state.finished]
-    scored = [trial for trial in done if trial.score is not None]
-    if not scored:
+    points = _Points.of(trials)
+    points = points.some(points.finished)
+    scored = points.some(~np.isnan(points.score))
+    if not len(scored.number):
         return ["no trial has a score yet"]
-    low, high = bounds([trial.score for trial in scored if trial.score is not None])
+    low, high = bounds([float(scored.score.min()), float(scored.score.max())])
     rows = max(height, MIN_HEIGHT) - 2
     labels = {
         row: score_label(shown_score(high - (high - low) * row / (rows - 1), direction), high - low)
@@ -54,48 +113,46 @@ def scatter(
     }
     margin = max(len(label) for label in labels.values()) + 1
     columns = max(width, MIN_WIDTH) - margin - 1
-    left, right = cost_bounds([trial.run_seconds for trial in scored])
+    left, right = cost_bounds([float(scored.cost.min()), float(scored.cost.max())])
 
-    def x(trial: TrialRecord | Dot) -> int:
-        cost = min(max(trial.run_seconds, left), right)  # a failure may lie outside
+    def x(cost: float) -> int:
+        cost = min(max(cost, left), right)  # a failure may lie outside
         return round((math.log(cost) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1))
 
-    def y(trial: TrialRecord | Dot) -> int:
-        assert trial.score is not None
-        return round((high - trial.score) / (high - low) * (rows - 1))
+    def y(score: float) -> int:
+        return round((high - score) / (high - low) * (rows - 1))
+
+    def places(points: _Points) -> list[tuple[int, int]]:
+        return [(x(cost), y(score)) for cost, score in zip(points.cost.tolist(), points.score.tolist(), strict=True)]
 
     grid = [[" "] * columns for _ in range(rows)]
-    front = pareto.front(done)
-    for step, record in enumerate(front):
-        end = x(front[step + 1]) if step + 1 < len(front) else columns - 1
-        for column in range(x(record), end + 1):
-            grid[y(record)][column] = "─"
+    able = scored.some(scored.front)
+    front = places(able.some(pareto.front_indices(able.score, able.cost)))
+    for step, (column, row) in enumerate(front):
+        end, above = front[step + 1] if step + 1 < len(front) else (columns - 1, row)
+        grid[row][column : end + 1] = "─" * (end + 1 - column)
         if step + 1 < len(front):
-            above = y(front[step + 1])
-            for row in range(above + 1, y(record)):
-                grid[row][end] = "│"
-            if above != y(record):
-                grid[y(record)][end] = "┘"
-    for trial in _on_top(scored, (left, right, columns), (low, high, rows)):
-        grid[y(trial)][x(trial)] = "○" if trial.state is TrialState.PRUNED else "·"
-    for record in front:
-        grid[y(record)][x(record)] = "●"
-    stars = front[-1:] if best is None else [trial for trial in scored if trial.number == best]
-    for record in stars:
-        grid[y(record)][x(record)] = "★"
+            for between in range(above + 1, row):
+                grid[between][end] = "│"
+            if above != row:
+                grid[row][end] = "┘"
+    seen = scored.some(_on_top(scored, (left, right, columns), (low, high, rows)))
+    for (column, row), pruned in zip(places(seen), seen.pruned.tolist(), strict=True):
+        grid[row][column] = "○" if pruned else "·"
+    for column, row in front:
+        grid[row][column] = "●"
+    for column, row in front[-1:] if best is None else places(scored.some(scored.number == best)):
+        grid[row][column] = "★"
     axis = ["─"] * columns
-    for trial in done:
-        if trial.state is TrialState.FAILED and trial.end is not TrialEnd.INTERRUPTED:
-            axis[x(trial)] = "×"
+    for cost in points.cost[points.failed].tolist():
+        axis[x(cost)] = "×"
     lines = [f"{labels.get(i, ''):>{margin - 1}} ┤{''.join(row)}".rstrip() for i, row in enumerate(grid)]
     lines.append(" " * margin + "└" + "".join(axis))
     lines.append((" " * (margin + 1) + _cost_labels(left, right, columns)).rstrip())
     return lines
 
 
-def _on_top(
-    scored: Sequence[TrialRecord | Dot], costs: tuple[float, float, int], scores: tuple[float, float, int]
-) -> list[TrialRecord | Dot]:
+def _on_top(scored: _Points, costs: tuple[float, float, int], scores: tuple[float, float, int]) -> NDArray[np.intp]:
     """Returns of each character of the plot the last trial that is drawn there: few of many trials are seen.
 
     Args:
@@ -105,12 +162,11 @@ def _on_top(
     """
     left, right, columns = costs
     low, high, rows = scores
-    cost = np.clip(np.array([trial.run_seconds for trial in scored], dtype=np.float64), left, right)
-    score = np.array([trial.score for trial in scored], dtype=np.float64)
+    cost = np.clip(scored.cost, left, right)
     column = np.rint((np.log(cost) - np.log(left)) / (np.log(right) - np.log(left)) * (columns - 1))
-    row = np.rint((high - score) / (high - low) * (rows - 1))
+    row = np.rint((high - scored.score) / (high - low) * (rows - 1))
     _, last = np.unique((row * columns + column)[::-1], return_index=True)
-    return [scored[i] for i in (len(scored) - 1 - np.sort(last)[::-1]).tolist()]
+    return len(scored.number) - 1 - np.sort(last)[::-1]
 
 
 def bounds(scores: Sequence[float]) -> tuple[float, float]:
