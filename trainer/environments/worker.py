@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
-from .instances import Instances, Rows
+from .base import Rows
+from .instances import Instances
 
 PROBE_SECONDS = 0.1  # for which an instance is stepped to see how fast it is
 LINGER_SECONDS = 5.0  # for which a worker that has failed waits to be ended

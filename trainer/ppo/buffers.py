@@ -13,6 +13,7 @@ import torch
 
 from ...envs_c import EnvSpec
 from ..environments import VectorEnv
+from ..environments.base import Rows
 from ..machine.transfer import host_zeros
 from ..model.policy import Policy
 
@@ -121,7 +122,7 @@ class Group:
             self._pending = None
         if self._begun is not None:
             t, self._begun = self._begun, None
-            self.envs.finish(*self.rows[t][1:], self.final_observations)  # type: ignore[attr-defined]
+            self.envs.finish(Rows(*self.rows[t][1:], self.final_observations))  # type: ignore[attr-defined]
             self._keep_finals(t)
 
     def _step(self, t: int) -> None:
