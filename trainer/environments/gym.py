@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ from .spaces import ActionMap, Observations, actions_of, described
 _PACKAGES = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "minigrid"), "BabyAI-": ("minigrid", "minigrid")}
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale": "atari", "minigrid": "minigrid"}  # by a word of the error
 _OURS = ("render_mode",)
+_THEIR_REMEDY = re.compile(r",[^,`]*`pip install.*")  # of Gymnasium's messages: ours brings the same package
 
 
 class Kind(NamedTuple):
@@ -194,8 +196,9 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
             raise
         missing = isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError)
         extra = next((extra for word, extra in _EXTRAS.items() if missing and word in text.lower()), None)
-        remedy = f": pip install 'protein-sweep[{extra}]'" if extra and "protein-sweep" not in text else ""
-        raise ConfigError(f"cannot make '{name}': {text}{remedy}") from error
+        if extra and "protein-sweep" not in text:
+            text = f"{_THEIR_REMEDY.sub('', text)}: pip install 'protein-sweep[{extra}]'"
+        raise ConfigError(f"cannot make '{name}': {text}") from error
 
 
 def frames_per_second(env: Any) -> float:
