@@ -27,13 +27,14 @@ class Rows(NamedTuple):
 
 
 class CountedEnv(abc.ABC):
-    """`num_envs` instances whose episodes are counted here. An episode's score is the sum of its rewards.
-
-    `playing`: which agents acted in the last step, `A`; None: all of them, always.
-    """
+    """`num_envs` instances whose episodes are counted here. An episode's score is the sum of its rewards."""
 
     resumable: bool = False
-    playing: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def playing(self) -> npt.NDArray[np.bool_] | None:
+        """Which agents act in the next step, `A`; None: always all of them."""
+        return None
 
     def __init__(self, spec: EnvSpec, num_envs: int, seed: int, *, counts: bool = True) -> None:
         """`counts` False: `drain_episodes` is the subclass's."""
@@ -64,7 +65,8 @@ class CountedEnv(abc.ABC):
         require("observations", observations, self._shape, self._dtype)
         finals = self._finals if final_observations is None else final_observations
         out = Rows(observations, rewards, terminals, truncations, finals)
-        self._count(out, self._step(actions, out))
+        played = None if self.playing is None else self.playing.copy()
+        self._count(out, self._step(actions, out), played)
 
     @abc.abstractmethod
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
@@ -80,12 +82,14 @@ class CountedEnv(abc.ABC):
         if self._counter is not None:
             self._counter.reset()
 
-    def _count(self, out: Rows, ended: npt.NDArray[np.bool_] | None = None) -> None:
-        """Counts a step."""
+    def _count(
+        self, out: Rows, ended: npt.NDArray[np.bool_] | None = None, played: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Counts a step of those that `played`. What idles has no episode, so it ends none."""
         self._resumption.steps += 1
         if self._counter is not None:
             ended = out.terminals | out.truncations if ended is None else ended
-            self._counter.add(out.rewards, ended, self.playing)
+            self._counter.add(out.rewards, ended if played is None else ended & played, played)
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call."""

@@ -8,7 +8,7 @@ spaces. Each agent has its own reward, its own ends and its own score, the sum o
 When an agent ends, the others play on. Until the next episode its row observes zeros, is rewarded with 0, and its
 actions go nowhere. The episode's score is counted when the agent ends. When the agents of the next episode begin, the
 idle rows end once more, so that nothing is carried over; that end is no episode. The environment begins anew when no
-agent is left.
+agent is left. `playing` tells idle rows from others, so that the policy does not learn from them.
 """
 
 import json
@@ -58,8 +58,12 @@ class PettingZooEnv(CountedEnv):
         self._names: list[Any] = list(self.envs[0].possible_agents)
         self._frame_skip, self._first_index = frame_skip, first_index
         self._write = Writer(read, self._who)
-        self._alive = np.zeros(self.num_agents, np.bool_)  # now
-        self.playing = np.ones(self.num_agents, np.bool_)  # in the last step
+        self._alive = np.zeros(self.num_agents, np.bool_)
+
+    @property
+    def playing(self) -> npt.NDArray[np.bool_]:
+        """Which agents have not ended yet, `A`."""
+        return self._alive
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         for index, env in enumerate(self.envs):
@@ -67,15 +71,13 @@ class PettingZooEnv(CountedEnv):
             self._begin_one(index, seen, observations)
         self._write.check(observations)
 
-    def _step(self, actions: npt.NDArray[Any], out: Rows) -> npt.NDArray[np.bool_]:
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False
         chosen = self._actions.to_space(actions)
-        self.playing[:] = self._alive
         for index, env in enumerate(self.envs):
             self._step_one(index, env, chosen, out)
         self._write.check(out.observations)
         check_rewards(out.rewards, self._who)
-        return (out.terminals | out.truncations) & self.playing
 
     def _step_one(self, index: int, env: Any, chosen: Any, out: Rows) -> None:
         observations, rewards, terminals, truncations, finals = out

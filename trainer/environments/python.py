@@ -62,6 +62,12 @@ class PythonEnv(CountedEnv):
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
         self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
 
+    @property
+    def playing(self) -> npt.NDArray[np.bool_] | None:
+        """Which agents act in the next step, `A`, where the environment says so."""
+        rows: npt.NDArray[np.bool_] | None = getattr(self._envs, "playing", None)
+        return rows
+
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self._envs.reset(seed, observations)
 
