@@ -60,6 +60,12 @@ class PythonEnv(CountedEnv):
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
+        rows = None if self.playing is None else np.asarray(self.playing)
+        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (self.num_agents,)):
+            raise ConfigError(
+                f"'{name}': playing must be bool of shape ({self.num_agents},), got {rows.dtype} of shape "
+                f"{rows.shape}: see docs/environments.md"
+            )
         self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
 
     @property
