@@ -127,12 +127,12 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
                 f"'{spec.name}' gave an observation that is not finite: feature {feature} of agent {row} is "
                 f"{observations[row, feature]} after {step + 1} random actions: mend the environment"
             )
-        # What idle agents observe and earn says nothing about the game.
+        # What idle agents observe and earn says nothing about the game. Some agent plays always.
         plays = _playing(envs)
         shown = observations if plays is None else observations[plays]
         seen.moments = seen.moments.merged(Moments.of(torch.from_numpy(shown)))
-        np.minimum(seen.low, shown.min(axis=0, initial=np.inf), out=seen.low)
-        np.maximum(seen.high, shown.max(axis=0, initial=-np.inf), out=seen.high)
+        np.minimum(seen.low, shown.min(axis=0), out=seen.low)
+        np.maximum(seen.high, shown.max(axis=0), out=seen.high)
         returns = discounted_returns(rewards[None], ended[None], returns, gamma)[-1]
         earned = returns if played is None else returns[played]
         seen.returns = seen.returns.merged(Moments.of(torch.from_numpy(earned[:, None])))
