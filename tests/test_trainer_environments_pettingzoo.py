@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training import make_policy, make_rollout
+from training import CPU, make_policy, make_rollout
 
+from protein.trainer.config import TrainConfig
 from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.machine.distributed import ALONE
+from protein.trainer.ppo.warm_up import STEPS_MAX, decided
 
 pytest.importorskip("pettingzoo")
 spaces = pytest.importorskip("gymnasium").spaces
@@ -159,6 +161,16 @@ def test_a_rollout_knows_who_played_and_counts_each_life_once() -> None:
     rollout = make_rollout([alike], make_policy(alike.spec), horizon=6)
     rollout.reset(0)
     assert rollout.settle(rollout.collect(6), ALONE).playing is None
+
+
+def test_idle_rows_say_nothing_about_the_scale_at_the_start() -> None:
+    """Of 12 rows in four steps the agents observe 9, after which they act again."""
+    config = TrainConfig(normalize_observations="on", reward_scaling="return")
+    envs = make(TAG, 2)
+    envs.reset(0, np.zeros((6, 2), np.float32))
+    conditioning, _, used = decided([envs], config, seed=0, device=CPU, world=ALONE)
+    assert used and conditioning.normalizer is not None
+    assert conditioning.normalizer.moments.count == 2 * 9 * STEPS_MAX / 4
 
 
 def test_draws_depend_on_seed_and_index_alone() -> None:
