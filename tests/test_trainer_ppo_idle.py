@@ -29,7 +29,7 @@ class IdlingEnvs(ScriptedEnvs):
         for agent in range(AGENTS):
             t = 0
             while t < steps:
-                life, rest = rng.integers(1, 6), rng.integers(0, rests + 1)
+                life, rest = int(rng.integers(1, 6)), int(rng.integers(0, rests + 1))
                 self.lives[t : t + life, agent] = True
                 t += life
                 (terminals if rng.random() < 0.5 else truncations)[t - 1, agent] = True

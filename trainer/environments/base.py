@@ -25,6 +25,11 @@ class Rows(NamedTuple):
     truncations: npt.NDArray[np.bool_]
     finals: npt.NDArray[Any]  # rows of truncated episodes only
 
+    def part(self, rows: slice) -> "Rows":
+        """Returns views of some rows."""
+        observations, rewards, terminals, truncations, finals = self
+        return Rows(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals[rows])
+
 
 class CountedEnv(abc.ABC):
     """`num_envs` instances whose episodes are counted here. An episode's score is the sum of its rewards."""

@@ -1,7 +1,7 @@
-"""What MiniGrid's agent sees, as MiniGrid itself computes it, in a quarter of the time.
+"""What MiniGrid's agent sees, as MiniGrid itself computes it, but faster.
 
 MiniGrid cuts the view out of its grid, turns it up to four times and hides what lies behind walls, each into a new grid
-of objects. That is nine tenths of a step. Here the view's cells are read from the grid where they lie, and only those
+of objects. That is most of a step. Here the view's cells are read from the grid where they lie, and only those
 that are visible are encoded. The result is the same, byte for byte.
 
 Notation: a view of `s x s` cells, i from left to right and j from far to near. The agent is at (s // 2, s - 1), looking

@@ -130,7 +130,7 @@ class PoolEnv(CountedEnv):
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self.begin(seed)
-        observations[:] = self.shared.observations
+        observations[:] = self.shared.rows.observations
 
     def begin(self, seed: int) -> None:
         """Seeds every instance anew; the shared memory has the first observations."""
@@ -146,7 +146,7 @@ class PoolEnv(CountedEnv):
         for group in self.groups:
             group.begin(actions[group.rows])
         for group in self.groups:
-            group.finish(Rows(*(array[group.rows] for array in out)))
+            group.finish(out.part(group.rows))
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call, group by group."""
@@ -256,7 +256,7 @@ class PoolGroup(CountedEnv):
         super().__init__(pool.spec, rows.stop - rows.start, 0)
         self.pool, self.number, self.rows = pool, number, rows
         self._resumption = Resumption(pool.spec.name, pool.num_envs, 0)  # of all groups, which begin anew together
-        self._actions, self._shared = pool.shared.actions[rows], pool.shared.part(rows)
+        self._actions, self._shared = pool.shared.actions[rows], pool.shared.rows.part(rows)
 
     def begin_anew(self, seed: int) -> None:
         """Notes that all episodes have begun anew."""
