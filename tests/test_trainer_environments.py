@@ -11,7 +11,7 @@ from event_log import EventLog
 
 from protein import envs_c
 from protein.trainer.config import RunConfig
-from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.errors import ConfigError
 from protein.trainer.run import run
 
@@ -153,6 +153,35 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
     assert (kept != observations).all()
     envs.close()
     assert envs._envs.closed  # type: ignore[attr-defined]
+
+
+def test_a_python_environment_may_say_who_plays(walk: str, tmp_path: Path) -> None:
+    """Here the second of two agents rests in every second step. What it does then is no part of its episode."""
+    (tmp_path / "resting_example.py").write_text(
+        "import walk_example, numpy as np\n"
+        "class Resting(walk_example.Walk):\n"
+        "    def __init__(self, num_envs, **args):\n"
+        "        super().__init__(num_envs, **args)\n"
+        "        self.playing = np.ones(num_envs, bool)\n"
+        "    def step(self, *arrays):\n"
+        "        super().step(*arrays)\n"
+        "        self.playing[1:] ^= True\n"
+        "class Wrong(walk_example.Walk):\n"
+        "    playing = np.ones(3, bool)\n"
+    )
+    envs = make("python:resting_example:Resting", 2)
+    observations, rewards, ends = np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.zeros((2, 2), np.bool_)
+    envs.reset(1, observations)
+    for step in range(30):
+        rows = playing(envs)
+        assert rows is not None and rows.tolist() == [True, step % 2 == 0]
+        envs.step(np.ones(2, np.int32), observations, rewards, *ends)
+        if step % 2:
+            assert not (envs.drain_episodes().agent == 1).any(), "an idle row ends no episode"
+    assert playing(make(walk, 2)) is None
+    assert run(training("python:resting_example:Resting"), directory=None, report=lambda _: None).steps == 256
+    with pytest.raises(ConfigError, match=r"playing must be bool of shape \(1,\), got bool of shape \(3,\)"):
+        spec("python:resting_example:Wrong")
 
 
 def training(env: str, **train: Any) -> RunConfig:

@@ -31,3 +31,4 @@ def test_a_missing_extra_is_named_in_one_line() -> None:
     assert len(lines) == len(MISSING)
     for line, (name, (_, extra)) in zip(lines, MISSING.items(), strict=True):
         assert f"'{name}'" in line and f"pip install 'protein-sweep[{extra}]'" in line
+        assert line.count("pip install") == 1, "one remedy is enough"

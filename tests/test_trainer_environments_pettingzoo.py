@@ -6,9 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from training import CPU, make_policy, make_rollout
 
-from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.config import TrainConfig
+from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
+from protein.trainer.machine.distributed import ALONE
+from protein.trainer.ppo.warm_up import STEPS_MAX, decided
 
 pytest.importorskip("pettingzoo")
 spaces = pytest.importorskip("gymnasium").spaces
@@ -115,6 +119,58 @@ def test_an_agent_that_dies_early_idles_until_all_begin_anew() -> None:
     assert episodes.length.tolist() == [2, 3, 4]
     stepper.envs.close()
     stepper.envs.close()
+
+
+def test_idle_rows_are_told_from_those_that_play() -> None:
+    """Agents end after 2, 3 and 4 steps; the second environment has the same lives."""
+    stepper = Stepper(2)
+    stepper.envs.reset(3, stepper.observations)
+    lives = []
+    for _ in range(8):
+        rows = playing(stepper.envs)
+        assert rows is not None
+        lives.append(rows[:3].tolist())
+        assert rows[3:].tolist() == lives[-1]
+        stepper.step(0)
+        assert (stepper.rewards == rows_played(lives[-1], 2)).all(), "who plays is rewarded with 1 here"
+    once = [[True, True, True]] * 2 + [[False, True, True], [False, False, True]]
+    assert lives == once * 2
+
+
+def rows_played(lives: list[bool], num_envs: int) -> np.ndarray:
+    return np.array(lives * num_envs, np.float32)
+
+
+def test_a_rollout_knows_who_played_and_counts_each_life_once() -> None:
+    """Deaths at different times, over several batches; where all end together nothing is left out."""
+    envs = make(TAG, 2)
+    policy = make_policy(envs.spec)
+    rollout = make_rollout([envs], policy, horizon=6)
+    rollout.reset(0)
+    lives, scores = [], []
+    for _ in range(4):
+        batch = rollout.settle(rollout.collect(6), ALONE)
+        assert batch.playing is not None
+        lives += batch.playing.tolist()
+        assert not batch.rewards[~batch.playing].any() and (batch.rewards[batch.playing] >= 1).all()
+        scores += rollout.drain_episodes().length.tolist()
+    of_one = [[True] * 3] * 2 + [[False, True, True], [False, False, True]]
+    assert lives == [row * 2 for row in of_one] * 6
+    assert sorted(scores) == [2] * 12 + [3] * 12 + [4] * 12
+    alike = make("pettingzoo:zoo_example:tag", 2, args={"agents": 1})
+    rollout = make_rollout([alike], make_policy(alike.spec), horizon=6)
+    rollout.reset(0)
+    assert rollout.settle(rollout.collect(6), ALONE).playing is None
+
+
+def test_idle_rows_say_nothing_about_the_scale_at_the_start() -> None:
+    """Of 12 rows in four steps the agents observe 9, after which they act again."""
+    config = TrainConfig(normalize_observations="on", reward_scaling="return")
+    envs = make(TAG, 2)
+    envs.reset(0, np.zeros((6, 2), np.float32))
+    conditioning, _, used = decided([envs], config, seed=0, device=CPU, world=ALONE)
+    assert used and conditioning.normalizer is not None
+    assert conditioning.normalizer.moments.count == 2 * 9 * STEPS_MAX / 4
 
 
 def test_draws_depend_on_seed_and_index_alone() -> None:

@@ -78,7 +78,12 @@ def test_the_loss_is_the_written_out_one(c: Coefficients, weighted: bool) -> Non
     expected = written_out_loss(output, batch, c)
     assert terms["loss"].item() == pytest.approx(expected, rel=1e-4, abs=1e-5)
     ratio = (torch.log_softmax(output[:-1], 0).gather(0, batch.actions.long())[0] - batch.logprobs).exp()
-    assert terms["clip_fraction"].item() == pytest.approx(((ratio - 1).abs() > c.clip).float().mean().item())
+    counts = torch.ones(40) if batch.weights is None else batch.weights
+    clipped = (counts * ((ratio - 1).abs() > c.clip)).sum() / 40
+    assert terms["clip_fraction"].item() == pytest.approx(clipped.item())
+    assert terms["approx_kl"].item() == pytest.approx(
+        ((counts * (ratio - 1 - ratio.log())).sum() / 40).item(), rel=1e-3
+    )
     assert 0 < terms["clip_fraction"].item() < 1, "the example must have both clipped and unclipped samples"
     assert terms["approx_kl"].item() > 0
 

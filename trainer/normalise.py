@@ -149,16 +149,22 @@ class RewardScaler:
         """Whether rewards are divided by anything."""
         return self._scales
 
-    def observe(self, rewards: npt.NDArray[np.float32], begins: npt.NDArray[np.bool_]) -> Moments:
+    def observe(
+        self,
+        rewards: npt.NDArray[np.float32],
+        begins: npt.NDArray[np.bool_],
+        playing: npt.NDArray[np.bool_] | None = None,
+    ) -> Moments:
         """Follows the returns over some steps; returns the moments of all of them.
 
         Args:
             rewards: `T x N`.
             begins: `T x N`: where an episode begins with this step.
+            playing: `T x N`: the returns that count; None: all.
         """
         followed = discounted_returns(rewards, begins, self.returns, self._gamma)
         self.returns = followed[-1].copy()
-        return Moments.of(torch.from_numpy(followed.reshape(-1, 1)))
+        return Moments.of(torch.from_numpy((followed if playing is None else followed[playing]).reshape(-1, 1)))
 
     def absorb(self, moments: Moments) -> None:
         """Merges newly observed returns, of all processes."""

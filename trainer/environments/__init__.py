@@ -22,7 +22,7 @@ from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
 from . import arguments
 
-__all__ = ["EnvSpec", "Episodes", "VectorEnv", "groups", "kind_of", "make", "resume", "spec"]
+__all__ = ["EnvSpec", "Episodes", "VectorEnv", "groups", "kind_of", "make", "playing", "resume", "spec"]
 
 
 ASYNC = "gym-async"
@@ -194,6 +194,15 @@ def groups(envs: VectorEnv) -> Sequence[VectorEnv]:
     """Returns the parts of a batch that can be stepped while others are; a batch without such parts is one."""
     parts: Sequence[VectorEnv] = getattr(envs, "groups", (envs,))
     return parts
+
+
+def playing(envs: VectorEnv) -> npt.NDArray[np.bool_] | None:
+    """Returns which agents act in the next step, `A`, an array that every step writes anew; None: always all of them.
+
+    The others' rows are no experience: their agents have ended, and wait for those of the same environment that go on.
+    """
+    rows: npt.NDArray[np.bool_] | None = getattr(envs, "playing", None)
+    return rows
 
 
 def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[Any]) -> bool:

@@ -1,8 +1,9 @@
 """Arguments of an environment, `[env.args]`: checked against the signature that takes them, before anything is made."""
 
+import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from protein.spelling import nearest
@@ -17,7 +18,7 @@ def check(args: Mapping[str, Any], takes: Callable[..., Any], env: str, *, ours:
 
     Args:
         args: by name.
-        takes: what is called with them. Where it has `**kwargs`, only the call itself can tell: see `unexpected`.
+        takes: what is called with them. Where it has `**kwargs`, only the call itself can tell: see `refusals`.
         env: the environment's name, for the message.
         ours: names that it takes, but that the trainer gives.
     """
@@ -29,12 +30,16 @@ def check(args: Mapping[str, Any], takes: Callable[..., Any], env: str, *, ours:
             raise ConfigError(_unknown(name, env, known - set(ours)))
 
 
-def unexpected(error: TypeError, args: Mapping[str, Any], takes: Callable[..., Any], env: str) -> ConfigError | None:
-    """Returns the error of a call that has refused one of `args`; None where it failed for another reason."""
-    found = _UNEXPECTED.search(str(error))
-    if found is None or found.group(1) not in args:
-        return None
-    return ConfigError(_unknown(found.group(1), env, _names(takes)[0]))
+@contextlib.contextmanager
+def refusals(args: Mapping[str, Any], takes: Callable[..., Any], env: str) -> Iterator[None]:
+    """Raises `ConfigError` instead of the error of a call inside that has refused one of `args`."""
+    try:
+        yield
+    except TypeError as error:
+        found = _UNEXPECTED.search(str(error))
+        if found is None or found.group(1) not in args:
+            raise
+        raise ConfigError(_unknown(found.group(1), env, _names(takes)[0])) from error
 
 
 def refuse(args: Mapping[str, Any], env: str) -> None:

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from ale_py import ALEInterface, LoggerMode
 from ale_py.vector_env import AtariVectorEnv
 
-from ...envs_c import EnvSpec, Episodes
+from ...envs_c import EnvSpec
 from ..errors import ConfigError
 from . import arguments
-from .episodes import EpisodeCounter, require
+from .base import CountedEnv, Rows
 from .instances import instance_seed
 
 FRAMES, SIDE, SKIP = 4, 84, 4
@@ -39,10 +39,8 @@ _OURS = (
 )
 
 
-class AtariEnv:
+class AtariEnv(CountedEnv):
     """`num_envs` games; see `trainer.environments.VectorEnv`."""
-
-    resumable = False
 
     def __init__(
         self,
@@ -71,10 +69,7 @@ class AtariEnv:
         Raises:
             ConfigError: there is no such game, or an argument is unknown.
         """
-        from .gym import Resumption  # which imports this module, late as well
-
-        self.spec = describe(name, args or {})
-        self.num_envs = self.num_agents = num_envs
+        super().__init__(describe(name, args or {}), num_envs, seed)
         self._first_index = first_index
         options = _options(name, args or {})
         options["frameskip"] *= frame_skip
@@ -86,33 +81,18 @@ class AtariEnv:
             life_loss_info=training,
             **options,
         )
-        self._resumption = Resumption(name, num_envs, seed)
-        self._counter = EpisodeCounter(num_envs)
-        self._seen = np.zeros((num_envs, self.spec.observation_size), np.uint8)  # for pictures
+        self._seen = np.zeros(self._shape, np.uint8)  # for pictures
         self._closed = False
 
-    def reset(self, seed: int, observations: npt.NDArray[np.uint8]) -> None:
-        """Seeds every game anew and writes its first observation."""
-        require("observations", observations, self._seen.shape, np.uint8)
+    def _reset(self, seed: int, observations: npt.NDArray[np.uint8]) -> None:
         indices = range(self._first_index, self._first_index + self.num_envs)
         seeds = np.array([instance_seed(seed, index) for index in indices])
         first, _ = self._vector.reset(seed=seeds)
-        self._resumption.begin(seed)
-        self._counter.reset()
         observations[:] = first.reshape(observations.shape)
         self._seen = observations
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[np.uint8],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Takes one decision in each game."""
-        require("observations", observations, self._seen.shape, np.uint8)
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> npt.NDArray[np.bool_]:
+        observations, rewards, terminals, truncations, finals = out
         after, reward, terminal, truncation, infos = self._vector.step(np.ascontiguousarray(actions.reshape(-1)))
         observations[:] = after.reshape(observations.shape)
         self._seen = observations
@@ -123,23 +103,9 @@ class AtariEnv:
         if ended.any():
             # A life may be lost in the middle of a game. A game that is over has begun anew, at frame 0.
             ended &= infos["episode_frame_number"] == 0
-            if final_observations is not None and truncations.any():
-                finals = np.asarray(infos["final_obs"]).reshape(self.num_envs, -1)
-                final_observations[truncations] = finals[truncations]
-        self._resumption.steps += 1
-        self._counter.add(rewards, ended)
-
-    def drain_episodes(self) -> Episodes:
-        """Returns the games that were over since the last call."""
-        return self._counter.drain()
-
-    def get_state(self) -> bytes:
-        """Returns what the new games of a resumed run are drawn from."""
-        return self._resumption.state()
-
-    def set_state(self, state: bytes) -> None:
-        """Checks that the state fits these environments. Raises ValueError where it does not."""
-        self._resumption.require(state)
+            if truncations.any():
+                finals[truncations] = np.asarray(infos["final_obs"]).reshape(self.num_envs, -1)[truncations]
+        return ended
 
     render_fps = 60.0
 

@@ -12,19 +12,17 @@ import contextlib
 import importlib
 import json
 import math
-import os
-import sys
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec, Episodes
+from ...envs_c import EnvSpec
 from ..errors import ConfigError
-from . import arguments
-from .episodes import EpisodeCounter, require
+from . import arguments, importing
+from .base import CountedEnv, Rows
 
 try:
     import gymnasium
@@ -35,13 +33,14 @@ except ModuleNotFoundError as error:
         "Gymnasium is not installed, and environments 'gym:...' need it: pip install 'protein-sweep[gymnasium]'"
     ) from error
 
-from .instances import Instances, Rows
-from .spaces import ActionMap, Observations, actions_of
+from .instances import Instances
+from .spaces import ActionMap, Observations, actions_of, described
 
 # Packages that register their environments when they are imported, and the extra that brings them.
 _PACKAGES = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "minigrid"), "BabyAI-": ("minigrid", "minigrid")}
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "ale": "atari", "minigrid": "minigrid"}  # by a word of the error
 _OURS = ("render_mode",)
+_THEIR_REMEDY = re.compile(r",[^,`]*`pip install.*")  # of Gymnasium's messages: ours brings the same package
 
 
 class Kind(NamedTuple):
@@ -52,10 +51,8 @@ class Kind(NamedTuple):
     actions: ActionMap
 
 
-class GymnasiumEnv:
+class GymnasiumEnv(CountedEnv):
     """`num_envs` instances of a Gymnasium environment, one agent each; see `trainer.environments.VectorEnv`."""
-
-    resumable = False
 
     def __init__(
         self,
@@ -75,10 +72,8 @@ class GymnasiumEnv:
                 it does not take the arguments.
         """
         args = args or {}
-        self.spec, read, actions = describe(name, args)
-        self.num_envs = self.num_agents = num_envs
-        self._resumption = Resumption(self.spec.name, num_envs, seed)
-        self._counter = EpisodeCounter(num_envs)
+        spec, read, actions = describe(name, args)
+        super().__init__(spec, num_envs, seed)
         with one_line(name, args):
             if render_mode is not None:
                 _require_render_mode(name, args, render_mode)
@@ -91,48 +86,17 @@ class GymnasiumEnv:
                 frame_skip=frame_skip,
                 first_index=first_index,
             )
-        self._shape, self._dtype = (num_envs, self.spec.observation_size), read.dtype
-        self._finals = np.zeros(self._shape, self._dtype)
 
-    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        """Seeds every instance anew and writes its first observation."""
-        require("observations", observations, self._shape, self._dtype)
-        self._resumption.begin(seed)
-        self._counter.reset()
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self.instances.reset(seed, observations)
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Takes one decision in each instance."""
-        require("observations", observations, self._shape, self._dtype)
-        finals = self._finals if final_observations is None else final_observations
-        self.instances.step(actions, Rows(observations, rewards, terminals, truncations, finals))
-        self._resumption.steps += 1
-        self._counter.add(rewards, terminals | truncations)
-
-    def drain_episodes(self) -> Episodes:
-        """Returns the episodes that finished since the last call."""
-        return self._counter.drain()
-
-    def get_state(self) -> bytes:
-        """Returns what the new episodes of a resumed run are drawn from."""
-        return self._resumption.state()
-
-    def set_state(self, state: bytes) -> None:
-        """Checks that the state fits these environments. Raises ValueError where it does not."""
-        self._resumption.require(state)
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
+        self.instances.step(actions, out)
 
     @property
     def render_fps(self) -> float:
         """Frames per second that the environment wants to be shown at; 0 where it gives none."""
-        return float(self.instances.envs[0].metadata.get("render_fps") or 0.0)
+        return frames_per_second(self.instances.envs[0])
 
     def render(self) -> Any:
         """Returns what the first instance shows, in the `render_mode` that was asked for.
@@ -146,31 +110,6 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Ends the instances."""
         self.instances.close()
-
-
-class Resumption:
-    """What is kept of environments that cannot be saved: `trainer.environments.resume` then begins new episodes."""
-
-    def __init__(self, name: str, num_envs: int, seed: int) -> None:
-        self._name, self._num_envs, self._seed = name, num_envs, seed
-        self.steps = 0
-
-    def begin(self, seed: int) -> None:
-        """Notes that all episodes begin anew."""
-        self._seed, self.steps = seed, 0
-
-    def state(self) -> bytes:
-        """Returns what the new episodes of a resumed run are drawn from."""
-        state = {"env": self._name, "num_envs": self._num_envs, "seed": self._seed, "steps": self.steps}
-        return json.dumps(state).encode()
-
-    def require(self, state: bytes) -> None:
-        """Raises ValueError unless a state is of such environments."""
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            saved = json.loads(state)
-            if (saved["env"], saved["num_envs"]) == (self._name, self._num_envs):
-                return
-        raise ValueError(f"the state is not of {self._num_envs} environments '{self._name}'")
 
 
 _KNOWN: dict[str, Kind] = {}  # by name and arguments: asking an environment for its spaces takes a while
@@ -202,21 +141,15 @@ def _describe(name: str, args: Mapping[str, Any]) -> Kind:
             env.close()
     assert registered is not None
     threshold, frames = registered.reward_threshold, registered.max_episode_steps
-    described = EnvSpec(
-        name=name,
-        description=f"{registered.id} of Gymnasium",
-        observation_size=read.size,
-        observation_shape=read.shape,
-        observation_dtype=np.dtype(read.dtype).name,
-        observation_high=read.high,
-        action_sizes=actions.sizes,
-        continuous_actions=actions.continuous,
-        agents_per_env=1,
-        score_range=(-math.inf, math.inf),
+    spec = described(
+        name,
+        f"{registered.id} of Gymnasium",
+        read,
+        actions,
         solved_score=math.inf if threshold is None else float(threshold),
         max_episode_steps=frames or 0,
     )
-    return Kind(described, read, actions)
+    return Kind(spec, read, actions)
 
 
 def maker(name: str, args: Mapping[str, Any], render_mode: str | None = None) -> Callable[[], Any]:
@@ -249,29 +182,28 @@ def _id(name: str) -> str:
 @contextlib.contextmanager
 def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
     """Turns any error while an environment is made into a ConfigError of one line that names the environment."""
-    here = os.getcwd()  # noqa: PTH109
-    if here not in sys.path:  # for an ID with a module that lies in the working directory
-        sys.path.append(here)
-    takes: Callable[..., Any] | None = None
+    importing.find_beside_us()  # for an ID with a module that lies in the working directory
     try:
         _import_package(name)
         takes = _entry_point(name)
         if takes is not None:
             arguments.check({k: v for k, v in args.items() if k != "max_episode_steps"}, takes, name, ours=_OURS)
-        yield
-    except TypeError as error:
-        refused = arguments.unexpected(error, args, takes or (lambda: None), name)
-        if refused is None:
-            raise
-        raise refused from error
+        with arguments.refusals(args, takes or (lambda: None), name):
+            yield
     except (gymnasium.error.Error, ImportError, ConfigError) as error:
         text = " ".join(str(error).split())
         if isinstance(error, ConfigError) and text.startswith(("env.args", "cannot make", f"'{name}'")):
             raise
         missing = isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError)
         extra = next((extra for word, extra in _EXTRAS.items() if missing and word in text.lower()), None)
-        remedy = f": pip install 'protein-sweep[{extra}]'" if extra and "protein-sweep" not in text else ""
-        raise ConfigError(f"cannot make '{name}': {text}{remedy}") from error
+        if extra and "protein-sweep" not in text:
+            text = f"{_THEIR_REMEDY.sub('', text)}: pip install 'protein-sweep[{extra}]'"
+        raise ConfigError(f"cannot make '{name}': {text}") from error
+
+
+def frames_per_second(env: Any) -> float:
+    """Returns the frames per second that an environment wants to be shown at; 0 where it gives none."""
+    return float(env.metadata.get("render_fps") or 0.0)
 
 
 def is_atari(name: str) -> bool:

@@ -5,23 +5,39 @@ of the space that it has named. Infos are dropped.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
+from .base import Rows
 from .spaces import ActionMap, Observations
 
 
-class Rows(NamedTuple):
-    """The arrays that a step writes, a row for each instance."""
+class Writer:
+    """Writes observations of one space into rows, and checks them. `who` names a row in a message."""
 
-    observations: npt.NDArray[Any]
-    rewards: npt.NDArray[np.float32]
-    terminals: npt.NDArray[np.bool_]
-    truncations: npt.NDArray[np.bool_]
-    finals: npt.NDArray[Any]  # rows of truncated episodes only
+    def __init__(self, read: Observations, who: Callable[[int], str]) -> None:
+        self._read, self._who = read, who
+        self._of_floats = read.dtype is np.float32
+
+    def __call__(self, row: int, observation: Any, observations: npt.NDArray[Any]) -> None:
+        """Writes one. Raises `TrainerError` where it is not of the space."""
+        try:
+            self._read(observation, observations[row])
+        except TrainerError as error:
+            raise TrainerError(f"{self._who(row)} has changed its space: {error}") from error
+
+    def check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
+        """Raises `TrainerError` where rows, of which the first is `first`, have what is no finite number."""
+        if not self._of_floats or np.isfinite(observations).all():
+            return
+        row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
+        raise TrainerError(
+            f"{self._who(first + row)} observed {observations[row, column]} in element {column}: observations must be "
+            "finite numbers"
+        )
 
 
 class Instances:
@@ -46,16 +62,16 @@ class Instances:
         except BaseException:
             self.close()
             raise
-        self._name, self._read, self._to_space = name, read, actions.to_space
+        self._name, self._to_space = name, actions.to_space
         self._frame_skip, self._first_index = frame_skip, first_index
-        self._of_floats = read.dtype is np.float32
+        self._write = Writer(read, self._who)
 
     def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew and writes its first observation."""
         for row, env in enumerate(self.envs):
             observation, _ = env.reset(seed=instance_seed(seed, self._first_index + row))
             self._write(row, observation, observations)
-        self._check(observations)
+        self._write.check(observations)
 
     def step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         """Takes one decision in each instance; where it ends the episode, begins the next one."""
@@ -74,10 +90,10 @@ class Instances:
             if terminal or truncation:
                 if truncation:
                     self._write(row, observation, finals)
-                    self._check(finals[row : row + 1], row)
+                    self._write.check(finals[row : row + 1], row)
                 observation, _ = env.reset()
             self._write(row, observation, observations)
-        self._check(observations)
+        self._write.check(observations)
         check_rewards(rewards, self._who)
 
     def close(self) -> None:
@@ -85,28 +101,8 @@ class Instances:
         while self.envs:
             self.envs.pop().close()
 
-    def _write(self, row: int, observation: Any, observations: npt.NDArray[Any]) -> None:
-        try:
-            self._read(observation, observations[row])
-        except TrainerError as error:
-            raise TrainerError(f"{self._who(row)} has changed its space: {error}") from error
-
-    def _check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
-        if self._of_floats:
-            check_observations(observations, lambda row: self._who(first + row))
-
     def _who(self, row: int) -> str:
         return f"instance {self._first_index + row} of '{self._name}'"
-
-
-def check_observations(observations: npt.NDArray[Any], who: Callable[[int], str]) -> None:
-    """Raises `TrainerError` for an observation of floats that is not finite; `who` names a row."""
-    if np.isfinite(observations).all():
-        return
-    row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
-    raise TrainerError(
-        f"{who(row)} observed {observations[row, column]} in element {column}: observations must be finite numbers"
-    )
 
 
 def check_rewards(rewards: npt.NDArray[np.float32], who: Callable[[int], str]) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 from gymnasium import spaces
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 
+from .minigrid_view import quicken_
+
 KINDS = (len(OBJECT_TO_IDX), len(COLOR_TO_IDX), len(STATE_TO_IDX))
 DIRECTIONS = 4
 
@@ -21,6 +23,7 @@ def as_planes(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
     """Wraps an environment of MiniGrid; one whose observations somebody has wrapped already stays as it is."""
     space = env.observation_space
     if isinstance(space, spaces.Dict) and {"image", "direction"} <= set(space.spaces):
+        quicken_(env.unwrapped)
         return _Planes(env)
     return env
 

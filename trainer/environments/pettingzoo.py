@@ -8,37 +8,32 @@ spaces. Each agent has its own reward, its own ends and its own score, the sum o
 When an agent ends, the others play on. Until the next episode its row observes zeros, is rewarded with 0, and its
 actions go nowhere. The episode's score is counted when the agent ends. When the agents of the next episode begin, the
 idle rows end once more, so that nothing is carried over; that end is no episode. The environment begins anew when no
-agent is left.
+agent is left. `playing` tells idle rows from others, so that the policy does not learn from them.
 """
 
-import importlib
 import json
-import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...envs_c import EnvSpec, Episodes
-from ..errors import ConfigError, TrainerError
-from . import arguments
-from .episodes import EpisodeCounter, require
-from .gym import Resumption
-from .instances import as_number, check_observations, check_rewards, instance_seed
-from .spaces import Observations, actions_of
+from ...envs_c import EnvSpec
+from ..errors import ConfigError
+from . import arguments, importing
+from .base import CountedEnv, Rows
+from .gym import frames_per_second
+from .instances import Writer, as_number, check_rewards, instance_seed
+from .spaces import ActionMap, Observations, actions_of, described
 
 PREFIX = "pettingzoo:"
 FUNCTION = "parallel_env"
 _OURS = ("render_mode",)
+_EXTRAS = {"pettingzoo": "pettingzoo", "mpe2": "pettingzoo"}
 
 
-class PettingZooEnv:
+class PettingZooEnv(CountedEnv):
     """`num_envs` parallel environments; see `trainer.environments.VectorEnv`."""
-
-    resumable = False
 
     def __init__(
         self,
@@ -58,59 +53,34 @@ class PettingZooEnv:
         """
         kwargs = {**(args or {}), **({} if render_mode is None else {"render_mode": render_mode})}
         self.envs = [_make(name, kwargs, args or {}) for _ in range(num_envs)]
-        self.spec, self._read, self._actions = _describe(name, self.envs[0])
-        self.num_envs, self.num_agents = num_envs, num_envs * self.spec.agents_per_env
+        spec, read, self._actions = _describe(name, self.envs[0])
+        super().__init__(spec, num_envs, seed)
         self._names: list[Any] = list(self.envs[0].possible_agents)
         self._frame_skip, self._first_index = frame_skip, first_index
-        self._resumption = Resumption(name, num_envs, seed)
-        self._counter = EpisodeCounter(self.num_agents)
+        self._write = Writer(read, self._who)
         self._alive = np.zeros(self.num_agents, np.bool_)
-        self._shape, self._dtype = (self.num_agents, self.spec.observation_size), self._read.dtype
-        self._finals = np.zeros(self._shape, self._dtype)
 
-    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        """Seeds every environment anew and writes the first observations."""
-        require("observations", observations, self._shape, self._dtype)
-        self._resumption.begin(seed)
-        self._counter.reset()
+    @property
+    def playing(self) -> npt.NDArray[np.bool_]:
+        """Which agents have not ended yet, `A`."""
+        return self._alive
+
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         for index, env in enumerate(self.envs):
             seen, _ = env.reset(seed=instance_seed(seed, self._first_index + index))
-            self._begin(index, seen, observations)
-        self._check(observations)
+            self._begin_one(index, seen, observations)
+        self._write.check(observations)
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Takes one decision for each agent."""
-        require("observations", observations, self._shape, self._dtype)
-        finals = self._finals if final_observations is None else final_observations
-        rewards[:], terminals[:], truncations[:] = 0.0, False, False
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
+        out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False
         chosen = self._actions.to_space(actions)
-        was_alive = self._alive.copy()
         for index, env in enumerate(self.envs):
-            self._step(index, env, chosen, observations, rewards, terminals, truncations, finals)
-        self._check(observations)
-        check_rewards(rewards, self._who)
-        self._resumption.steps += 1
-        self._counter.add(rewards, (terminals | truncations) & was_alive, was_alive)
+            self._step_one(index, env, chosen, out)
+        self._write.check(out.observations)
+        check_rewards(out.rewards, self._who)
 
-    def _step(
-        self,
-        index: int,
-        env: Any,
-        chosen: Any,
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        finals: npt.NDArray[Any],
-    ) -> None:
+    def _step_one(self, index: int, env: Any, chosen: Any, out: Rows) -> None:
+        observations, rewards, terminals, truncations, finals = out
         first = index * len(self._names)
         rows = {name: first + place for place, name in enumerate(self._names)}
         for _ in range(self._frame_skip):
@@ -136,29 +106,17 @@ class PettingZooEnv:
             idle = [row for row in rows.values() if not (terminals[row] or truncations[row])]
             terminals[idle] = True
             seen, _ = env.reset()
-            self._begin(index, seen, observations)
+            self._begin_one(index, seen, observations)
             return
         for name in set(env.agents) - set(acting):  # one that joins later
             terminals[rows[name]] = True
             self._alive[rows[name]] = True
             self._write(rows[name], seen[name], observations)
 
-    def drain_episodes(self) -> Episodes:
-        """Returns the agents' episodes that finished since the last call."""
-        return self._counter.drain()
-
-    def get_state(self) -> bytes:
-        """Returns what the new episodes of a resumed run are drawn from."""
-        return self._resumption.state()
-
-    def set_state(self, state: bytes) -> None:
-        """Checks that the state fits these environments. Raises ValueError where it does not."""
-        self._resumption.require(state)
-
     @property
     def render_fps(self) -> float:
         """Frames per second that the environment wants to be shown at; 0 where it gives none."""
-        return float(self.envs[0].metadata.get("render_fps") or 0.0)
+        return frames_per_second(self.envs[0])
 
     def render(self) -> Any:
         """Returns what the first environment shows."""
@@ -169,7 +127,7 @@ class PettingZooEnv:
         while self.envs:
             self.envs.pop().close()
 
-    def _begin(self, index: int, seen: Mapping[Any, Any], observations: npt.NDArray[Any]) -> None:
+    def _begin_one(self, index: int, seen: Mapping[Any, Any], observations: npt.NDArray[Any]) -> None:
         first = index * len(self._names)
         for place, name in enumerate(self._names):
             row = first + place
@@ -178,16 +136,6 @@ class PettingZooEnv:
                 self._write(row, seen[name], observations)
             else:
                 observations[row] = 0
-
-    def _write(self, row: int, observation: Any, observations: npt.NDArray[Any]) -> None:
-        try:
-            self._read(observation, observations[row])
-        except TrainerError as error:
-            raise TrainerError(f"{self._who(row)} has changed its space: {error}") from error
-
-    def _check(self, observations: npt.NDArray[Any]) -> None:
-        if self._dtype is np.float32:
-            check_observations(observations, self._who)
 
     def _who(self, row: int) -> str:
         index, place = divmod(row, len(self._names))
@@ -209,7 +157,7 @@ def describe(name: str, args: Mapping[str, Any]) -> EnvSpec:
     return _KNOWN[key]
 
 
-def _describe(name: str, env: Any) -> tuple[EnvSpec, Observations, Any]:
+def _describe(name: str, env: Any) -> tuple[EnvSpec, Observations, ActionMap]:
     agents = list(getattr(env, "possible_agents", ()))
     if not agents or not hasattr(env, "observation_space"):
         raise ConfigError(f"cannot make '{name}': it is no parallel environment of PettingZoo with possible_agents")
@@ -225,33 +173,23 @@ def _describe(name: str, env: Any) -> tuple[EnvSpec, Observations, Any]:
         read, actions = Observations(next(iter(seen.values()))), actions_of(next(iter(acts.values())))
     except ConfigError as error:
         raise ConfigError(f"cannot make '{name}': {error}") from error
-    described = EnvSpec(
-        name=name,
-        description=f"{name.removeprefix(PREFIX)} of PettingZoo",
-        observation_size=read.size,
-        observation_shape=read.shape,
-        observation_dtype=np.dtype(read.dtype).name,
-        observation_high=read.high,
-        action_sizes=actions.sizes,
-        continuous_actions=actions.continuous,
+    spec = described(
+        name,
+        f"{name.removeprefix(PREFIX)} of PettingZoo",
+        read,
+        actions,
         agents_per_env=len(agents),
-        score_range=(-math.inf, math.inf),
-        solved_score=math.inf,
         max_episode_steps=int(getattr(getattr(env, "unwrapped", env), "max_cycles", 0) or 0),
     )
-    return described, read, actions
+    return spec, read, actions
 
 
 def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
     factory, takes = _factory(name)
     arguments.check(args, takes, name, ours=_OURS)
     try:
-        return factory(**kwargs)
-    except TypeError as error:
-        refused = arguments.unexpected(error, args, takes, name)
-        if refused is None:
-            raise
-        raise refused from error
+        with arguments.refusals(args, takes, name):
+            return factory(**kwargs)
     except ImportError as error:
         raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}") from error
 
@@ -262,18 +200,6 @@ def _factory(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     PettingZoo's own `parallel_env` takes `**kwargs` and passes them on to the `raw_env` beside it.
     """
     module_name, _, function = name.removeprefix(PREFIX).partition(":")
-    here = os.getcwd()  # noqa: PTH109
-    if here not in sys.path:  # a module in the working directory is found, as it is by python itself
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        root = module_name.partition(".")[0]
-        known = root in ("pettingzoo", "mpe2") and isinstance(error, ModuleNotFoundError)
-        remedy = ": pip install 'protein-sweep[pettingzoo]'" if known else ""
-        raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}{remedy}") from error
-    factory = getattr(module, function or FUNCTION, None)
-    if not callable(factory):
-        raise ConfigError(f"cannot make '{name}': module {module_name} has no function '{function or FUNCTION}'")
+    module, factory = importing.find(name, module_name, function or FUNCTION, what="function", extras=_EXTRAS)
     takes = factory if function else getattr(module, "raw_env", factory)
     return factory, takes

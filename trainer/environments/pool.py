@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from ...envs_c import Episodes
 from ..errors import TrainerError
-from .episodes import EpisodeCounter, require
-from .gym import Resumption, describe
+from .base import CountedEnv, Resumption, Rows
+from .gym import describe
 from .instances import shares
 from .worker import BUILD, FAILED, GROUPS, MOST_WORKERS, PROBE, READY, RESET, Layout, Shared, num_bytes
 
@@ -42,10 +42,8 @@ CLOSE_SECONDS = 5.0  # for workers to end by themselves
 _measured: dict[str, int] = {}  # workers that were found for an environment, so that its evaluation need not measure
 
 
-class PoolEnv:
+class PoolEnv(CountedEnv):
     """`num_envs` instances in worker processes. It can be stepped as a whole, or group by group: see `groups`."""
-
-    resumable = False
 
     def __init__(
         self,
@@ -75,10 +73,9 @@ class PoolEnv:
             ConfigError: as `gym.describe`.
             TrainerError: a worker could not make its instances.
         """
-        self.spec, *_ = describe(name, args or {})
-        self.num_envs = self.num_agents = num_envs
-        self._resumption = Resumption(name, num_envs, seed)
-        spec, memory = self.spec, _memory()
+        spec, *_ = describe(name, args or {})
+        super().__init__(spec, num_envs, seed, counts=False)
+        memory = _memory()
         layout = Layout(
             name=name,
             args=dict(args or {}),
@@ -131,11 +128,9 @@ class PoolEnv:
             os.close(answer)
             os.close(memory)
 
-    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        """Seeds every instance anew and writes its first observation."""
-        require("observations", observations, self.shared.observations.shape, self.shared.observations.dtype.type)
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self.begin(seed)
-        observations[:] = self.shared.observations
+        observations[:] = self.shared.rows.observations
 
     def begin(self, seed: int) -> None:
         """Seeds every instance anew; the shared memory has the first observations."""
@@ -147,23 +142,11 @@ class PoolEnv:
             group.begin_anew(seed)
         self.fresh_seed = seed
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Takes one decision in each instance."""
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         for group in self.groups:
             group.begin(actions[group.rows])
         for group in self.groups:
-            finals = None if final_observations is None else final_observations[group.rows]
-            rows = group.rows
-            group.finish(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals)
-        self._resumption.steps += 1
+            group.finish(out.part(group.rows))
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call, group by group."""
@@ -175,14 +158,6 @@ class PoolEnv:
             return_=np.concatenate([e.return_ for e in drained]),
             length=np.concatenate([e.length for e in drained]),
         )
-
-    def get_state(self) -> bytes:
-        """Returns what the new episodes of a resumed run are drawn from."""
-        return self._resumption.state()
-
-    def set_state(self, state: bytes) -> None:
-        """Checks that the state fits these environments. Raises ValueError where it does not."""
-        self._resumption.require(state)
 
     def send(self, group: int) -> None:
         """Has the workers step a group, whose actions lie in the shared memory."""
@@ -274,84 +249,46 @@ class PoolEnv:
         return TrainerError(f"a process of '{self.spec.name}' has died; its own message is above")
 
 
-class PoolGroup:
+class PoolGroup(CountedEnv):
     """Some rows of a pool, as environments of their own: `begin` a step, do something else, `finish` it."""
 
-    resumable = False
-
     def __init__(self, pool: PoolEnv, number: int, rows: slice) -> None:
+        super().__init__(pool.spec, rows.stop - rows.start, 0)
         self.pool, self.number, self.rows = pool, number, rows
-        self.spec = pool.spec
-        self.num_envs = self.num_agents = rows.stop - rows.start
         self._resumption = Resumption(pool.spec.name, pool.num_envs, 0)  # of all groups, which begin anew together
-        self._counter = EpisodeCounter(self.num_envs)
-        shared = pool.shared
-        self._actions = shared.actions[rows]
-        self._outputs = (
-            shared.observations[rows],
-            shared.rewards[rows],
-            shared.terminals[rows],
-            shared.truncations[rows],
-        )
-        self._finals = shared.finals[rows]
+        self._actions, self._shared = pool.shared.actions[rows], pool.shared.rows.part(rows)
 
     def begin_anew(self, seed: int) -> None:
         """Notes that all episodes have begun anew."""
-        self._resumption.begin(seed)
-        self._counter.reset()
+        self._begin(seed)
 
-    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds the whole pool anew, unless another group has just done so, and writes these rows' observations."""
         if self.pool.fresh_seed != seed:
             self.pool.begin(seed)
-        observations[:] = self._outputs[0]
+        observations[:] = self._shared.observations
 
     def begin(self, actions: npt.NDArray[Any]) -> None:
         """Begins a step. The actions may be overwritten afterwards."""
         self._actions[:] = actions.reshape(self._actions.shape)
         self.pool.send(self.number)
 
-    def finish(
-        self,
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
+    def finish(self, out: Rows) -> None:
         """Waits for the step that was begun, and writes what came of it."""
-        self.pool.wait(self.number)
-        for ours, theirs in zip((observations, rewards, terminals, truncations), self._outputs, strict=True):
-            ours[:] = theirs
-        if final_observations is not None and truncations.any():
-            final_observations[truncations] = self._finals[truncations]
-        self._resumption.steps += 1
-        self._counter.add(rewards, terminals | truncations)
+        self._receive(out)
+        self._count(out)
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Takes one decision in each instance."""
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         self.begin(actions)
-        self.finish(observations, rewards, terminals, truncations, final_observations)
+        self._receive(out)
 
-    def drain_episodes(self) -> Episodes:
-        """Returns the episodes that finished since the last call."""
-        return self._counter.drain()
-
-    def get_state(self) -> bytes:
-        """Returns what the new episodes of a resumed run are drawn from."""
-        return self._resumption.state()
-
-    def set_state(self, state: bytes) -> None:
-        """Checks that the state fits these environments. Raises ValueError where it does not."""
-        self._resumption.require(state)
+    def _receive(self, out: Rows) -> None:
+        self.pool.wait(self.number)
+        for ours, theirs in zip(out[:-1], self._shared[:-1], strict=True):
+            ours[:] = theirs
+        cut = out.truncations
+        if cut.any():
+            out.finals[cut] = self._shared.finals[cut]
 
     def close(self) -> None:
         """Closes the whole pool."""

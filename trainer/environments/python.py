@@ -6,11 +6,8 @@ the object does not count episodes, or cannot be saved, this module counts them,
 run.
 """
 
-import importlib
 import json
 import math
-import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,8 +16,8 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
-from . import arguments
-from .episodes import EpisodeCounter, require
+from . import arguments, importing
+from .base import CountedEnv, Rows
 
 _GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
@@ -37,7 +34,7 @@ _OPTIONAL: dict[str, Any] = {
 }
 
 
-class PythonEnv:
+class PythonEnv(CountedEnv):
     """What a user's factory has made; see `trainer.environments.VectorEnv`."""
 
     def __init__(
@@ -57,60 +54,40 @@ class PythonEnv:
         """
         factory, args = _factory(name), args or {}
         arguments.check(args, factory, name, ours=_GIVEN)
-        try:
+        with arguments.refusals(args, factory, name):
             self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
-        except TypeError as error:
-            refused = arguments.unexpected(error, args, factory, name)
-            if refused is None:
-                raise
-            raise refused from error
         self._closed = False
-        self.spec = _describe(name, self._envs)
+        super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
-        self.num_envs = num_envs
-        self.num_agents = num_envs * self.spec.agents_per_env
+        rows = None if self.playing is None else np.asarray(self.playing)
+        if rows is not None and (rows.dtype != np.bool_ or rows.shape != (self.num_agents,)):
+            raise ConfigError(
+                f"'{name}': playing must be bool of shape ({self.num_agents},), got {rows.dtype} of shape "
+                f"{rows.shape}: see docs/environments.md"
+            )
         self.resumable = hasattr(self._envs, "get_state") and hasattr(self._envs, "set_state")
-        self._seed, self._steps = seed, 0
-        counts = hasattr(self._envs, "drain_episodes")
-        self._counter = None if counts else EpisodeCounter(self.num_agents)
-        self._shape = (self.num_agents, self.spec.observation_size)
-        self._dtype: type[np.generic] = np.uint8 if self.spec.observation_dtype == "uint8" else np.float32
 
-    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
-        """Seeds every instance anew and writes its first observation."""
-        require("observations", observations, self._shape, self._dtype)
-        self._seed, self._steps = seed, 0
-        if self._counter is not None:
-            self._counter.reset()
+    @property
+    def playing(self) -> npt.NDArray[np.bool_] | None:
+        """Which agents act in the next step, `A`, where the environment says so."""
+        rows: npt.NDArray[np.bool_] | None = getattr(self._envs, "playing", None)
+        return rows
+
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self._envs.reset(seed, observations)
 
-    def step(
-        self,
-        actions: npt.NDArray[Any],
-        observations: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        terminals: npt.NDArray[np.bool_],
-        truncations: npt.NDArray[np.bool_],
-        final_observations: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Takes one decision for each agent."""
-        require("observations", observations, self._shape, self._dtype)
-        if final_observations is None:
-            final_observations = np.empty(self._shape, self._dtype)
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         if self.spec.continuous_actions:
             actions = np.clip(actions, -1.0, 1.0)
         if self.spec.action_components == 1:
             actions = actions.reshape(-1)
-        self._envs.step(actions, observations, rewards, terminals, truncations, final_observations)
-        self._steps += 1
-        if self._counter is not None:
-            self._counter.add(rewards, terminals | truncations)
+        self._envs.step(actions, *out)
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call."""
         if self._counter is not None:
-            return self._counter.drain()
+            return super().drain_episodes()
         episodes: Episodes = self._envs.drain_episodes()
         return episodes
 
@@ -118,7 +95,9 @@ class PythonEnv:
         """Returns the environment's own state, or what the new episodes of a resumed run are drawn from."""
         if self.resumable:
             return bytes(self._envs.get_state())
-        return json.dumps({"env": self.spec.name, "seed": self._seed, "steps": self._steps}).encode()
+        return json.dumps(
+            {"env": self.spec.name, "seed": self._resumption.seed, "steps": self._resumption.steps}
+        ).encode()
 
     def set_state(self, state: bytes) -> None:
         """Continues from `get_state`, if the environment can."""
@@ -159,18 +138,7 @@ def _factory(name: str) -> Callable[..., Any]:
     module_name, colon, factory_name = name.removeprefix("python:").partition(":")
     if not (module_name and colon and factory_name):
         raise ConfigError(f"'{name}' must be python:package.module:factory")
-    here = os.getcwd()  # noqa: PTH109
-    if here not in sys.path:  # a module in the working directory is found, as it is by python itself
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"cannot make '{name}': {error}") from error
-    factory = getattr(module, factory_name, None)
-    if not callable(factory):
-        raise ConfigError(f"cannot make '{name}': module {module_name} has no function or class '{factory_name}'")
-    made: Callable[..., Any] = factory
-    return made
+    return importing.find(name, module_name, factory_name, what="function or class", extras={})[1]
 
 
 def _describe(name: str, envs: Any) -> EnvSpec:

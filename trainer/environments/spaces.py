@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from ...envs_c import EnvSpec
 from ..errors import ConfigError, TrainerError
 
 IMAGE_CHANNELS_MAX = 4  # an image's last axis is no longer than this: grey, RGB, RGBA
@@ -175,6 +176,33 @@ def _flattened(space: Any) -> Write:
         np.copyto(row, flat, casting="unsafe")
 
     return write
+
+
+def described(
+    name: str,
+    description: str,
+    read: Observations,
+    actions: "ActionMap",
+    *,
+    agents_per_env: int = 1,
+    solved_score: float = math.inf,
+    max_episode_steps: int,
+) -> EnvSpec:
+    """Returns the description of an environment whose scores are its returns, given how its spaces become ours."""
+    return EnvSpec(
+        name=name,
+        description=description,
+        observation_size=read.size,
+        observation_shape=read.shape,
+        observation_dtype=np.dtype(read.dtype).name,
+        observation_high=read.high,
+        action_sizes=actions.sizes,
+        continuous_actions=actions.continuous,
+        agents_per_env=agents_per_env,
+        score_range=(-math.inf, math.inf),
+        solved_score=solved_score,
+        max_episode_steps=max_episode_steps,
+    )
 
 
 class ActionMap(NamedTuple):

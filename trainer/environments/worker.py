@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import TrainerError
-from .instances import Instances, Rows
+from .base import Rows
+from .instances import Instances
 
 PROBE_SECONDS = 0.1  # for which an instance is stepped to see how fast it is
 LINGER_SECONDS = 5.0  # for which a worker that has failed waits to be ended
@@ -57,15 +58,8 @@ class Shared:
             count = math.prod(shape)
             arrays[name] = np.frombuffer(buffer, dtype, count, at).reshape(shape)
             at += _padded(count * np.dtype(dtype).itemsize)
-        self.observations, self.finals = arrays["observations"], arrays["finals"]
-        self.actions, self.rewards, self.probed = arrays["actions"], arrays["rewards"], arrays["probed"]
-        self.terminals, self.truncations = arrays["terminals"], arrays["truncations"]
-
-    def part(self, rows: slice) -> Rows:
-        """Returns the rows that one worker writes."""
-        return Rows(
-            self.observations[rows], self.rewards[rows], self.terminals[rows], self.truncations[rows], self.finals[rows]
-        )
+        self.actions, self.probed = arrays["actions"], arrays["probed"]
+        self.rows = Rows(*(arrays[name] for name in Rows._fields))
 
 
 def num_bytes(layout: Layout) -> int:
@@ -143,7 +137,7 @@ def _work(number: int, shared: Shared, layout: Layout, commands: Connection, ans
         elif command == BUILD:
             for part, start, stop in commands.recv():
                 rows_of = slice(start, stop)
-                parts[part] = instances(stop - start, start), shared.actions[rows_of], shared.part(rows_of)
+                parts[part] = instances(stop - start, start), shared.actions[rows_of], shared.rows.part(rows_of)
         else:
             for stepped, _, rows in parts.values():
                 stepped.reset(int.from_bytes(command[1:], "little"), rows.observations)

@@ -87,6 +87,18 @@ class World:
         deviation = (moments[1] - moments[0].square()).clamp_min(0).sqrt()
         return deviation.to(tensor.dtype), moments[0].to(tensor.dtype)
 
+    def std_mean_where(self, tensor: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns deviation (of the population) and mean of those elements of all ranks that count.
+
+        In two passes, so that nothing cancels; there is no wait for the device. Of no elements both are 0.
+        """
+        kept, zero = counts.to(tensor.dtype), tensor.new_zeros(())
+        sums = self.sum_(torch.stack([kept.sum(), torch.where(counts, tensor, zero).sum()]))
+        number = sums[0].clamp_min(1)
+        mean = sums[1] / number
+        squares = self.sum_(torch.where(counts, (tensor - mean).square(), zero).sum())
+        return (squares / number).sqrt(), mean
+
     def agree(self, flag: bool, seconds: float) -> tuple[bool, float]:
         """Returns whether any rank raises its flag, and rank 0's seconds (0 or more)."""
         if self.size == 1:

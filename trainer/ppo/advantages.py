@@ -24,6 +24,9 @@ Only the actions after a_t are corrected in it, by A[t+1]. With ratios of 1 it i
 never bind, E[g[t] | s_t, a_t] = Q_pi(s_t, a_t) - V(s_t) exactly. This is IMPALA's r[t] + gamma v[t+1] - V[t], with
 lambda in the way of GAE; IMPALA's factor rho[t] in front of it is PPO's ratio.
 
+A sample whose agent had ended (`Batch.playing`) counts nowhere. Nothing of it reaches a sample that counts, because
+go[t] is 0 where its agent ends, and again before it begins anew.
+
 Source: Schulman et al. 2016, "High-dimensional continuous control using generalized advantage estimation", eq. 16;
 Espeholt et al. 2018, "IMPALA", section 4.1 and 4.2 (the policy's gradient), remark 2 (lambda).
 """
@@ -61,9 +64,17 @@ def advantages_and_returns(
     if ratios is not None:
         advantages = _without_own_ratio(batch, advantages, config)
     if config.normalize_advantages and len(batch) * world.size > 1:
-        deviation, mean = world.std_mean(advantages)
+        deviation, mean = spread_and_mean(advantages, batch, world)
         advantages = advantages.sub_(mean).div_(deviation + 1e-8)
+    if batch.playing is not None:
+        # Weight 0 leaves a sample out of the loss, unless it is infinite.
+        advantages, returns = (torch.where(batch.playing, rows, 0.0) for rows in (advantages, returns))
     return advantages, returns
+
+
+def spread_and_mean(rows: torch.Tensor, batch: Batch, world: World) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns deviation and mean of what belongs to the samples of a batch, `T x N`, over all processes."""
+    return world.std_mean(rows) if batch.playing is None else world.std_mean_where(rows, batch.playing)
 
 
 def _without_own_ratio(batch: Batch, corrected: torch.Tensor, config: TrainConfig) -> torch.Tensor:

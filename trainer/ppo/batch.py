@@ -20,6 +20,7 @@ class Batch:
     ends: torch.Tensor  # `T x N`, bool: the episode ended at this step
     resets: torch.Tensor  # `T x N`, bool: the recurrent state is zeroed before this step
     state: torch.Tensor | None  # `N x S`, before the first step
+    playing: torch.Tensor | None = None  # `T x N`, bool: whose agent acted; None: all. No other sample counts anywhere
     follows: torch.Tensor | None = None  # `T x N`, the discounted final values, while rewards are still to be scaled
 
     @property

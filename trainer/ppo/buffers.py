@@ -12,7 +12,8 @@ import numpy.typing as npt
 import torch
 
 from ...envs_c import EnvSpec
-from ..environments import VectorEnv
+from ..environments import VectorEnv, playing
+from ..environments.base import Rows
 from ..machine.transfer import host_zeros
 from ..model.policy import Policy
 
@@ -31,8 +32,16 @@ class Buffers:
     """What one rollout writes: `horizon` steps of all agents."""
 
     def __init__(
-        self, policy: Policy, spec: EnvSpec, horizon: int, columns: Sequence[slice], device: torch.device, pin: bool
+        self,
+        policy: Policy,
+        spec: EnvSpec,
+        horizon: int,
+        columns: Sequence[slice],
+        device: torch.device,
+        pin: bool,
+        idles: bool = False,
     ) -> None:
+        """`idles`: some agents may have ended while others play on."""
         agents, distribution = columns[-1].stop, policy.distribution
         on_host = device.type == "cpu"
 
@@ -47,6 +56,8 @@ class Buffers:
         self.rewards = host_zeros(horizon, agents, pin=pin)
         self.terminals = torch.zeros(horizon, agents, dtype=torch.bool)
         self.truncations = torch.zeros(horizon, agents, dtype=torch.bool)
+        # Whose agent acted.
+        self.playing = host_zeros(horizon, agents, dtype=torch.bool, pin=pin) if idles else None
         # Row t: the episode ended at step t - 1, by termination or truncation.
         self.ended = host_zeros(horizon + 1, agents, dtype=torch.bool, pin=pin)
         # On the network's device. On a CPU the observations are the host's own buffer.
@@ -86,6 +97,7 @@ class Group:
         self.envs = envs
         self.columns = columns
         self.rows: list[Row] = []  # of the buffers that are being filled
+        self.playing: npt.NDArray[np.bool_] | None = None  # likewise, `T` rows; None: all agents play
         shape = (envs.num_agents, envs.spec.observation_size)
         self.final_observations = np.zeros(shape, envs.spec.observation_dtype)
         self.finals: list[tuple[int, npt.NDArray[np.int64], npt.NDArray[Any]]] = []  # step, agents, rows
@@ -121,10 +133,12 @@ class Group:
             self._pending = None
         if self._begun is not None:
             t, self._begun = self._begun, None
-            self.envs.finish(*self.rows[t][1:], self.final_observations)  # type: ignore[attr-defined]
+            self.envs.finish(Rows(*self.rows[t][1:], self.final_observations))  # type: ignore[attr-defined]
             self._keep_finals(t)
 
     def _step(self, t: int) -> None:
+        if self.playing is not None:
+            self.playing[t] = playing(self.envs)
         self.envs.step(*self.rows[t], self.final_observations)
         self._keep_finals(t)
 

@@ -32,18 +32,26 @@ class Conditioning:
         """Whether rewards are divided by the deviation of the return."""
         return self.rewards is not None and self.rewards.scales
 
-    def observe(self, observations: torch.Tensor, rewards: torch.Tensor, resets: torch.Tensor) -> None:
+    def observe(
+        self,
+        observations: torch.Tensor,
+        rewards: torch.Tensor,
+        resets: torch.Tensor,
+        playing: torch.Tensor | None = None,
+    ) -> None:
         """Computes what a batch adds to the running means.
 
         Args:
             observations: `T x N x D`, raw, on the host.
             rewards: `T x N`, raw, on the host.
             resets: `T x N`, bool: where an episode begins.
+            playing: `T x N`, bool, on the host: the samples that count; None: all.
         """
         if self.normalizer is not None:
-            self._observed.append(Moments.of(observations.flatten(0, 1)))
+            self._observed.append(Moments.of(observations.flatten(0, 1) if playing is None else observations[playing]))
         if self.rewards is not None and self.scales:
-            self._observed.append(self.rewards.observe(rewards.numpy(), resets.cpu().numpy()))
+            counts = None if playing is None else playing.numpy()
+            self._observed.append(self.rewards.observe(rewards.numpy(), resets.cpu().numpy(), counts))
 
     def settle(self, world: World) -> None:
         """Merges what the last batch has observed, over all processes. All of them have to call this.

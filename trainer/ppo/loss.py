@@ -4,9 +4,9 @@ Notation, for `B` samples, everything feature-major (`rows x B`):
     pi, pi_old  probability of the action taken, now and then        r = pi / pi_old
     g           advantage (normalised)                               H   entropy of the policy
     v, v_old    value now and then                                   R   the value's target
-    w           weight of the sample's segment, else 1               c, d  ranges of the two clips
+    w           weight of the sample: 0 leaves it out; else 1        c, d  ranges of the two clips
 
-The loss is the mean over the samples of
+The loss is the sum over the samples, divided by their number, of
     w ( max(-r g, -clip(r, 1 - c, 1 + c) g)  +  c_v V  -  c_H H )
 with the value loss
     V = 1/2 max((v - R)^2, (v_old + clip(v - v_old, -d, d) - R)^2)
@@ -54,7 +54,8 @@ class Coefficients:
 class Minibatch:
     """`B` samples. The loss is their sum over `size`: `B`, or more where they are a part of a larger minibatch.
 
-    A part is one of several that are accumulated, or one process's.
+    A part is one of several that are accumulated, or one process's. Where samples have `weights`, these say what each
+    counts; those of a whole minibatch have the sum `size`. None: 1.
     """
 
     actions: torch.Tensor  # `K x B`
@@ -97,8 +98,8 @@ def ppo_loss(policy: Policy, output: torch.Tensor, batch: Minibatch, c: Coeffici
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "entropy": entropy,
-        "approx_kl": ((ratio - 1) - log_ratio).sum() / batch.size,
-        "clip_fraction": ((ratio - 1).abs() > c.clip).sum() / batch.size,
+        "approx_kl": mean((ratio - 1) - log_ratio),
+        "clip_fraction": mean((ratio - 1).abs() > c.clip),
     }
 
 

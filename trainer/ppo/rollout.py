@@ -33,7 +33,7 @@ import numpy as np
 import torch
 
 from ...envs_c import Episodes
-from ..environments import VectorEnv, resume
+from ..environments import VectorEnv, playing, resume
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast
 from ..machine.stopwatch import Stopwatch
@@ -79,7 +79,8 @@ class Rollout:
         columns = [slice(end - env.num_agents, end) for env, end in zip(envs, ends, strict=True)]
         agents, spec = ends[-1], envs[0].spec
         pin = pin or device.type == "cuda"
-        self._buffers = [Buffers(policy, spec, horizon, columns, device, pin) for _ in range(keep)]
+        idles = any(playing(env) is not None for env in envs)
+        self._buffers = [Buffers(policy, spec, horizon, columns, device, pin, idles) for _ in range(keep)]
         self._now = self._buffers[-1]  # those of the last rollout
         noise_rows = policy.distribution.noise_rows
         self._all_noise = torch.zeros(horizon, noise_rows, agents * world.size, device=device)
@@ -89,6 +90,7 @@ class Rollout:
             Group(env, of_group, threaded=len(envs) > 1) for env, of_group in zip(envs, columns, strict=True)
         ]
         self._horizon = self._start = horizon
+        self._idled = False  # whether an agent did not act in some step of the last batch
         self.conditioning = Conditioning()
 
     @property
@@ -106,8 +108,11 @@ class Rollout:
     def settle(self, batch: Batch, world: World) -> Batch:
         """Merges what the last batch has observed, over all processes; returns it with its rewards scaled.
 
-        All processes have to call this, before the next batch begins.
+        Where all agents played in all steps, it has no `playing`. All processes have to call this, before the next
+        batch begins.
         """
+        if batch.playing is not None and not world.agree(self._idled, 0.0)[0]:
+            batch = dataclasses.replace(batch, playing=None)
         self.conditioning.settle(world)
         rewards = self.conditioning.rewards
         if rewards is None or batch.follows is None:
@@ -176,6 +181,7 @@ class Rollout:
         now.resets[0].copy_(before.resets[self._start])
         for group, rows in zip(groups, now.rows, strict=True):
             group.rows = rows
+            group.playing = None if now.playing is None else now.playing[:, group.columns].numpy()
         initial = None if self._state is None else self._state.clone()
         switch("rollout_forward")
         self._policy.distribution.fill_noise_(self._all_noise[:steps], self._generator)
@@ -293,7 +299,11 @@ class Rollout:
         rewards = to_device(self._now.rewards[:steps], self.device)
         follows = None if self.conditioning.rewards is None else torch.zeros_like(rewards)
         resets = self._now.resets[:steps]
-        self.conditioning.observe(self._now.observations[:steps], self._now.rewards[:steps], resets)
+        played = None if self._now.playing is None else self._now.playing[:steps]
+        self._idled = played is not None and not bool(played.all())
+        self.conditioning.observe(
+            self._now.observations[:steps], self._now.rewards[:steps], resets, played if self._idled else None
+        )
         switch("rollout_forward")
         values = self._policy.values(outputs)
         if finals:
@@ -312,6 +322,7 @@ class Rollout:
             ends=self._now.resets[1 : steps + 1],
             resets=resets,
             state=initial,
+            playing=None if played is None else to_device(played, self.device),
             follows=follows,
         )
 

@@ -36,7 +36,7 @@ from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
 from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
-from .advantages import advantages_and_returns
+from .advantages import advantages_and_returns, spread_and_mean
 from .batch import Batch
 from .entropy import EntropyBonus
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
@@ -199,8 +199,8 @@ class PPO:
         switch("other")
         summed = self._world.sum_(torch.stack(list(terms.values()))) if terms else norms.new_empty(0)
         # How much of the returns' variance the old values explain, over the whole batch.
-        spread, _ = self._world.std_mean(returns)
-        missed, _ = self._world.std_mean(returns - batch.values[:-1])
+        spread, _ = spread_and_mean(returns, batch, self._world)
+        missed, _ = spread_and_mean(returns - batch.values[:-1], batch, self._world)
         terms["explained_variance"] = 1 - (missed / spread.clamp_min(1e-6)).square()
         others = torch.stack([terms["explained_variance"], norms, self._gradients.weights.detach().sum()])
         figures = torch.cat([summed, others]).tolist()
@@ -251,11 +251,15 @@ class PPO:
         config, switch, gradients = self._config, self._stopwatch.switch, self._gradients
         parts = chosen.tensor_split(config.accumulation_steps) if config.accumulation_steps > 1 else (chosen,)
         size = len(chosen) * batch.steps * self._world.size
+        weight: torch.Tensor | None = None
+        if batch.playing is not None:  # then the loss is the mean over the samples that count
+            number = batch.playing.index_select(1, chosen).sum(dtype=batch.rewards.dtype)
+            weight = size / self._world.sum_(number).clamp_min(1)
         total: torch.Tensor | None = None
         for part in parts:
             if not len(part):
                 continue
-            self._accumulate(batch, advantages, returns, ratios, part, size, terms)
+            self._accumulate(batch, advantages, returns, ratios, part, weight, size, terms)
             if len(parts) > 1:
                 total = gradients.gradients.clone() if total is None else total.add_(gradients.gradients)
         if total is not None:
@@ -272,10 +276,14 @@ class PPO:
         returns: torch.Tensor,
         ratios: torch.Tensor,
         chosen: torch.Tensor,
+        weight: torch.Tensor | None,
         size: int,
         terms: dict[str, torch.Tensor] | None,
     ) -> None:
-        """Fills the gradient vector from some segments of a minibatch of `size` samples."""
+        """Fills the gradient vector from some segments of a minibatch of `size` samples.
+
+        `weight`: of a sample that counts, where some do not.
+        """
         self._stopwatch.switch("copy")
         # The whole batch at once: its order does not matter, so nothing is copied.
         whole = len(chosen) == batch.segments and self._config.accumulation_steps == 1
@@ -290,7 +298,7 @@ class PPO:
             values=of(batch.values[:-1]).flatten(),
             advantages=of(advantages).flatten(),
             returns=of(returns).flatten(),
-            weights=None,
+            weights=None if weight is None or batch.playing is None else of(batch.playing).flatten() * weight,
             size=size,
         )
 

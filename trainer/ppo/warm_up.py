@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 
 from ..config import TrainConfig
-from ..environments import VectorEnv
+from ..environments import VectorEnv, playing
 from ..errors import TrainerError
 from ..machine.distributed import World
 from ..normalise import Moments, Normalizer, RewardScaler, discounted_returns
@@ -118,6 +118,7 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
     seen, returns, ended = _Seen(spec.observation_size), np.zeros(agents), np.zeros(agents, np.bool_)
     for step in range(min(max(-(-SAMPLES // agents), STEPS_MIN), STEPS_MAX)):
         actions = _actions(envs[0], agents * world.size, draws)[own]
+        played = _playing(envs)
         for env, part in zip(envs, columns, strict=True):
             env.step(actions[part], observations[part], rewards[part], terminals[part], truncations[part])
         if not np.isfinite(observations).all():
@@ -126,14 +127,24 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
                 f"'{spec.name}' gave an observation that is not finite: feature {feature} of agent {row} is "
                 f"{observations[row, feature]} after {step + 1} random actions: mend the environment"
             )
-        seen.moments = seen.moments.merged(Moments.of(torch.from_numpy(observations)))
-        np.minimum(seen.low, observations.min(axis=0), out=seen.low)
-        np.maximum(seen.high, observations.max(axis=0), out=seen.high)
+        # What idle agents observe and earn says nothing about the game. Some agent plays always.
+        plays = _playing(envs)
+        shown = observations if plays is None else observations[plays]
+        seen.moments = seen.moments.merged(Moments.of(torch.from_numpy(shown)))
+        np.minimum(seen.low, shown.min(axis=0), out=seen.low)
+        np.maximum(seen.high, shown.max(axis=0), out=seen.high)
         returns = discounted_returns(rewards[None], ended[None], returns, gamma)[-1]
-        seen.returns = seen.returns.merged(Moments.of(torch.from_numpy(returns[:, None])))
+        earned = returns if played is None else returns[played]
+        seen.returns = seen.returns.merged(Moments.of(torch.from_numpy(earned[:, None])))
         seen.largest_reward = max(seen.largest_reward, float(np.abs(rewards).max()))
         ended = terminals | truncations
     return seen
+
+
+def _playing(envs: Sequence[VectorEnv]) -> npt.NDArray[np.bool_] | None:
+    """Returns whose agents play now, of all environments; None: all."""
+    of_each = [playing(env) for env in envs]
+    return np.concatenate([rows for rows in of_each if rows is not None]) if of_each[0] is not None else None
 
 
 def _actions(

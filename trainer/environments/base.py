@@ -1,0 +1,139 @@
+"""What all environments have in common that are stepped from Python: `gym`, `pool`, `atari`, `pettingzoo`, `python`.
+
+`CountedEnv` is a `trainer.environments.VectorEnv` but for two methods, `_reset` and `_step`, which each kind has of its
+own. It checks the arrays, counts episodes, and keeps what a resumed run begins new episodes from.
+"""
+
+import abc
+import contextlib
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...envs_c import EnvSpec, Episodes
+from .episodes import EpisodeCounter, require
+
+
+class Rows(NamedTuple):
+    """The arrays that a step writes, a row for each agent."""
+
+    observations: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    terminals: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    finals: npt.NDArray[Any]  # rows of truncated episodes only
+
+    def part(self, rows: slice) -> "Rows":
+        """Returns views of some rows."""
+        observations, rewards, terminals, truncations, finals = self
+        return Rows(observations[rows], rewards[rows], terminals[rows], truncations[rows], finals[rows])
+
+
+class CountedEnv(abc.ABC):
+    """`num_envs` instances whose episodes are counted here. An episode's score is the sum of its rewards."""
+
+    resumable: bool = False
+
+    @property
+    def playing(self) -> npt.NDArray[np.bool_] | None:
+        """Which agents act in the next step, `A`; None: always all of them."""
+        return None
+
+    def __init__(self, spec: EnvSpec, num_envs: int, seed: int, *, counts: bool = True) -> None:
+        """`counts` False: `drain_episodes` is the subclass's."""
+        self.spec, self.num_envs = spec, num_envs
+        self.num_agents = num_envs * spec.agents_per_env
+        self._resumption = Resumption(spec.name, num_envs, seed)
+        self._counter = EpisodeCounter(self.num_agents) if counts else None
+        self._shape = (self.num_agents, spec.observation_size)
+        self._dtype: type[np.generic] = np.dtype(spec.observation_dtype).type
+        self._finals = np.zeros(self._shape, self._dtype)  # where the caller does not ask for them
+
+    def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
+        """Seeds every instance anew and writes its first observation."""
+        require("observations", observations, self._shape, self._dtype)
+        self._begin(seed)
+        self._reset(seed, observations)
+
+    def step(
+        self,
+        actions: npt.NDArray[Any],
+        observations: npt.NDArray[Any],
+        rewards: npt.NDArray[np.float32],
+        terminals: npt.NDArray[np.bool_],
+        truncations: npt.NDArray[np.bool_],
+        final_observations: npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Takes one decision for each agent."""
+        require("observations", observations, self._shape, self._dtype)
+        finals = self._finals if final_observations is None else final_observations
+        out = Rows(observations, rewards, terminals, truncations, finals)
+        played = None if self.playing is None else self.playing.copy()
+        self._count(out, self._step(actions, out), played)
+
+    @abc.abstractmethod
+    def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
+        """Seeds every instance anew and writes its first observation."""
+
+    @abc.abstractmethod
+    def _step(self, actions: npt.NDArray[Any], out: Rows) -> npt.NDArray[np.bool_] | None:
+        """Takes one decision; returns whose episodes it ended, where that is not terminals | truncations."""
+
+    def _begin(self, seed: int) -> None:
+        """Notes that all episodes begin anew."""
+        self._resumption.begin(seed)
+        if self._counter is not None:
+            self._counter.reset()
+
+    def _count(
+        self, out: Rows, ended: npt.NDArray[np.bool_] | None = None, played: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Counts a step of those that `played`. What idles has no episode, so it ends none."""
+        self._resumption.steps += 1
+        if self._counter is not None:
+            ended = out.terminals | out.truncations if ended is None else ended
+            self._counter.add(out.rewards, ended if played is None else ended & played, played)
+
+    def drain_episodes(self) -> Episodes:
+        """Returns the episodes that finished since the last call."""
+        assert self._counter is not None
+        return self._counter.drain()
+
+    def get_state(self) -> bytes:
+        """Returns what the new episodes of a resumed run are drawn from."""
+        return self._resumption.state()
+
+    def set_state(self, state: bytes) -> None:
+        """Checks that the state fits these environments. Raises ValueError where it does not."""
+        self._resumption.require(state)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes what the environments hold. Calling it again does nothing."""
+
+
+class Resumption:
+    """What is kept of environments that cannot be saved: `trainer.environments.resume` then begins new episodes."""
+
+    def __init__(self, name: str, num_envs: int, seed: int) -> None:
+        self._name, self._num_envs = name, num_envs
+        self.seed, self.steps = seed, 0
+
+    def begin(self, seed: int) -> None:
+        """Notes that all episodes begin anew."""
+        self.seed, self.steps = seed, 0
+
+    def state(self) -> bytes:
+        """Returns what the new episodes of a resumed run are drawn from."""
+        state = {"env": self._name, "num_envs": self._num_envs, "seed": self.seed, "steps": self.steps}
+        return json.dumps(state).encode()
+
+    def require(self, state: bytes) -> None:
+        """Raises ValueError unless a state is of such environments."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            saved = json.loads(state)
+            if (saved["env"], saved["num_envs"]) == (self._name, self._num_envs):
+                return
+        raise ValueError(f"the state is not of {self._num_envs} environments '{self._name}'")
