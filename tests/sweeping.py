@@ -9,8 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,6 @@ from protein.types import WAITED, Params, SweepRecord, SweepSpec, Trial, TrialEn
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
 BUDGET_SECONDS = 3.0
-PATIENCE_SECONDS = 60.0
 
 
 def stored(folder: Path) -> list[TrialRecord]:
@@ -39,14 +36,6 @@ def stored(folder: Path) -> list[TrialRecord]:
         return [] if record is None else store.trials(record.id)
     finally:
         store.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Waits until something holds that another process brings about. Fails where it never does."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
 
 
 class Lines:

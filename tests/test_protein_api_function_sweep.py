@@ -4,8 +4,8 @@ import asyncio
 import json
 import math
 import re
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -419,14 +419,15 @@ def test_a_resumed_sweep_says_what_it_has_and_a_short_one_prints_its_end(
 
 
 def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
-    store: str, capsys: pytest.CaptureFixture[str]
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = 0
+    calls, now = 0, 0.0
+    monkeypatch.setattr("protein.sweep.backends.function.time", SimpleNamespace(perf_counter=lambda: now))
 
     def silent(params: dict[str, Any], report: Report) -> float:
-        nonlocal calls
+        nonlocal calls, now
         calls += 1
-        time.sleep(0.3 if calls in (4, 7) else 0.0)
+        now += 30.0 if calls in (4, 7) else 10.0
         return float(params["x"])
 
     space = Space([Float("x", 0.0, 1.0)])
@@ -436,14 +437,14 @@ def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
         calls = 0
         return Sweep(space, name=name, max_trials=8, max_trial_cost=cap, store=store, method="random").run(silent)
 
-    result = run("above", 0.2)
-    above = [t for t in result.trials if t.cost_seconds > 0.2]
+    result = run("above", 20.0)
+    above = [t for t in result.trials if t.cost_seconds > 20.0]
     assert [(t.number, t.state) for t in above] == [(3, TrialState.COMPLETE), (6, TrialState.COMPLETE)]
     out = capsys.readouterr().out
     assert out.count("above the cap") == 1
-    took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 0.20s"
+    took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 20.0s"
     assert f" {took}: a function can be stopped only when it calls report; max_trial_cost changes the cap\n" in out
-    run("below", 9.0)
+    run("below", 30.0)
     assert "above the cap" not in capsys.readouterr().out
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein import Float, Integer, Report, Space, Sweep, SweepResult
 from protein.errors import UsageError
@@ -193,12 +194,12 @@ def test_ctrl_c_ends_all_trials_in_order(tmp_path: Path) -> None:
         start_new_session=True,
         env={name: value for name, value in os.environ.items() if name != "PROTEIN_STORE"},
     )
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE_SECONDS
     while len(trials := psutil.Process(program.pid).children(recursive=True)) < 3:
         assert time.monotonic() < until, "two trials and their server never ran"
         time.sleep(0.1)
     os.killpg(program.pid, signal.SIGINT)
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=PATIENCE_SECONDS)
     assert (program.returncode, errors) == (0, "")
     assert "interrupted: True ['interrupted', 'interrupted']" in output
     assert not [one for one in trials if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

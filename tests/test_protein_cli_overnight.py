@@ -5,25 +5,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 
 from protein import storage
 from protein.cli import main
 from protein.types import TrialRecord, TrialState
 
-PATIENCE_SECONDS = 120.0
 SMALL = ("--env.num-envs", "16", "--train.horizon", "64", "--train.minibatch-size", "512", "--policy.hidden-size", "16")
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
 
 
 def protein(folder: Path, *words: str) -> "subprocess.Popen[str]":

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import slurm_cluster
+from patience import PATIENCE_SECONDS
 
 # Makes four steps and keeps how far it is. Trial 1 waits at its second step, once, for the end of its sweep.
 PROGRAM = """
@@ -49,7 +50,7 @@ def test_a_command_is_swept_in_jobs_stopped_and_taken_up_in_another_job(slurm: N
     assert not list((tmp_path / "runs" / "s").glob(".slurm-*")), "the jobs' folder is gone"
 
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr
     assert "trial 1 goes on from step 2" in done.stdout

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
@@ -25,7 +26,6 @@ from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Outcome, Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parent / "assets"
-PATIENCE_SECONDS = 60.0
 PYTHON = shlex.quote(sys.executable)
 
 
@@ -189,23 +189,30 @@ def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
 ) -> None:
     code = """
 import sys, time, pathlib
-out = pathlib.Path(sys.argv[1]) / "logs" / "progress.csv"
+folder = pathlib.Path(sys.argv[1])
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.05)
+out = folder / "logs" / "progress.csv"
 out.parent.mkdir()
 out.write_text("# made by hand\\nsteps,reward\\n1,0.5\\n")
-time.sleep(1.5)
+wait_for("first")
 out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,")
-time.sleep(1.5)
+wait_for("second")
 out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n4,5,1.0\\n")
 """
     text = python(code) + " {directory}"
     one = job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="**/progress.csv")
     backend.start(one)
-    first: list[TrialProgress | Finished] = []
-    while not first:
-        first = backend.poll(0.1)
-    assert isinstance(first[0], TrialProgress), "it is read before the program ends"
-    points, finished = wait(backend)
-    assert points == [(2, 0.75), (4, 1.0)]
+    points: list[tuple[int, float | None]] = []
+    for word, known in (("first", (1, 0.5)), ("second", (2, 0.75))):
+        while known not in points:  # it is read before the program ends
+            for event in backend.poll(0.1):
+                assert isinstance(event, TrialProgress)
+                points += [(point.steps, point.score) for point in event.measurements]
+        (one.directory / word).touch()
+    rest, finished = wait(backend)
+    assert points + rest == [(1, 0.5), (2, 0.75), (4, 1.0)]
     assert finished.outcome.score == 1.0
 
 
@@ -356,10 +363,7 @@ time.sleep(600)
     sweep.kill()
     sweep.wait()
     sweep.stdout.close()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sleepers():
-        assert time.monotonic() < deadline, "a process of the trial lives on"
-        time.sleep(0.05)
+    wait_until(lambda: not sleepers(), "the end of the trial's processes")
 
 
 def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: CommandBackend, tmp_path: Path) -> None:
@@ -390,10 +394,7 @@ def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend
     os.kill(process._status["supervisor"], signal.SIGKILL)
     found = wait(backend)[1].outcome
     assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sleepers():
-        assert time.monotonic() < deadline, "the command lives on"
-        time.sleep(0.05)
+    wait_until(lambda: not sleepers(), "the end of the command")
 
 
 def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:

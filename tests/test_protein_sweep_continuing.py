@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 from viewing import trial
 
 from protein.ports import Finished, Job
@@ -83,19 +84,19 @@ def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: P
         config = {
             "env": {"num_envs": 4},
             "policy": {"hidden_size": 8},
-            "train": {**train, "device": "cpu", "max_seconds": 60.0},
+            "train": {**train, "device": "cpu", "max_seconds": PATIENCE_SECONDS},
             "eval": {"episodes": 4, "num_envs": 4},
         }
         job = Job(
             trial=Trial(id=number, sweep_id=1, number=number, params={}, seed=0, owner="test"),
             config=config,
             directory=tmp_path / str(number),
-            max_seconds=100.0,
+            max_seconds=PATIENCE_SECONDS,
             max_memory_bytes=None,
             continues=continues,
         )
         backend.start(job)
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for event in backend.poll(0.1):
                 if isinstance(event, Finished):

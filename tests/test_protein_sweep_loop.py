@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 import sweeping
-from sweeping import stored, wait_until
+from patience import PATIENCE_SECONDS, wait_until
+from sweeping import stored
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -38,8 +39,6 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
-
-PATIENCE_SECONDS = 60.0
 
 
 def test_a_sweep_spends_its_budget_and_stores_what_it_saw(tmp_path: Path) -> None:
@@ -358,15 +357,30 @@ class ExpectLittle(RandomDesigner):
 
 
 def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path: Path) -> None:
-    """Each may spend what is left after what the others are expected to spend, which may be far too little."""
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    """Each may spend what is left after what the others are expected to spend, which may be far too little.
+
+    Each waits until all three run, spends a third of the budget, and then waits to be told to end.
+    """
+    all_run = tmp_path / "all run"
+
+    class Release(sweeping.Lines):
+        def started(self, trial: TrialRecord) -> None:
+            if trial.number == 2:
+                all_run.touch()
+
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6, waits_for=str(all_run), hangs_at=10)
     designer = ExpectLittle(sweeping.space(), None)
     with pytest.raises(UsageError, match="smaller than one trial"):
-        sweeping.sweep(tmp_path, spec=spec, designer=designer, workers=3, max_trial_seconds=sweeping.BUDGET_SECONDS)
+        sweeping.sweep(
+            tmp_path,
+            spec=spec,
+            listener=Release(),
+            designer=designer,
+            workers=3,
+            max_trial_seconds=sweeping.BUDGET_SECONDS,
+        )
     trials = stored(tmp_path)
-    assert len(trials) == 3
-    spent = sum(trial.cost_seconds for trial in trials)
-    assert sweeping.BUDGET_SECONDS <= spent < 1.5 * sweeping.BUDGET_SECONDS
+    assert [trial.cost_seconds for trial in trials] == [sweeping.BUDGET_SECONDS / 3] * 3
     for trial in trials:
         assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
         assert trial.reason == "stopped at the end of the sweep's budget"

@@ -20,15 +20,25 @@ FAILURES = {  # reason and message, as the trainer gives them
 
 
 def say(event: str, **fields: object) -> None:
-    print(json.dumps({"event": event, **fields}), flush=True)
+    """Says an event in one write: a signal's handler may say one while another is being said."""
+    os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
 def measure(step: int, score: float | None = 1.0) -> None:
     say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
 
 
-def spend(max_seconds: float) -> int:
-    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit."""
+def wait_for(path: str) -> None:
+    """Waits until there is a file that the test makes."""
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
+def spend(train: dict[str, Any]) -> int:
+    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit.
+
+    With `waits_for` it spends nothing until there is that file. At step `hangs_at` it waits a minute to be told to end.
+    """
     step = 0
 
     def end(*_: object) -> None:
@@ -36,10 +46,14 @@ def spend(max_seconds: float) -> int:
         sys.exit(130)
 
     signal.signal(signal.SIGTERM, end)
-    while step / 10 < max_seconds:
+    if "waits_for" in train:
+        wait_for(train["waits_for"])
+    while step / 10 < train["max_seconds"]:
         step += 1
         time.sleep(0.02)
         measure(step, 1.0)
+        if step == train.get("hangs_at"):
+            time.sleep(60)
     time.sleep(0.5)
     say("result", score=2.0, steps=step, elapsed_seconds=step / 10, stopped="max_seconds")
     return 0
@@ -76,8 +90,8 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
         say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
         if hangs_here:
             time.sleep(600)
-        while step == 2 and "waits_for" in train and not Path(train["waits_for"]).exists():
-            time.sleep(0.05)
+        if step == 2 and "waits_for" in train:
+            wait_for(train["waits_for"])
         if train.get("hangs_at") == step:  # in each of its lives
             time.sleep(600)
     say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))
@@ -167,7 +181,7 @@ def main(command_line: list[str]) -> int:
     while behaviour == "firehose":
         os.write(1, b"garbage\n" * 10_000)
     if behaviour == "spend":  # to its limit, a tenth of a second at a time
-        return spend(train["max_seconds"])
+        return spend(train)
     if behaviour in FAILURES:
         reason, message = FAILURES[behaviour]
         say("failed", reason=reason, message=message, steps=1, elapsed_seconds=0.1)
