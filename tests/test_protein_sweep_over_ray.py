@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import ray_clusters
 import sweeping
-from ray_clusters import PATIENCE_SECONDS, NodeProcess, RayCluster
+from patience import PATIENCE_SECONDS
+from ray_clusters import NodeProcess, RayCluster
 
 from protein import storage
 from protein.engine.designer import RandomDesigner

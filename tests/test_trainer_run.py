@@ -59,7 +59,7 @@ def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> Non
     ("seconds", "after"),  # that an iteration takes, and the first iterations after which something is measured
     [
         (0.001, [100]),  # the end alone
-        (0.02, [26, 52, 78, 100]),  # half a second has passed, on top of a fiftieth of the run
+        (0.0205, [25, 50, 75, 100]),  # half a second has passed, on top of a fiftieth of the run
         (0.3, [2, 4, 6]),  # a fiftieth of the run is done, on top of half a second
         (11.0, [1, 2, 3]),  # ten seconds have passed
     ],
