@@ -21,7 +21,17 @@ from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
-from protein.types import WAITED, Params, SweepRecord, SweepSpec, Trial, TrialEnd, TrialRecord
+from protein.types import (
+    WAITED,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialEnd,
+    TrialRecord,
+)
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
@@ -82,6 +92,22 @@ class StopAtTheFirstPoint(RandomDesigner):
 
     def should_stop(self, history: object, params: Params, curve: object, seed: int) -> str | None:
         return "it was asked for little" if float(params["train.score"]) < 0.5 else None
+
+
+class GoOn(RandomDesigner):
+    """Continues the last trial that it may."""
+
+    def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+        suggestion = super().suggest(history, *args, **keywords)
+        able = [one for one in history if one.resumable_seconds is not None]
+        if suggestion is None or not able:
+            return suggestion
+        return dataclasses.replace(
+            suggestion,
+            kind=SuggestionKind.CONTINUATION,
+            continues=able[-1].number,
+            continued_seconds=able[-1].resumable_seconds,
+        )
 
 
 class DieOnStoppingEarly(LocalBackend):

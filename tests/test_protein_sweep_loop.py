@@ -253,24 +253,8 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     assert trial.end is not None and not trial.end.teaches
 
 
-class GoOn(RandomDesigner):
-    """Continues the last trial that it may."""
-
-    def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
-        suggestion = super().suggest(history, *args, **keywords)
-        able = [one for one in history if one.resumable_seconds is not None]
-        if suggestion is None or not able:
-            return suggestion
-        return dataclasses.replace(
-            suggestion,
-            kind=SuggestionKind.CONTINUATION,
-            continues=able[-1].number,
-            continued_seconds=able[-1].resumable_seconds,
-        )
-
-
 def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     status = sweeping.sweep(
         tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
     )
@@ -297,7 +281,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
     sweeping.sweep(
         tmp_path,
         spec=sweeping.sweep_spec(behaviour="kept"),
-        designer=GoOn(sweeping.space(), None),
+        designer=sweeping.GoOn(sweeping.space(), None),
         backend=Jobs(entry=sweeping.TRIAL, preload=()),
         budget_seconds=100.0,
         max_trial_seconds=0.6,
@@ -308,7 +292,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
 
 
 def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
     assert {trial.continues for trial in stored(tmp_path)} == {None}
 
@@ -320,7 +304,7 @@ def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
             if path is not None:
                 Path(path).unlink()
 
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     spec = sweeping.sweep_spec(behaviour="kept")
     sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
     assert {trial.continues for trial in stored(tmp_path)} == {None}

@@ -236,10 +236,11 @@ def test_a_wsd_run_is_continued_from_before_its_decay(overlap: bool, tmp_path: P
     "schedule", [{"lr_schedule": "constant", "warmup_fraction": 0.9}, {"lr_schedule": "wsd", "decay_fraction": 0.4}]
 )
 @pytest.mark.parametrize("before_stop", [2, 8])  # with wsd, before and after the leg's own step size begins to fall
+@pytest.mark.parametrize("parent_is_gone", [False, True], ids=["parent", "parent gone"])
 def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
-    schedule: dict[str, Any], before_stop: int, tmp_path: Path
+    schedule: dict[str, Any], before_stop: int, parent_is_gone: bool, tmp_path: Path
 ) -> None:
-    """A leg is a run that continues a shorter one. It is interrupted, and gets both checkpoints when it goes on."""
+    """A leg is a run that continues a shorter one, of which it needs nothing any more once it has begun."""
 
     def config(iterations: int) -> RunConfig:
         return small(train={"total_timesteps": BATCH * iterations, **schedule})
@@ -258,7 +259,11 @@ def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
     leg, events = tmp_path / "leg", EventLog()
     cut = run(config(14), directory=leg, report=events.record, stop=StopAfter(), continue_from=parent)
     assert cut.interrupted and cut.steps == events[0]["steps"] + BATCH * before_stop < undisturbed.steps
-    whole, events = go(config(14), leg, continue_from=parent, resume=leg / checkpoints.FILE_NAME)
+    parents_steps = checkpoints.read(parent).steps
+    if parent_is_gone:
+        parent.unlink()
+    continue_from = None if parent_is_gone else parent
+    whole, events = go(config(14), leg, continue_from=continue_from, resume=leg / checkpoints.FILE_NAME)
     assert events[0]["steps"] == cut.steps, "it goes on from its own checkpoint, not from that of the shorter run"
     assert (whole.score, whole.steps) == (undisturbed.score, undisturbed.steps)
     assert whole.metrics == undisturbed.metrics
@@ -267,7 +272,7 @@ def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
             assert same_tensors(leg / name, tmp_path / "undisturbed" / name)
     assert whole.elapsed_seconds > cut.elapsed_seconds, "its clock counts both parts, and not the shorter run"
     measured = [event for event in events if event["event"] == "measurement"]
-    rate = (whole.steps - checkpoints.read(parent).steps) / whole.elapsed_seconds
+    rate = (whole.steps - parents_steps) / whole.elapsed_seconds
     assert measured[-1]["metrics"]["steps_per_second"] == pytest.approx(rate)
 
 

@@ -62,7 +62,7 @@ def spend(train: dict[str, Any]) -> int:
 def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Makes four steps. Each is saved in the trainer's format, then told; a resumed trial goes on from there.
 
-    With `waits_for` it waits after its second step until there is that file.
+    With `waits_for` it waits after its second step until there is that file. With `continuable` it can be continued.
 
     A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
     """
@@ -94,7 +94,11 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
             wait_for(train["waits_for"])
         if train.get("hangs_at") == step:  # in each of its lives
             time.sleep(600)
-    say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))
+    left: dict[str, object] = {}
+    if "continuable" in train:
+        left = {"continuable": str(checkpoint), "continuable_seconds": train["cost"]}
+    ending = {"score": train["score"], "steps": 4, "elapsed_seconds": train["cost"], "checkpoint": str(checkpoint)}
+    say("result", timings={}, **ending, **left)
     return 0
 
 
