@@ -14,9 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from patience import PATIENCE_SECONDS, wait_until
+from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
@@ -313,25 +312,13 @@ def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBacke
     assert 2.0 <= found.cost_seconds < 30.0
 
 
-def sleepers() -> list[psutil.Process]:
-    """Returns the processes that a test's command has left behind."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if "sleep(600.125)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 FORKS_TWICE = """
 import os, sys
 for daemon in range(3):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600.125)"])
+            os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)", *sys.argv[1:]])
         os._exit(0)
     os.wait()
 print('{"score": 1}', flush=True)
@@ -339,12 +326,13 @@ print('{"score": 1}', flush=True)
 
 
 def test_children_that_forked_twice_are_ended(backend: CommandBackend, tmp_path: Path) -> None:
-    assert outcome(backend, job(tmp_path, python(FORKS_TWICE))).end is TrialEnd.COMPLETE
-    assert sleepers() == []
+    one = job(tmp_path, python(FORKS_TWICE) + " {directory}")
+    assert outcome(backend, one).end is TrialEnd.COMPLETE
+    assert left_behind(tmp_path) == []
 
 
 def test_nothing_of_a_trial_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
-    text = python(FORKS_TWICE + "import time; time.sleep(600.125)")
+    text = python(FORKS_TWICE + "import time; time.sleep(600)") + " {directory}"
     code = f"""
 import sys, time
 from pathlib import Path
@@ -359,11 +347,11 @@ time.sleep(600)
 """
     sweep = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert sweep.stdout is not None and sweep.stdout.readline() == b"running\n"
-    assert len([one for one in sleepers() if one.pid != sweep.pid]) == 4
+    assert len([one for one in left_behind(tmp_path) if one.pid != sweep.pid]) == 4
     sweep.kill()
     sweep.wait()
     sweep.stdout.close()
-    wait_until(lambda: not sleepers(), "the end of the trial's processes")
+    wait_until(lambda: not left_behind(tmp_path), "the end of the trial's processes")
 
 
 def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: CommandBackend, tmp_path: Path) -> None:
@@ -384,8 +372,8 @@ def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: Comman
 
 
 def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:
-    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600.125)"
-    backend.start(job(tmp_path, python(code)))
+    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600)"
+    backend.start(job(tmp_path, python(code) + " {directory}"))
     while not backend.poll(0.1):
         pass
     process = next(iter(backend._running.values()))
@@ -394,7 +382,7 @@ def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend
     os.kill(process._status["supervisor"], signal.SIGKILL)
     found = wait(backend)[1].outcome
     assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
-    wait_until(lambda: not sleepers(), "the end of the command")
+    wait_until(lambda: not left_behind(tmp_path), "the end of the command")
 
 
 def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:

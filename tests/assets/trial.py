@@ -102,13 +102,18 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     return 0
 
 
-def daemonize() -> None:
+def sleeping(directory: Path) -> list[str]:
+    """Returns the command line of a child that sleeps, by which a test can tell it from those of other tests."""
+    return [sys.executable, "-c", "import time; time.sleep(600)", str(directory)]
+
+
+def daemonize(directory: Path) -> None:
     """Leaves behind a process that no group or session leads to, as a daemon does."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             os.setsid()
-            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+            os.execv(sys.executable, sleeping(directory))
         os._exit(0)
     os.wait()
 
@@ -195,11 +200,11 @@ def main(command_line: list[str]) -> int:
         time.sleep(600)
         print(len(hoard))
     if behaviour == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen(sleeping(arguments.directory))
     if behaviour == "family":
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)
+        subprocess.run(sleeping(arguments.directory), check=False)
     if behaviour == "daemon":
-        daemonize()
+        daemonize(arguments.directory)
     if behaviour == "noise":
         for number in range(40):
             os.write(2, b"%d" % number + b"." * 2**20 + b"\n")

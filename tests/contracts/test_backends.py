@@ -20,7 +20,7 @@ import psutil
 import pytest
 import ray_clusters
 import slurm_cluster
-from patience import PATIENCE_SECONDS, wait_until
+from patience import PATIENCE_SECONDS, left_behind, wait_until
 from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
@@ -542,22 +542,9 @@ def test_a_process_that_ignores_sigterm_is_killed(
 
 
 def test_children_that_a_trial_leaves_behind_are_killed(process: Backend, tmp_path: Path) -> None:
-    before = set(psutil.process_iter())
     _, finished = run(process, job(tmp_path, behaviour="child"))
     assert finished[0].outcome.state is TrialState.COMPLETE
-    wait_until(lambda: not _of_session(set(psutil.process_iter()) - before), "the end of the trial's child")
-
-
-def _of_session(processes: set[psutil.Process]) -> list[psutil.Process]:
-    """Returns those that run the sleeping child's program."""
-    found = []
-    for process in processes:
-        try:
-            if "time.sleep(600)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    wait_until(lambda: not left_behind(tmp_path), "the end of the trial's child")
 
 
 def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:
