@@ -125,6 +125,7 @@ def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_serv
 ) -> None:
     began = time.monotonic()
     local.start(job(tmp_path, 0, behaviour="hang"))
+    wait_for_a_point(local)
     local.start(job(tmp_path, 1, behaviour="child"))  # its child is in its group, and is not killed by the kernel
     server = server_of(local)
     wait(local)
