@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,16 @@ class TestBesideASweep:
                 assert os.getsid(process.pid) != os.getsid(0)  # so Ctrl-C in the terminal does not reach it
                 os.kill(process.pid, signal.SIGKILL)
                 wait_until(lambda: process.exit_code() is not None)
-            time.sleep(0.3)  # the loop looks at its listener a few times a second
+                assert has_warned.wait(PATIENCE_SECONDS), "the loop looks at its listener a few times a second"
             return train(params, report)
 
+        has_warned, warn = threading.Event(), trackers.Tracked._warn
+
+        def warned(*given: Any) -> None:
+            warn(*given)
+            has_warned.set()
+
+        monkeypatch.setattr(trackers.Tracked, "_warn", warned)
         store = tmp_path / "p.db"
         result = sweep(store, "tensorboard", train=kills_it)
         assert len(result.trials) == TRIALS

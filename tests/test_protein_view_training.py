@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from patience import wait_until
+from patience import PATIENCE_SECONDS, wait_until
 from rich.console import Console
 
 from protein.trainer.events import Event, Interrupted, Measurement, Result, Start, failed
@@ -217,6 +217,7 @@ def test_the_gpus_utilisation_is_what_the_driver_says(
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ntest $1 = --id=GPU-1 || exit 1\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("protein.view.machine.GPU_SECONDS", PATIENCE_SECONDS)
     assert gpu_utilisation("GPU-1") == expected
 
 
