@@ -179,7 +179,7 @@ def _checks(
 
 def _ran(runs: Sequence[Stretch], at: float) -> float:
     """Returns for how many seconds the program had run at a moment."""
-    return sum(min(stretch.seconds, max(at - stretch.begin["at"], 0.0)) for stretch in runs)
+    return float(sum(min(one.seconds, max(at - one.begin["at"], 0.0)) for one in runs))
 
 
 def _front(scored: Sequence[Row]) -> list[Row]:
