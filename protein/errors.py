@@ -39,6 +39,10 @@ class StoreError(ProteinError):
     """A store that cannot be opened, read or written, or that a newer version wrote."""
 
 
+class StoreMissing(StoreError):
+    """There is no store yet at this place."""
+
+
 class StoreUnavailable(StoreError):
     """A write or read that may succeed later as it is: the disk is full, the server is down, another process locks."""
 

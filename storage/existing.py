@@ -12,7 +12,7 @@ from urllib.parse import quote
 from sqlalchemy import inspect
 from sqlalchemy.exc import DBAPIError
 
-from protein.errors import StoreError
+from protein.errors import StoreError, StoreMissing
 
 from .engine import SMALLEST_DATABASE_BYTES, create_engine, explain, parse_url, shown_url
 from .upgrade import VERSION_TABLE
@@ -36,7 +36,7 @@ def require_store(url: str) -> None:
     finally:
         engine.dispose()
     if not tables:
-        raise StoreError(f"the database {shown} holds no store yet; {_NONE_YET}")
+        raise StoreMissing(f"the database {shown} holds no store yet; {_NONE_YET}")
 
 
 def _require_file(path: Path) -> None:
@@ -44,7 +44,7 @@ def _require_file(path: Path) -> None:
         if path.is_dir():
             raise StoreError(f"store {path} is a folder; give the path of a file in it, such as {path / 'protein.db'}")
         if not path.exists() or (path.is_file() and not path.stat().st_size):
-            raise StoreError(f"there is no store {path} yet; {_NONE_YET}")
+            raise StoreMissing(f"there is no store {path} yet; {_NONE_YET}")
         if not path.is_file() or path.stat().st_size < SMALLEST_DATABASE_BYTES:
             raise StoreError(f"store {path} is not a SQLite database; give another path with --store")
     except OSError as error:

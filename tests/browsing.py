@@ -39,7 +39,7 @@ from protein.web import app
 
 AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-WAIT_MS = 60_000  # for anything that is to appear, on a busy machine, too
+WAIT_MS = 120_000  # for anything that is to appear: patience on a busy machine, no bound on speed
 ODD_NAME = 'it\'s a "naïve" <b>søk</b> 100% #1 & 2'  # what names may hold
 
 

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parent.parent
 HEADERS = ROOT / "envs_c"
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wpedantic", "-Werror", "-ffp-contract=off"]
@@ -20,7 +22,7 @@ def compiler(variable: str, *names: str) -> str:
 
 
 def run(command: list[str | Path]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from analysing import Array, searched
 from browsing import Served, View, fill_sweep, watched
+from patience import PATIENCE_SECONDS
 from playwright.sync_api import Browser
 
 from protein.space import Categorical, Float, Integer, Space
@@ -86,7 +87,7 @@ def asked(served: Served, path: str, status: int = 200, **params: Any) -> Any:
     """
     query = urllib.parse.urlencode(params, doseq=True)
     try:
-        with urllib.request.urlopen(f"{served.address}api/{path}?{query}", timeout=60) as response:
+        with urllib.request.urlopen(f"{served.address}api/{path}?{query}", timeout=PATIENCE_SECONDS) as response:
             found, given = response.status, json.load(response)
     except urllib.error.HTTPError as error:
         found, given = error.code, json.load(error)

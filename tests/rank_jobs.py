@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from event_log import EventLog
+from event_log import ONE_MEASUREMENT, EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import TrainerError
@@ -24,7 +24,15 @@ def main(jobs: list[dict[str, Any]]) -> None:
         config = RunConfig.from_dict(job["config"])
         resume, go_on = (Path(job[key]) if key in job else None for key in ("resume", "continue_from"))
         try:
-            run(config, directory=directory, report=events.record, resume=resume, continue_from=go_on, world=world)
+            run(
+                config,
+                directory=directory,
+                report=events.record,
+                resume=resume,
+                continue_from=go_on,
+                world=world,
+                speed=ONE_MEASUREMENT,
+            )
         except TrainerError as error:
             events.append({"event": "raised", "kind": type(error).__name__})
         world.close()

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.ray import RayBackend
@@ -32,7 +33,6 @@ from protein.sweep.backends.ray_messages import Needs
 from protein.sweep.backends.slot import SlotSettings, put_probe
 
 OBJECT_STORE_BYTES = 80 << 20  # the least that Ray accepts is 75 MiB
-PATIENCE_SECONDS = 120.0
 START_SECONDS = 300.0  # for a node to be known to its head
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 # Ray's own limits within which a node's helpers and workers must have started; it kills the node or the worker else.

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_SECONDS
+
 from protein.ports import Backend
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.backends.local import LocalBackend
@@ -26,7 +28,6 @@ from protein.types import Direction
 
 ASSETS = str(Path(__file__).parent / "assets")
 CORES = 4  # of the node, whatever this machine has: tests wait for jobs more than they compute
-PATIENCE_SECONDS = 90.0
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
 START_SECONDS = 60.0
 END_SECONDS = 10.0
@@ -145,7 +146,9 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _node_is_idle() -> bool:
-    answer = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=30, check=False)
+    answer = subprocess.run(
+        ["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     return answer.stdout.strip() == "idle"
 
 

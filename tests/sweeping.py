@@ -9,8 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +21,21 @@ from protein.sweep.backends.local import LocalBackend
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.methods import make_designer
 from protein.sweep.stop_when import StopWhen
-from protein.types import WAITED, Params, SweepRecord, SweepSpec, Trial, TrialEnd, TrialRecord
+from protein.types import (
+    WAITED,
+    Params,
+    Suggestion,
+    SuggestionKind,
+    SweepRecord,
+    SweepSpec,
+    Trial,
+    TrialEnd,
+    TrialRecord,
+)
 
 sys.path.insert(0, str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
 TRIAL = "trial:main"
 BUDGET_SECONDS = 3.0
-PATIENCE_SECONDS = 60.0
 
 
 def stored(folder: Path) -> list[TrialRecord]:
@@ -39,14 +46,6 @@ def stored(folder: Path) -> list[TrialRecord]:
         return [] if record is None else store.trials(record.id)
     finally:
         store.close()
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    """Waits until something holds that another process brings about. Fails where it never does."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
 
 
 class Lines:
@@ -93,6 +92,22 @@ class StopAtTheFirstPoint(RandomDesigner):
 
     def should_stop(self, history: object, params: Params, curve: object, seed: int) -> str | None:
         return "it was asked for little" if float(params["train.score"]) < 0.5 else None
+
+
+class GoOn(RandomDesigner):
+    """Continues the last trial that it may."""
+
+    def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+        suggestion = super().suggest(history, *args, **keywords)
+        able = [one for one in history if one.resumable_seconds is not None]
+        if suggestion is None or not able:
+            return suggestion
+        return dataclasses.replace(
+            suggestion,
+            kind=SuggestionKind.CONTINUATION,
+            continues=able[-1].number,
+            continued_seconds=able[-1].resumable_seconds,
+        )
 
 
 class DieOnStoppingEarly(LocalBackend):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +18,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHON": sys.executable},
-        timeout=300,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein import envs_c
 
@@ -69,7 +70,7 @@ SCRIPT = """
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment)
 
 
 @pytest.mark.parametrize("name", envs_c.names())

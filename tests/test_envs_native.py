@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compiling import C11, CXX17, HEADERS, STRICT, compile_c, compiler, run
+from patience import PATIENCE_SECONDS
 
 from protein import envs_c
 
@@ -140,5 +141,5 @@ def test_a_broken_contract_stops_a_debug_build(action: int, frame_skip: int, cod
     )
     cc = compiler("CC", "cc", "gcc", "clang")
     run([cc, *C11, *STRICT, f"-I{HEADERS}", source, "-o", tmp_path / "break"])
-    done = subprocess.run([tmp_path / "break"], capture_output=True, timeout=60, check=False)
+    done = subprocess.run([tmp_path / "break"], capture_output=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == code

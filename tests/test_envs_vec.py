@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 from stepping import SENTINEL, Buffers, Stepper, num_envs_of, scripted_actions, sentinel
 
 from protein import envs_c
@@ -408,7 +409,7 @@ def test_a_forked_child_steps_without_the_threads_and_ends() -> None:
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
         check=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
     )
 
@@ -416,4 +417,4 @@ def test_a_forked_child_steps_without_the_threads_and_ends() -> None:
 def test_the_package_needs_numpy_alone() -> None:
     others = {"torch", "protein.trainer", "protein.storage", "protein.engine"}
     script = f"import sys, protein.envs_c; assert not {others} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_SECONDS)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE_SECONDS
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
@@ -14,7 +16,13 @@ def run(folder: Path, *words: str) -> str:
     """Runs Python with the words in a folder and returns what it printed."""
     environment = {key: value for key, value in os.environ.items() if key != "PROTEIN_STORE"}
     ran = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

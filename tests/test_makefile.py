@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,7 +20,13 @@ def make(*words: str, path: str | None = None) -> subprocess.CompletedProcess[st
     found = shutil.which("make")
     assert found is not None
     return subprocess.run(
-        [found, *words], cwd=ROOT, capture_output=True, text=True, env=environment, timeout=60, check=False
+        [found, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
 
 

@@ -1,9 +1,11 @@
 """Sweeps over a function: kept, resumed, interrupted, and read by the command line."""
 
+import itertools
 import json
+import math
 import re
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,14 @@ from protein.cli import main
 from protein.errors import UsageError
 from protein.types import TrialState
 from protein.view import text
+
+QUIET_SECONDS = function_sweep_lines._QUIET_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line tells of a finished trial, as in a sweep that is over in two seconds, however slow the machine is."""
+    monkeypatch.setattr(function_sweep_lines, "_QUIET_SECONDS", math.inf)
 
 
 @pytest.fixture
@@ -188,8 +198,15 @@ _QUARTER = "a quarter of the budget; max_trial_cost changes it"
     ],
 )
 def test_the_limits_are_printed_before_the_first_trial_begins(
-    limits: dict[str, Any], said: str, store: str, capsys: pytest.CaptureFixture[str]
+    limits: dict[str, Any],
+    said: str,
+    store: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks) / 100)
+    monkeypatch.setattr("protein.sweep.backends.function.time", clock)
     seen: list[str] = []
 
     def looks(params: dict[str, Any], report: Report) -> float:
@@ -232,14 +249,15 @@ def test_a_resumed_sweep_says_what_it_has_and_a_short_one_prints_its_end(
 
 
 def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
-    store: str, capsys: pytest.CaptureFixture[str]
+    store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = 0
+    calls, now = 0, 0.0
+    monkeypatch.setattr("protein.sweep.backends.function.time", SimpleNamespace(perf_counter=lambda: now))
 
     def silent(params: dict[str, Any], report: Report) -> float:
-        nonlocal calls
+        nonlocal calls, now
         calls += 1
-        time.sleep(0.3 if calls in (4, 7) else 0.0)
+        now += 30.0 if calls in (4, 7) else 10.0
         return float(params["x"])
 
     space = Space([Float("x", 0.0, 1.0)])
@@ -249,21 +267,21 @@ def test_a_function_that_does_not_report_and_exceeds_its_cap_is_told_so_once(
         calls = 0
         return Sweep(space, name=name, max_trials=8, max_trial_cost=cap, store=store, method="random").run(silent)
 
-    result = run("above", 0.2)
-    above = [t for t in result.trials if t.cost_seconds > 0.2]
+    result = run("above", 20.0)
+    above = [t for t in result.trials if t.cost_seconds > 20.0]
     assert [(t.number, t.state) for t in above] == [(3, TrialState.COMPLETE), (6, TrialState.COMPLETE)]
     out = capsys.readouterr().out
     assert out.count("above the cap") == 1
-    took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 0.20s"
+    took = f"trial 3 took {text.seconds(above[0].cost_seconds)}, above the cap of 20.0s"
     assert f" {took}: a function can be stopped only when it calls report; max_trial_cost changes the cap\n" in out
-    run("below", 9.0)
+    run("below", 30.0)
     assert "above the cap" not in capsys.readouterr().out
 
 
 def test_a_finished_trial_is_printed_at_most_every_two_seconds(
     store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert function_sweep_lines._QUIET_SECONDS == 2.0, "as the documentation says"
+    assert QUIET_SECONDS == 2.0, "as the documentation says"
     sweep(store, None, quiet=False, max_trials=3).run(train)
     assert not re.search(r"^\d\d:\d\d:\d\d trial", capsys.readouterr().out, re.M)
     monkeypatch.setattr(function_sweep_lines, "_QUIET_SECONDS", 0.0)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import psutil
 import pytest
 import tracking
 from commands import Run
+from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Report, Space, Sweep
 from protein.api import trackers
@@ -68,13 +69,6 @@ def curves(store: Path, name: str = "s") -> dict[str, int]:
 WHOLE = {f"{number:04d}": 3 for number in range(TRIALS)}
 
 
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-
-
 class TestBesideASweep:
     def test_a_sweep_is_written_while_it_runs(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         sweep(tmp_path / "p.db", "tensorboard")
@@ -99,10 +93,17 @@ class TestBesideASweep:
             if process.exit_code() is None:
                 assert os.getsid(process.pid) != os.getsid(0)  # so Ctrl-C in the terminal does not reach it
                 os.kill(process.pid, signal.SIGKILL)
-                until(lambda: process.exit_code() is not None)
-            time.sleep(0.3)  # the loop looks at its listener a few times a second
+                wait_until(lambda: process.exit_code() is not None)
+                assert has_warned.wait(PATIENCE_SECONDS), "the loop looks at its listener a few times a second"
             return train(params, report)
 
+        has_warned, warn = threading.Event(), trackers.Tracked._warn
+
+        def warned(*given: Any) -> None:
+            warn(*given)
+            has_warned.set()
+
+        monkeypatch.setattr(trackers.Tracked, "_warn", warned)
         store = tmp_path / "p.db"
         result = sweep(store, "tensorboard", train=kills_it)
         assert len(result.trials) == TRIALS
@@ -164,10 +165,10 @@ class TestBesideASweep:
         )
         store = tmp_path / "p.db"
         killed = subprocess.Popen([sys.executable, "-c", code, str(Path(__file__).parent), str(store)])
-        assert killed.wait(120) == -signal.SIGKILL
+        assert killed.wait(PATIENCE_SECONDS) == -signal.SIGKILL
         identity = _identity(store)
         path = tracker_folder(str(store)) / "positions" / file_name("s", "tensorboard", identity[1])
-        until(lambda: {0, 1} <= Position(path, *identity).done)  # it has seen the end of the pipe, and wrote
+        wait_until(lambda: {0, 1} <= Position(path, *identity).done)  # it has seen the end of the pipe, and wrote
         sweep(store, "tensorboard")
         written = curves(store)
         assert len(written) == TRIALS
@@ -302,16 +303,16 @@ def test_a_real_server_of_mlflow_holds_what_the_store_holds(tmp_path: Path) -> N
             start_new_session=True,
         )
     try:
-        until(lambda: _answers(port), 120.0)
+        wait_until(lambda: _answers(port))
         check("mlflow", scenario("mlflow", tmp_path / "work", MLFLOW_TRACKING_URI=f"http://127.0.0.1:{port}"))
         assert not (tmp_path / "work" / "trackers" / "mlflow.db").exists()
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         try:
-            server.wait(20)
+            server.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
-            server.wait(20)
+            server.wait(PATIENCE_SECONDS)
 
 
 def _answers(port: int) -> bool:

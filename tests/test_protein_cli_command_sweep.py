@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import storing
+from patience import wait_until
 
 from protein import storage
 from protein.api.command_sweep import short_name
@@ -208,10 +209,7 @@ def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
     words += ["--calibrate", "False"]
     killed = subprocess.Popen([sys.executable, "-m", "protein", *words], stdout=subprocess.DEVNULL)
     checkpoint = folder / "runs" / "go" / "0000" / "checkpoint" / "state"
-    deadline = time.monotonic() + 60.0
-    while not checkpoint.exists():
-        assert time.monotonic() < deadline, "the trial never saved anything"
-        time.sleep(0.02)
+    wait_until(checkpoint.exists, "the trial's first checkpoint")
     time.sleep(0.5)
     killed.kill()
     killed.wait()

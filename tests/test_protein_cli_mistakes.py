@@ -3,18 +3,24 @@
 import contextlib
 import errno
 import re
+import shlex
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import ray_clusters
 from commands import Run, sweep_command
 from viewing import stored_layers
 
-from protein.api import training
+from protein.api import stores, training
 from protein.api.training import Recorder
+from protein.cli import main
 from protein.cli.output import writing
+from protein.cli.sweep import _Machines
 from protein.errors import UsageError
 from protein.trainer.events import Event, Measurement
+from protein.types import Machine
 
 
 def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -> None:
@@ -187,3 +193,30 @@ def test_another_definition_under_a_name_is_refused_and_says_what_differs(filled
         r"sweep 'pong' exists with train.learning_rate = \S+, swept from 0.0005 to 0.05 \(log\) \(now 0.003\);", message
     )
     assert run.json("status pong --json")["max_cost_seconds"] == 240.0
+
+
+def test_a_place_where_no_trial_can_run_leaves_nothing_behind(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ray_clusters.require_ray()
+    for backend, said in (
+        ("ray:127.0.0.1:1", "there is no Ray cluster at 127.0.0.1:1"),
+        ("ray:no-such-host.invalid:6379", "there is no Ray cluster at no-such-host.invalid:6379"),
+    ):
+        line = f"sweep --env pong --max-cost 1m --backend {backend} --store sqlite:///new/protein.db"
+        assert main(shlex.split(line)) == 2
+        printed = capsys.readouterr()
+        assert re.fullmatch(rf"error: {re.escape(said)}[^\n]+\n", printed.err)
+        assert list(folder.iterdir()) == []
+
+
+def test_machines_that_are_found_before_the_store_is_open_are_kept(folder: Path) -> None:
+    def machine(name: str) -> Machine:
+        return Machine(name=name, facts={}, calibration_seconds=1.0, measured_at=datetime.now(UTC))
+
+    found = _Machines("sqlite:///new.db")
+    assert found.known == [] and list(folder.iterdir()) == []
+    found.add(machine("before"))
+    with stores.opened("sqlite:///new.db", create=True) as store:
+        found.keep_in(store)
+        found.add(machine("after"))
+        assert [one.name for one in store.machines()] == ["before", "after"]
+    assert [one.name for one in _Machines("sqlite:///new.db").known] == ["before", "after"]

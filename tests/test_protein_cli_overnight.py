@@ -5,30 +5,35 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 
 from protein import storage
 from protein.cli import main
 from protein.types import TrialRecord, TrialState
 
-PATIENCE_SECONDS = 120.0
 SMALL = ("--env.num-envs", "16", "--train.horizon", "64", "--train.minibatch-size", "512", "--policy.hidden-size", "16")
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for never came"
-        time.sleep(0.05)
+# The program, which is killed as soon as a training run has written its first checkpoint, however fast it is.
+DIES = """
+import os, signal, sys
+from protein.cli import main
+from protein.trainer.ppo.state import TrainingState
+write = TrainingState.write
+def write_and_die(self, *given, **named):
+    write(self, *given, **named)
+    os.kill(os.getpid(), signal.SIGKILL)
+TrainingState.write = write_and_die
+sys.exit(main(sys.argv[1:]))
+"""
 
 
-def protein(folder: Path, *words: str) -> "subprocess.Popen[str]":
+def protein(folder: Path, *words: str, dies: bool = False) -> "subprocess.Popen[str]":
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "protein", *words]
+    command = [sys.executable, *(["-c", DIES] if dies else ["-m", "protein"]), *words]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -69,13 +74,11 @@ def test_a_killed_training_run_goes_on_from_its_folder_to_the_same_result(
     score = next(line for line in whole.stdout if line.startswith("score "))
     whole.stdout.close()
 
-    cut = protein(tmp_path / "cut", *words, "--train.checkpoint-seconds", "0.05")
+    cut = protein(tmp_path / "cut", *words, "--train.checkpoint-seconds", "1e-9", dies=True)
     assert cut.stdout is not None
-    runs = tmp_path / "cut" / "runs" / "train"
-    wait_until(lambda: list(runs.glob("*/checkpoint.safetensors")))
-    cut.send_signal(signal.SIGKILL)
-    cut.wait()
+    assert cut.wait(PATIENCE_SECONDS) == -signal.SIGKILL, cut.stdout.read()
     cut.stdout.close()
+    runs = tmp_path / "cut" / "runs" / "train"
     directory = run_directory(tmp_path / "cut")
     assert not any('"result"' in line for line in (directory / "measurements.jsonl").read_text().splitlines())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import docstring_parser
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein.cli import main
 from protein.cli.field_texts import field_texts
@@ -143,7 +144,7 @@ def run(*words: str, module: str = "protein", **settings: str) -> subprocess.Com
         [sys.executable, "-m", module, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         env={**os.environ, **settings},
         check=False,
     )
@@ -161,7 +162,9 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
         "heavy = {'torch', 'gpytorch', 'scipy', 'sqlalchemy', 'matplotlib', 'numpy', 'alembic', 'psutil'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     assert done.stderr == "[]\n"
     assert "--train.learning-rate" in done.stdout
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from patience import PATIENCE_SECONDS
 from PIL import Image, ImageSequence
 from small_runs import small_config
 from viewing import fill_store
@@ -45,7 +46,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(line: str, *, code: int = 0, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **(settings or {})}
     done = subprocess.run(
-        [*PROGRAM, *shlex.split(line)], capture_output=True, text=True, timeout=120, env=environment, check=False
+        [*PROGRAM, *shlex.split(line)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=environment,
+        check=False,
     )
     assert done.returncode == code, done.stderr
     return done
@@ -96,7 +102,7 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
                 process.send_signal(signal.SIGINT)
                 stopped = True
     os.close(terminal)
-    assert process.wait(timeout=30) == 130
+    assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert "\N{UPPER HALF BLOCK}".encode() in shown and b"38;2;255;107;107" in shown  # the rod is red
     assert b"no episode was played to its end" in shown
     with Image.open("swing/pendulum.gif") as image:
@@ -177,7 +183,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stdout.read()
-        assert process.wait(timeout=60) == 130, process.stderr.read()
+        assert process.wait(timeout=PATIENCE_SECONDS) == 130, process.stderr.read()
     assert seen[0] == (
         "sweep 'pong': 1 value is searched, budget 20.0s, the cap on one trial is 5.00s (a quarter of the budget;"
         " --max-trial-cost changes it)\n"
@@ -200,7 +206,7 @@ def test_train_from_a_sweep_repeats_its_best_trial(folder: Path) -> None:
             r"sweep 'pong' is resumed: \d+ trials? so far, \S+ of 20.0s spent, the cap on one trial is 5.00s ", first
         )
         again.send_signal(signal.SIGTERM)
-        assert again.wait(timeout=60) == 130, again.stderr.read()
+        assert again.wait(timeout=PATIENCE_SECONDS) == 130, again.stderr.read()
 
 
 @pytest.mark.parametrize("after", ["sweep 'pong'", "trial 0 started"])
@@ -216,7 +222,7 @@ def test_a_signal_to_the_whole_group_ends_a_sweep_in_order_while_a_trial_starts(
                 os.killpg(process.pid, signal.SIGTERM)
                 break
         rest, errors = process.stdout.read(), process.stderr.read()
-        assert process.wait(timeout=60) == 130, errors
+        assert process.wait(timeout=PATIENCE_SECONDS) == 130, errors
     assert errors == ""
     assert "interrupted; resume with" in rest
 
@@ -273,7 +279,7 @@ def test_the_resume_hint_works_where_no_environment_is_active(folder: Path, monk
                 process.send_signal(signal.SIGINT)
                 break
         rest = process.stdout.read()
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=PATIENCE_SECONDS) == 130
     hint = rest.splitlines()[-1].strip()
     assert hint == f"{directory}/protein sweep --env pong --config small.toml --max-cost 20s"
     done = subprocess.run(f"{hint} --max-trials 1", shell=True, capture_output=True, text=True, check=False)
@@ -286,7 +292,12 @@ def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
     os.close(reading)
     with os.fdopen(writing, "w") as gone:
         done = subprocess.run(
-            [*PROGRAM, "show", "--json"], stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [*PROGRAM, "show", "--json"],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -295,7 +306,7 @@ def test_an_output_that_is_full_is_one_line(folder: Path) -> None:
     fill_store("sqlite:///runs/protein.db")
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*PROGRAM, "show"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            [*PROGRAM, "show"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS, check=False
         )
     assert done.returncode == 2
     assert done.stderr == "error: cannot write: No space left on device; free some space\n"

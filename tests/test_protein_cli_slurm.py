@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-import slurm_cluster
+from patience import PATIENCE_SECONDS
 
 # Makes four steps and keeps how far it is. Trial 1 waits at its second step, once, for the end of its sweep.
 PROGRAM = """
@@ -43,13 +43,13 @@ def test_a_command_is_swept_in_jobs_stopped_and_taken_up_in_another_job(slurm: N
     ) as process:
         wait_for(tmp_path / "runs" / "s" / "0001" / "checkpoint" / "step", "2")
         process.send_signal(signal.SIGTERM)
-        out = process.communicate(timeout=slurm_cluster.PATIENCE_SECONDS)[0]
+        out = process.communicate(timeout=PATIENCE_SECONDS)[0]
     assert process.returncode == 130, out
     assert "trial 0: score" in out and "Slurm job" in out
     assert not list((tmp_path / "runs" / "s").glob(".slurm-*")), "the jobs' folder is gone"
 
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
     assert done.returncode == 0, done.stderr
     assert "trial 1 goes on from step 2" in done.stdout
@@ -67,7 +67,7 @@ def test_a_command_is_swept_in_jobs_stopped_and_taken_up_in_another_job(slurm: N
 
 
 def wait_for(file: Path, content: str) -> None:
-    until = time.monotonic() + slurm_cluster.PATIENCE_SECONDS
+    until = time.monotonic() + PATIENCE_SECONDS
     while not (file.is_file() and file.read_text() == content):
         assert time.monotonic() < until, f"{file} never held {content}"
         time.sleep(0.05)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run
+from patience import PATIENCE_SECONDS
 from viewing import fill_store
 
 from protein.web.app import DEFAULT_PORT, listen
@@ -28,15 +29,15 @@ def test_it_prints_its_address_at_once_answers_and_ends_politely(filled: Path) -
         line = process.stdout.readline()
         match = re.fullmatch(r"protein view: http://127\.0\.0\.1:(\d+)/  \(Ctrl-C ends it\)\n", line)
         assert match is not None, line
-        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=PATIENCE_SECONDS)
         connection.request("GET", "/api/sweeps")
         assert b'"name":"pong"' in connection.getresponse().read()
         connection.close()
-        stream = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=30)
+        stream = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=PATIENCE_SECONDS)
         stream.request("GET", "/api/changes?sweep=pong")
         assert stream.getresponse().readline() == b"event: hello\n"  # a page is open, and does not keep it from ending
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
         stream.close()
     finally:
         process.kill()
@@ -50,7 +51,7 @@ def test_with_a_token_the_address_holds_it_once(filled: Path) -> None:
         assert process.stdout is not None
         assert re.search(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}  ", process.stdout.readline())
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     assert "token" not in out + err
@@ -63,7 +64,7 @@ def test_on_all_addresses_it_is_named_as_others_reach_it(filled: Path) -> None:
         match = re.search(r"http://(\S+):(\d+)(/\?token=\S+)", process.stdout.readline())
         assert match is not None and match[1] == socket.gethostname()
         for host, status in ((match[1], 303), ("127.0.0.1", 303), ("evil.example", 403)):
-            connection = http.client.HTTPConnection("127.0.0.1", int(match[2]), timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", int(match[2]), timeout=PATIENCE_SECONDS)
             connection.request("GET", match[3], headers={"Host": f"{host}:{match[2]}"})
             assert connection.getresponse().status == status
             connection.close()
@@ -77,7 +78,7 @@ def test_a_store_of_a_newer_version_ends_it_with_the_reason(filled: Path) -> Non
         database.execute("UPDATE protein_schema SET version_num = '9999'")
     database.close()
     process = started(filled)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
     assert re.fullmatch(r"error: store \S+ has schema 9999, and this version of protein knows[^\n]+\n", err)
     assert "http://" in out
@@ -126,7 +127,7 @@ def test_a_store_may_be_given_by_position(tmp_path: Path) -> None:
         assert process.stdout is not None
         match = re.search(r":(\d+)/", process.stdout.readline())
         assert match is not None
-        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=PATIENCE_SECONDS)
         connection.request("GET", "/api/sweeps")
         assert b'"store":"other.db"' in connection.getresponse().read()
         connection.close()

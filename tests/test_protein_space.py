@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE_SECONDS
 
 from protein.errors import SpaceError
 from protein.space import Categorical, Float, Integer, Space
@@ -333,5 +334,7 @@ def test_constraints_on_text_compare_like_with_like() -> None:
 
 def test_importing_the_space_loads_neither_torch_nor_scipy() -> None:
     code = "import sys, protein.space; print([m for m in ('torch', 'scipy', 'gpytorch') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert result.stdout.strip() == "[]"

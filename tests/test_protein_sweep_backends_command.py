@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
@@ -25,7 +25,6 @@ from protein.sweep.commands.settings import CommandSettings
 from protein.types import Direction, Outcome, Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parent / "assets"
-PATIENCE_SECONDS = 60.0
 PYTHON = shlex.quote(sys.executable)
 
 
@@ -189,23 +188,30 @@ def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
 ) -> None:
     code = """
 import sys, time, pathlib
-out = pathlib.Path(sys.argv[1]) / "logs" / "progress.csv"
+folder = pathlib.Path(sys.argv[1])
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.05)
+out = folder / "logs" / "progress.csv"
 out.parent.mkdir()
 out.write_text("# made by hand\\nsteps,reward\\n1,0.5\\n")
-time.sleep(1.5)
+wait_for("first")
 out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,")
-time.sleep(1.5)
+wait_for("second")
 out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n4,5,1.0\\n")
 """
     text = python(code) + " {directory}"
     one = job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="**/progress.csv")
     backend.start(one)
-    first: list[TrialProgress | Finished] = []
-    while not first:
-        first = backend.poll(0.1)
-    assert isinstance(first[0], TrialProgress), "it is read before the program ends"
-    points, finished = wait(backend)
-    assert points == [(2, 0.75), (4, 1.0)]
+    points: list[tuple[int, float | None]] = []
+    for word, known in (("first", (1, 0.5)), ("second", (2, 0.75))):
+        while known not in points:  # it is read before the program ends
+            for event in backend.poll(0.1):
+                assert isinstance(event, TrialProgress)
+                points += [(point.steps, point.score) for point in event.measurements]
+        (one.directory / word).touch()
+    rest, finished = wait(backend)
+    assert points + rest == [(1, 0.5), (2, 0.75), (4, 1.0)]
     assert finished.outcome.score == 1.0
 
 
@@ -306,25 +312,13 @@ def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBacke
     assert 2.0 <= found.cost_seconds < 30.0
 
 
-def sleepers() -> list[psutil.Process]:
-    """Returns the processes that a test's command has left behind."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if "sleep(600.125)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 FORKS_TWICE = """
 import os, sys
 for daemon in range(3):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600.125)"])
+            os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)", *sys.argv[1:]])
         os._exit(0)
     os.wait()
 print('{"score": 1}', flush=True)
@@ -332,12 +326,13 @@ print('{"score": 1}', flush=True)
 
 
 def test_children_that_forked_twice_are_ended(backend: CommandBackend, tmp_path: Path) -> None:
-    assert outcome(backend, job(tmp_path, python(FORKS_TWICE))).end is TrialEnd.COMPLETE
-    assert sleepers() == []
+    one = job(tmp_path, python(FORKS_TWICE) + " {directory}")
+    assert outcome(backend, one).end is TrialEnd.COMPLETE
+    assert left_behind(tmp_path) == []
 
 
 def test_nothing_of_a_trial_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
-    text = python(FORKS_TWICE + "import time; time.sleep(600.125)")
+    text = python(FORKS_TWICE + "import time; time.sleep(600)") + " {directory}"
     code = f"""
 import sys, time
 from pathlib import Path
@@ -352,14 +347,11 @@ time.sleep(600)
 """
     sweep = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert sweep.stdout is not None and sweep.stdout.readline() == b"running\n"
-    assert len([one for one in sleepers() if one.pid != sweep.pid]) == 4
+    assert len([one for one in left_behind(tmp_path) if one.pid != sweep.pid]) == 4
     sweep.kill()
     sweep.wait()
     sweep.stdout.close()
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sleepers():
-        assert time.monotonic() < deadline, "a process of the trial lives on"
-        time.sleep(0.05)
+    wait_until(lambda: not left_behind(tmp_path), "the end of the trial's processes")
 
 
 def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: CommandBackend, tmp_path: Path) -> None:
@@ -380,8 +372,8 @@ def test_a_command_that_died_costs_nothing_until_the_sweep_looks(backend: Comman
 
 
 def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend, tmp_path: Path) -> None:
-    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600.125)"
-    backend.start(job(tmp_path, python(code)))
+    code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600)"
+    backend.start(job(tmp_path, python(code) + " {directory}"))
     while not backend.poll(0.1):
         pass
     process = next(iter(backend._running.values()))
@@ -390,10 +382,7 @@ def test_a_trial_whose_supervisor_is_killed_is_preempted(backend: CommandBackend
     os.kill(process._status["supervisor"], signal.SIGKILL)
     found = wait(backend)[1].outcome
     assert (found.end, found.reason) == (TrialEnd.INTERRUPTED, "preempted: its supervisor was killed")
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while sleepers():
-        assert time.monotonic() < deadline, "the command lives on"
-        time.sleep(0.05)
+    wait_until(lambda: not left_behind(tmp_path), "the end of the command")
 
 
 def test_the_server_of_supervisors_may_die(backend: CommandBackend, tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 import dataclasses
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS, left_behind, wait_until
 
 from protein.ports import Finished, Job
 from protein.sweep.backends import bounded_log, processes
@@ -23,7 +25,6 @@ from protein.types import Resources, Trial, TrialEnd
 
 ASSETS = Path(__file__).parent / "assets"
 sys.path.insert(0, str(ASSETS))
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -53,15 +54,8 @@ def wait(backend: LocalBackend, count: int = 1) -> dict[int, Finished]:
     return finished
 
 
-def wait_for(happened: Callable[[], object], what: str) -> None:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
-
-
 def wait_for_a_point(backend: LocalBackend) -> None:
-    wait_for(lambda: backend.poll(0.1), "the trial never reported")
+    wait_until(lambda: backend.poll(0.1), "a report of the trial")
 
 
 def server_of(backend: LocalBackend) -> psutil.Process:
@@ -105,8 +99,8 @@ def test_nothing_of_a_sweep_outlives_its_kill(tmp_path: Path) -> None:
         assert alive(trial) and alive(server)
         sweep.kill()
         sweep.wait()
-        wait_for(lambda: not alive(trial), "the trial lives on")
-        wait_for(lambda: not alive(server), "the server of trials lives on")
+        wait_until(lambda: not alive(trial), "the end of the trial")
+        wait_until(lambda: not alive(server), "the end of the server of trials")
         assert alive(other)
     finally:
         os.kill(other, signal.SIGKILL)
@@ -129,7 +123,9 @@ def test_the_server_of_trials_outlives_signals_to_the_sweeps_group_and_to_itself
 def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_server(
     local: LocalBackend, tmp_path: Path
 ) -> None:
+    began = time.monotonic()
     local.start(job(tmp_path, 0, behaviour="hang"))
+    wait_for_a_point(local)
     local.start(job(tmp_path, 1, behaviour="child"))  # its child is in its group, and is not killed by the kernel
     server = server_of(local)
     wait(local)
@@ -140,7 +136,7 @@ def test_trials_whose_server_died_are_preempted_and_the_next_one_gets_a_new_serv
     for number in (0, 2):
         outcome = finished[number].outcome
         assert (outcome.end, outcome.reason) == (TrialEnd.INTERRUPTED, "preempted: the server of trials died")
-        assert not outcome.end.teaches and 0.1 <= outcome.cost_seconds < PATIENCE_SECONDS
+        assert not outcome.end.teaches and 0.1 <= outcome.cost_seconds <= max(time.monotonic() - began, 0.1)
     local.start(job(tmp_path, 3))
     assert wait(local)[3].outcome.end is TrialEnd.COMPLETE
 
@@ -162,7 +158,7 @@ def test_a_trial_that_died_costs_nothing_until_the_sweep_looks(local: LocalBacke
 def test_a_result_that_came_before_the_server_died_counts(local: LocalBackend, tmp_path: Path) -> None:
     local.start(job(tmp_path, behaviour="lingers"))
     [running] = local._running.values()
-    wait_for(lambda: local.poll(0.1) is not None and running.record._final, "no result")  # type: ignore[attr-defined]
+    wait_until(lambda: local.poll(0.1) is not None and running.record._final, "a result")  # type: ignore[attr-defined]
     server_of(local).kill()
     outcome = wait(local)[0].outcome
     assert (outcome.end, outcome.score, outcome.cost_seconds) == (TrialEnd.COMPLETE, 2.0, 0.3)
@@ -234,13 +230,10 @@ def test_a_bounded_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_a_child_in_a_session_of_its_own_does_not_outlive_the_trial(local: LocalBackend, tmp_path: Path) -> None:
-    before = {process.pid for process in psutil.process_iter()}
     for number, behaviour in enumerate(("daemon", "hang")):
         local.start(job(tmp_path, number, behaviour=behaviour))
     assert wait(local)[0].outcome.end is TrialEnd.COMPLETE
-    for process in psutil.process_iter(["cmdline"]):
-        if process.pid not in before and "time.sleep(600)" in " ".join(process.info["cmdline"] or ()):
-            assert not alive(process.pid), "a daemon of the trial lives on"
+    assert not left_behind(tmp_path), "a daemon of the trial lives on"
     assert [running.job.trial.number for running in local._running.values()] == [1], "the other trial goes on"
 
 
@@ -264,16 +257,21 @@ def test_a_file_that_is_a_symbolic_link_is_replaced_and_not_written_through(
 def test_time_in_which_a_trial_is_stopped_counts_towards_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "CHECK_SECONDS", 0.05)
-    backend = LocalBackend(entry="trial:main", preload=(), silence_seconds=3.0)
-    backend.start(dataclasses.replace(job(tmp_path, behaviour="hang"), max_seconds=2.0))
+    backend = LocalBackend(entry="trial:main", preload=(), silence_seconds=600.0)
+    backend.start(dataclasses.replace(job(tmp_path, behaviour="hang"), max_seconds=400.0))
     wait_for_a_point(backend)
     [running] = backend._running.values()
     os.kill(running.pid, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
+    now, passed = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now() + passed)
+    while running.requested_end is None:  # it is looked at every ten seconds
+        passed += 10.0
+        backend.poll(0.0)
     outcome = wait(backend)[0].outcome
     backend.close()
     assert outcome.end is TrialEnd.INTERRUPTED, "not hung: that would teach the engine"
-    assert outcome.reason == "preempted: it was stopped (SIGSTOP) for 3 s"
+    assert re.fullmatch(r"preempted: it was stopped \(SIGSTOP\) for 6\d\d s", outcome.reason)
 
 
 def test_time_in_which_the_sweep_was_away_counts_towards_no_limit(

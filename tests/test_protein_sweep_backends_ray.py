@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 import pytest
 import ray_clusters
-from ray_clusters import PATIENCE_SECONDS, RayCluster
+from patience import PATIENCE_SECONDS
+from ray_clusters import RayCluster
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress

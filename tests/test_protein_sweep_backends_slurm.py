@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import slurm_cluster
-from slurm_cluster import PATIENCE_SECONDS
+from patience import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job, TrialProgress

@@ -1,18 +1,21 @@
 """Which sweeps can continue trials, and which trials they can."""
 
 import dataclasses
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sweeping
+from patience import PATIENCE_SECONDS
 from viewing import trial
 
-from protein.ports import Finished, Job
+from protein.ports import Finished, Job, SweepStatus
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import continuing
 from protein.sweep.backends.local import LocalBackend
-from protein.types import Artifact, Provenance, SweepSpec, Trial, TrialEnd, TrialState
+from protein.types import Artifact, Provenance, Suggestion, SweepSpec, Trial, TrialEnd, TrialRecord, TrialState
 
 STEPS = Integer("train.total_timesteps", 1000, 10**6, scale="log")
 GAMMA = Float("train.gamma", 0.9, 0.999)
@@ -83,19 +86,19 @@ def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: P
         config = {
             "env": {"num_envs": 4},
             "policy": {"hidden_size": 8},
-            "train": {**train, "device": "cpu", "max_seconds": 60.0},
+            "train": {**train, "device": "cpu", "max_seconds": PATIENCE_SECONDS},
             "eval": {"episodes": 4, "num_envs": 4},
         }
         job = Job(
             trial=Trial(id=number, sweep_id=1, number=number, params={}, seed=0, owner="test"),
             config=config,
             directory=tmp_path / str(number),
-            max_seconds=100.0,
+            max_seconds=PATIENCE_SECONDS,
             max_memory_bytes=None,
             continues=continues,
         )
         backend.start(job)
-        deadline = time.monotonic() + 120.0
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for event in backend.poll(0.1):
                 if isinstance(event, Finished):
@@ -115,3 +118,89 @@ def test_the_trainer_goes_on_from_the_checkpoint_of_an_earlier_trial(tmp_path: P
     assert 0.0 < first.outcome.metrics[continuing.SECONDS] < first.outcome.cost_seconds
     assert (again.outcome.state, again.outcome.score) == (TrialState.FAILED, None)
     assert "train.total_timesteps must be larger" in again.outcome.reason
+
+
+# A trial that continues another one, whose files somebody has deleted since
+
+
+SAVES: dict[str, Any] = {"behaviour": "saves", "continuable": True}
+
+
+def interrupted_leg(folder: Path, hangs: str) -> TrialRecord:
+    """Trial 1 continues trial 0 and is interrupted at a step, which is "saved" or "unsaved"; trial 0 loses its files.
+
+    Returns trial 1, which waits.
+    """
+    (folder / "trials").mkdir()
+    (folder / "trials" / "hang-0001").write_text(hangs)
+    stop, step = threading.Event(), int(hangs.split()[0])
+
+    class StopAtTheStep(sweeping.Lines):
+        def update(self, status: SweepStatus) -> None:
+            if len(status.trials) == 2 and len(status.trials[1].curve) == step:
+                stop.set()
+
+    legs = go_on(folder, StopAtTheStep(), stop)
+    assert (legs[1].state, legs[1].continues) == (TrialState.WAITING, 0)
+    Path(str(legs[0].artifact(continuing.ARTIFACT))).unlink()
+    return legs[1]
+
+
+def go_on(folder: Path, listener: sweeping.Lines, stop: threading.Event | None = None) -> list[TrialRecord]:
+    spec = sweeping.sweep_spec(**SAVES)
+    designer = sweeping.GoOn(sweeping.space(), None)
+    sweeping.sweep(
+        folder,
+        spec=spec,
+        designer=designer,
+        listener=listener,
+        stop=stop,
+        budget_seconds=None,
+        max_trials=2,
+        can_continue=True,
+    )
+    return sweeping.stored(folder)
+
+
+def test_a_leg_goes_on_from_its_own_checkpoint_without_that_of_the_trial_that_it_continues(tmp_path: Path) -> None:
+    interrupted_leg(tmp_path, "2 saved")
+    lines = sweeping.Lines()
+    _, leg = go_on(tmp_path, lines)
+    assert (leg.end, leg.score) == (TrialEnd.COMPLETE, leg.params["train.score"])
+    assert [point.steps for point in leg.curve] == [1, 2, 3, 4]
+    assert leg.cost_seconds == leg.params["train.cost"] and leg.continued_seconds > 0.0
+    assert [line for line in lines.lines if "goes on" in line] == [
+        "trial 1 goes on from step 2; trial 0, which it continues, has lost its files, which it does not need now"
+    ]
+
+
+def test_a_leg_that_has_nothing_to_go_on_from_ends_and_is_not_trained_anew(tmp_path: Path) -> None:
+    waiting = interrupted_leg(tmp_path, "1 unsaved")
+    lines = sweeping.Lines()
+    _, leg = go_on(tmp_path, lines)
+    assert (leg.state, leg.end, leg.score) == (TrialState.FAILED, TrialEnd.INTERRUPTED, None)
+    assert leg.reason == "interrupted: trial 0, which it continues, has lost its files"
+    assert leg.cost_seconds + leg.lost_seconds == waiting.cost_seconds > 0.0, "what it has spent is spent once"
+    assert [trial.number for trial in lines.ended] == [1], "a person is told"
+
+
+def test_a_trial_that_loses_its_files_while_it_is_chosen_is_not_trained_anew(tmp_path: Path) -> None:
+    class Delete(sweeping.GoOn):
+        def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
+            suggestion = super().suggest(history, *args, **keywords)
+            if suggestion is not None and suggestion.continues is not None:
+                (tmp_path / "trials" / f"{suggestion.continues:04d}" / "checkpoint.safetensors").unlink()
+            return suggestion
+
+    lines = sweeping.Lines()
+    sweeping.sweep(
+        tmp_path,
+        spec=sweeping.sweep_spec(**SAVES),
+        designer=Delete(sweeping.space(), None),
+        listener=lines,
+        budget_seconds=None,
+        max_trials=2,
+        can_continue=True,
+    )
+    assert [(trial.continues, trial.continued_seconds) for trial in sweeping.stored(tmp_path)] == [(None, 0.0)] * 2
+    assert lines.lines == ["trial 0 has lost its files while it was chosen to go on: something else is tried"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from patience import PATIENCE_SECONDS
 
 from protein.errors import UsageError
 from protein.ports import Finished, Job
@@ -20,7 +21,6 @@ from protein.sweep.copies import Copier, Copies, mirror
 from protein.types import Trial, TrialEnd
 
 sys.path.append(str(Path(__file__).parent / "assets"))  # the trial's module, for its processes too
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(params=["memory", "file"])

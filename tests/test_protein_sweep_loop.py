@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 import sweeping
-from sweeping import stored, wait_until
+from patience import PATIENCE_SECONDS, wait_until
+from sweeping import stored
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -38,8 +39,6 @@ from protein.types import (
     TrialRecord,
     TrialState,
 )
-
-PATIENCE_SECONDS = 60.0
 
 
 def test_a_sweep_spends_its_budget_and_stores_what_it_saw(tmp_path: Path) -> None:
@@ -254,24 +253,8 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     assert trial.end is not None and not trial.end.teaches
 
 
-class GoOn(RandomDesigner):
-    """Continues the last trial that it may."""
-
-    def suggest(self, history: Any, *args: Any, **keywords: Any) -> Suggestion | None:
-        suggestion = super().suggest(history, *args, **keywords)
-        able = [one for one in history if one.resumable_seconds is not None]
-        if suggestion is None or not able:
-            return suggestion
-        return dataclasses.replace(
-            suggestion,
-            kind=SuggestionKind.CONTINUATION,
-            continues=able[-1].number,
-            continued_seconds=able[-1].resumable_seconds,
-        )
-
-
 def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     status = sweeping.sweep(
         tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
     )
@@ -298,7 +281,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
     sweeping.sweep(
         tmp_path,
         spec=sweeping.sweep_spec(behaviour="kept"),
-        designer=GoOn(sweeping.space(), None),
+        designer=sweeping.GoOn(sweeping.space(), None),
         backend=Jobs(entry=sweeping.TRIAL, preload=()),
         budget_seconds=100.0,
         max_trial_seconds=0.6,
@@ -309,7 +292,7 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
 
 
 def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
     assert {trial.continues for trial in stored(tmp_path)} == {None}
 
@@ -321,7 +304,7 @@ def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
             if path is not None:
                 Path(path).unlink()
 
-    designer = GoOn(sweeping.space(), None)
+    designer = sweeping.GoOn(sweeping.space(), None)
     spec = sweeping.sweep_spec(behaviour="kept")
     sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
     assert {trial.continues for trial in stored(tmp_path)} == {None}
@@ -358,15 +341,30 @@ class ExpectLittle(RandomDesigner):
 
 
 def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path: Path) -> None:
-    """Each may spend what is left after what the others are expected to spend, which may be far too little."""
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    """Each may spend what is left after what the others are expected to spend, which may be far too little.
+
+    Each waits until all three run, spends a third of the budget, and then waits to be told to end.
+    """
+    all_run = tmp_path / "all run"
+
+    class Release(sweeping.Lines):
+        def started(self, trial: TrialRecord) -> None:
+            if trial.number == 2:
+                all_run.touch()
+
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6, waits_for=str(all_run), hangs_at=10)
     designer = ExpectLittle(sweeping.space(), None)
     with pytest.raises(UsageError, match="smaller than one trial"):
-        sweeping.sweep(tmp_path, spec=spec, designer=designer, workers=3, max_trial_seconds=sweeping.BUDGET_SECONDS)
+        sweeping.sweep(
+            tmp_path,
+            spec=spec,
+            listener=Release(),
+            designer=designer,
+            workers=3,
+            max_trial_seconds=sweeping.BUDGET_SECONDS,
+        )
     trials = stored(tmp_path)
-    assert len(trials) == 3
-    spent = sum(trial.cost_seconds for trial in trials)
-    assert sweeping.BUDGET_SECONDS <= spent < 1.5 * sweeping.BUDGET_SECONDS
+    assert [trial.cost_seconds for trial in trials] == [sweeping.BUDGET_SECONDS / 3] * 3
     for trial in trials:
         assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
         assert trial.reason == "stopped at the end of the sweep's budget"

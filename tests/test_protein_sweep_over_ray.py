@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import ray_clusters
 import sweeping
-from ray_clusters import PATIENCE_SECONDS, NodeProcess, RayCluster
+from patience import PATIENCE_SECONDS
+from ray_clusters import NodeProcess, RayCluster
 
 from protein import storage
 from protein.engine.designer import RandomDesigner
@@ -257,7 +258,7 @@ def apart(tmp_path: Path) -> Iterator[Callable[[], Any]]:
 @pytest.mark.slow
 @pytest.mark.skipif(not ray_clusters.can_hide_folders(), reason="only root may give nodes a file system of their own")
 def test_artifacts_go_through_a_url_when_a_node_dies_whose_folders_nobody_shares(
-    apart: Callable[[], Any], tmp_path: Path
+    apart: Callable[[], Any], store_url: str, tmp_path: Path
 ) -> None:
     folder, url = tmp_path / "controller" / "trials", f"file://{tmp_path}/bucket/s"
     gate = tmp_path / "gate"
@@ -278,7 +279,6 @@ def test_artifacts_go_through_a_url_when_a_node_dies_whose_folders_nobody_shares
         return False
 
     listener = Watching(kill)
-    store_url = f"sqlite:///{tmp_path}/controller/s.db"
     sweep(store_url, folder, backend, listener, waits_for=str(gate))
     assert "trial 0 waits to be taken up again: preempted: node " in "\n".join(listener.lines)
     assert "trial 0 goes on from step 2" in listener.lines

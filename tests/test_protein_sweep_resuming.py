@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 import sweeping
-from sweeping import stored, wait_until
+from patience import wait_until
+from sweeping import stored
 
 from protein.engine.budget import limit_reached
 from protein.ports import Finished, Job, SweepStatus, TrialProgress

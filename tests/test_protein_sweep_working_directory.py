@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 from small_runs import small_config
 
 RAISE = 'raise RuntimeError(f"{__file__} was imported")\n'
@@ -69,7 +70,7 @@ def sweep(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(folder.parent / "protein-command"), "sweep", *words, "--config", "small.toml"]
     environment = {name: value for name, value in os.environ.items() if name not in ("PROTEIN_STORE", "PYTHONPATH")}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
 
 

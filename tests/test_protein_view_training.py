@@ -7,12 +7,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 from rich.console import Console
 
 from protein.trainer.events import Event, Interrupted, Measurement, Result, Start, failed
@@ -217,14 +217,8 @@ def test_the_gpus_utilisation_is_what_the_driver_says(
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ntest $1 = --id=GPU-1 || exit 1\n{script}\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("protein.view.machine.GPU_SECONDS", PATIENCE_SECONDS)
     assert gpu_utilisation("GPU-1") == expected
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def test_the_live_view_draws_from_its_own_thread_and_leaves_its_last_picture() -> None:
@@ -238,9 +232,9 @@ def test_the_live_view_draws_from_its_own_thread_and_leaves_its_last_picture() -
         events: list[Event] = [START, *(measurement(50_000 * i, 0.5 * i, float(i)) for i in range(1, 21))]
         for event in events:
             watcher(event)
-        wait_for(lambda: "evaluating on 256 new episodes" in file.getvalue())
+        wait_until(lambda: "evaluating on 256 new episodes" in file.getvalue())
         stop.set()
-        wait_for(lambda: "stopping; Ctrl-C again ends it at once" in file.getvalue())
+        wait_until(lambda: "stopping; Ctrl-C again ends it at once" in file.getvalue())
         watcher(result())
     last = file.getvalue().rpartition("training pong")[2]
     assert "done   1M of 1M steps" in last and "score 20.50 on new episodes" in last

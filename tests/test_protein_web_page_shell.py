@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from browsing import Served, View, watched
+from patience import PATIENCE_SECONDS
 from playwright.sync_api import Browser, expect
 from viewing import add_run
 
@@ -71,7 +72,7 @@ def test_the_address_with_the_token_opens_the_page_and_keeps_the_view(own_store:
 
 def test_the_stream_names_what_changed_and_nothing_else(own_store: str) -> None:
     served = Served(own_store)
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/api/changes?sweep=pong&sweep=unknown")
     stream = connection.getresponse()
     assert stream.getheader("content-type") == "text/event-stream; charset=utf-8"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from browsing import Served, fill_sweep
+from patience import PATIENCE_SECONDS
 from viewing import fill_store
 
 from protein.errors import StoreUnavailable, UsageError
@@ -27,7 +28,7 @@ def ask(
     served: Served, path: str, headers: Mapping[str, str] | None = None, *, method: str = "GET", body: Any = None
 ) -> tuple[int, dict[str, str], str]:
     """Returns status, headers and text of an answer. The path is sent as it is."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=PATIENCE_SECONDS)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         given = {"Host": f"127.0.0.1:{served.port}", **(headers or {})}

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS
 
 NAMES = ("configs", "envs_c", "storage", "trainer")
 TRAP = "raise RuntimeError('imported from the working directory')\n"
@@ -19,7 +20,7 @@ def test_own_modules_break_nothing(form: str, tmp_path: Path) -> None:
 
     def protein(line: str) -> str:
         words = [sys.executable, "-m", "protein", *line.split()]
-        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import postgresql
 import pytest
+from patience import PATIENCE_SECONDS
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError, StoreUnavailable
@@ -180,7 +181,9 @@ def test_without_permission_to_write(locked: str) -> None:
         folder.chmod(0o777 if locked == "file" else 0o555)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-c", OPEN_AS_NOBODY.format(nobody=NOBODY), str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS, check=False
+        )
         assert done.stderr == ""
         assert (
             "its folder cannot be made (Permission denied)"

@@ -19,6 +19,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from assets.make_old_store import contents
+from patience import PATIENCE_SECONDS
 from sqlalchemy import Engine, MetaData, inspect, text
 from storing import complete, new_sweep, start
 
@@ -446,7 +447,7 @@ def test_processes_may_create_one_store_at_once(own_url: str, request: pytest.Fi
     code = "import sys; from protein.storage import open_store; open_store(sys.argv[1]).close()"
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path)), "PATH": "/usr/bin:/bin"}
     processes = [subprocess.Popen([sys.executable, "-c", code, url], env=environment) for _ in range(4)]
-    assert [process.wait(60) for process in processes] == [0] * 4
+    assert [process.wait(PATIENCE_SECONDS) for process in processes] == [0] * 4
     store = open_store(url)
     assert store.list_sweeps() == []
     store.close()
@@ -459,4 +460,6 @@ def test_opening_a_current_store_does_without_alembic(tmp_path: Path) -> None:
         "storage.open_store(sys.argv[1]).close(); assert 'alembic' not in sys.modules"
     )
     environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.db")], env=environment, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.db")], env=environment, check=True, timeout=PATIENCE_SECONDS
+    )

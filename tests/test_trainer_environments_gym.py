@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT, Counter
+from patience import PATIENCE_SECONDS
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import VectorEnv, make, resume, spec
@@ -293,7 +294,12 @@ def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
         "    run()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+        cwd=Path(__file__).parent,
     )
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 4

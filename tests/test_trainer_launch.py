@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from event_log import EventLog
+from patience import PATIENCE_SECONDS
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import ConfigError, LostProcessError, OutOfMemoryError
@@ -100,7 +101,7 @@ def test_a_signal_ends_all_in_order_with_one_checkpoint(tmp_path: Path) -> None:
         lines = [process.stdout.readline(), process.stdout.readline()]  # it trains
         ranks = ranks_of(process.pid)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     events = [json.loads(line) for line in lines + out.splitlines()]

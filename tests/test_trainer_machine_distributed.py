@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from event_log import EventLog
+from event_log import ONE_MEASUREMENT, EventLog
+from patience import PATIENCE_SECONDS
 
 from protein.trainer.config import RunConfig, check_batch, check_processes
 from protein.trainer.errors import CheckpointError, ConfigError
@@ -60,7 +61,7 @@ def run_ranks(jobs: list[dict[str, Any]]) -> None:
     ]
     try:
         for rank in ranks:
-            _, err = rank.communicate(timeout=120)
+            _, err = rank.communicate(timeout=PATIENCE_SECONDS)
             assert rank.returncode == 0, err
     finally:
         for rank in ranks:
@@ -116,7 +117,7 @@ def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
 
 def test_two_ranks_take_the_same_steps_as_one_process(done: Path, tmp_path: Path) -> None:
     alone = EventLog()
-    run(RunConfig.from_dict(small()), directory=tmp_path, report=alone.record)
+    run(RunConfig.from_dict(small()), directory=tmp_path, report=alone.record, speed=ONE_MEASUREMENT)
     one, two = tensors(tmp_path), tensors(done / "short")
     for name in one:
         if name.startswith(("policy/", "optimizer/")) and one[name].is_floating_point():
@@ -207,7 +208,12 @@ def test_torchrun_gives_the_same(done: Path, tmp_path: Path) -> None:
         str(tmp_path),
     ]
     process = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+        check=False,
     )
     assert process.returncode == 0, process.stderr
     events = [json.loads(line) for line in process.stdout.splitlines()]

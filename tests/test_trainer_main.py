@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from event_log import ONE_MEASUREMENT
+from patience import PATIENCE_SECONDS
 
 from protein.trainer.events import JsonLines
 
@@ -38,10 +40,9 @@ def write_config(tmp_path: Path, **train: Any) -> str:
 
 
 def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> None:
-    process = start(
-        "--config", write_config(tmp_path), "--directory", str(tmp_path / "run"), "--train.total-timesteps", "1024"
-    )
-    out, err = process.communicate(timeout=120)
+    flags = ["--directory", str(tmp_path / "run"), "--train.total-timesteps", "1024", "--speed", str(ONE_MEASUREMENT)]
+    process = start("--config", write_config(tmp_path), *flags)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, err
     events = [json.loads(line) for line in out.splitlines()]
     assert [event["event"] for event in events] == ["start", "measurement", "result"]
@@ -53,7 +54,7 @@ def test_stdout_is_json_lines_and_flags_override_the_file(tmp_path: Path) -> Non
 def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     process = start("--config", write_config(tmp_path), "--profile", "--trace", str(trace))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, err
     table = [line for line in err.splitlines() if not line.startswith("warning: ")][1:]
     rows = {line[:19].strip(): float(line[19:].split()[0]) for line in table}
@@ -70,7 +71,7 @@ def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
 
 def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
     process = start("--config", write_config(tmp_path), "--trace", str(tmp_path / "none" / "trace.json"))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (2, "")
     assert err.startswith("error: --trace ") and "cannot be written (No such file or directory)" in err
 
@@ -83,7 +84,7 @@ def test_a_signal_ends_the_run_in_order(tmp_path: Path, number: signal.Signals) 
         assert process.stdout is not None
         lines = [process.stdout.readline(), process.stdout.readline()]  # it has begun, and trains
         process.send_signal(number)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     events = [json.loads(line) for line in lines + out.splitlines()]
@@ -100,7 +101,7 @@ def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
     try:
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=120) == 1
+        assert process.wait(timeout=PATIENCE_SECONDS) == 1
         assert process.stderr.read() == "error: the reader of the events closed its end: stopped\n"
     finally:
         process.kill()
@@ -109,7 +110,7 @@ def test_it_ends_when_nobody_listens_any_more(tmp_path: Path) -> None:
 
 def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     process = start("--config", write_config(tmp_path, gama=0.9))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
     assert err.count("\n") == 1 and err.startswith("error: ") and "did you mean 'gamma'" in err
     event = json.loads(out)
@@ -118,7 +119,7 @@ def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 def test_work_that_fails_is_exit_code_1(tmp_path: Path) -> None:
     process = start("--config", write_config(tmp_path, learning_rate=1e30))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
     last = json.loads(out.splitlines()[-1])
     assert (last["event"], last["reason"]) == ("failed", "diverged")
@@ -131,7 +132,9 @@ def test_help_answers_without_loading_torch() -> None:
         "try: runpy.run_module('protein.trainer', run_name='__main__')\n"
         "except SystemExit: assert 'torch' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "--train.learning-rate" in done.stdout + done.stderr
 

@@ -1,16 +1,18 @@
 """Whole runs, in this process: what is reported, what ends them, and that they repeat."""
 
+import itertools
 import json
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from event_log import EventLog
+from event_log import ONE_MEASUREMENT, EventLog
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, DiskError, DivergedError, OutOfMemoryError
@@ -19,6 +21,7 @@ from protein.trainer.events import Event, RunResult
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.run import run
 
+BATCH = 16 * 32  # steps of an iteration
 SMALL: dict[str, dict[str, Any]] = {
     "env": {"num_envs": 16, "frame_skip": 16},
     "policy": {"hidden_size": 8},
@@ -37,7 +40,7 @@ def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tupl
 
 
 def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> None:
-    result, events = go(small(), tmp_path)
+    result, events = go(small(), tmp_path, speed=ONE_MEASUREMENT)
     assert [event["event"] for event in events] == ["start", "measurement", "result"]
     start, last, end = events
     assert (start["env"], start["device"], start["threads"]) == ("pong", "cpu", 2)
@@ -50,6 +53,28 @@ def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> Non
     assert Path(end["checkpoint"]) == tmp_path / checkpoints.FILE_NAME
     saved = checkpoints.read(tmp_path / checkpoints.FILE_NAME)
     assert (saved.steps, saved.config) == (4000, small())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "after"),  # that an iteration takes, and the first iterations after which something is measured
+    [
+        (0.001, [100]),  # the end alone
+        (0.0205, [25, 50, 75, 100]),  # half a second has passed, on top of a fiftieth of the run
+        (0.3, [2, 4, 6]),  # a fiftieth of the run is done, on top of half a second
+        (11.0, [1, 2, 3]),  # ten seconds have passed
+    ],
+)
+def test_measurements_are_due_by_the_clock_and_by_the_part_that_is_done(
+    seconds: float, after: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()  # the clock is asked twice in an iteration
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks) * seconds)
+    monkeypatch.setattr("protein.trainer.ppo.training.time", clock)
+    _, events = go(small(train={"total_timesteps": BATCH * 100, "minibatch_size": BATCH}))
+    measured = [event["steps"] for event in events if event["event"] == "measurement"]
+    assert measured[: len(after)] == [BATCH * iteration for iteration in after]
+    assert len(measured) == len(after) or after[-1] < 100
+    assert measured[-1] == BATCH * 100
 
 
 @pytest.mark.parametrize(
@@ -97,7 +122,8 @@ def test_the_smallest_shapes_train(env: dict[str, Any], train: dict[str, Any]) -
 
 
 def test_no_score_is_reported_before_an_episode_has_finished() -> None:
-    _, events = go(small(env={"frame_skip": 1}, train={"total_timesteps": 64, "horizon": 4, "minibatch_size": 64}))
+    short = {"total_timesteps": 64, "horizon": 4, "minibatch_size": 64}
+    _, events = go(small(env={"frame_skip": 1}, train=short), speed=ONE_MEASUREMENT)
     assert events[1]["score"] is None
     assert "train_score" not in events[-1]["metrics"] and events[-1]["score"] is not None
 
@@ -151,7 +177,6 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     assert all(ours[name].equal(theirs[name]) for name in ours)
 
 
-BATCH = 16 * 32  # steps of an iteration
 KINDS: dict[str, dict[str, dict[str, Any]]] = {
     "mlp": {},
     "lstm": {"policy": {"recurrence": "lstm"}},
@@ -211,10 +236,11 @@ def test_a_wsd_run_is_continued_from_before_its_decay(overlap: bool, tmp_path: P
     "schedule", [{"lr_schedule": "constant", "warmup_fraction": 0.9}, {"lr_schedule": "wsd", "decay_fraction": 0.4}]
 )
 @pytest.mark.parametrize("before_stop", [2, 8])  # with wsd, before and after the leg's own step size begins to fall
+@pytest.mark.parametrize("parent_is_gone", [False, True], ids=["parent", "parent gone"])
 def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
-    schedule: dict[str, Any], before_stop: int, tmp_path: Path
+    schedule: dict[str, Any], before_stop: int, parent_is_gone: bool, tmp_path: Path
 ) -> None:
-    """A leg is a run that continues a shorter one. It is interrupted, and gets both checkpoints when it goes on."""
+    """A leg is a run that continues a shorter one, of which it needs nothing any more once it has begun."""
 
     def config(iterations: int) -> RunConfig:
         return small(train={"total_timesteps": BATCH * iterations, **schedule})
@@ -233,7 +259,11 @@ def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
     leg, events = tmp_path / "leg", EventLog()
     cut = run(config(14), directory=leg, report=events.record, stop=StopAfter(), continue_from=parent)
     assert cut.interrupted and cut.steps == events[0]["steps"] + BATCH * before_stop < undisturbed.steps
-    whole, events = go(config(14), leg, continue_from=parent, resume=leg / checkpoints.FILE_NAME)
+    parents_steps = checkpoints.read(parent).steps
+    if parent_is_gone:
+        parent.unlink()
+    continue_from = None if parent_is_gone else parent
+    whole, events = go(config(14), leg, continue_from=continue_from, resume=leg / checkpoints.FILE_NAME)
     assert events[0]["steps"] == cut.steps, "it goes on from its own checkpoint, not from that of the shorter run"
     assert (whole.score, whole.steps) == (undisturbed.score, undisturbed.steps)
     assert whole.metrics == undisturbed.metrics
@@ -242,7 +272,7 @@ def test_an_interrupted_leg_that_is_resumed_equals_an_undisturbed_one(
             assert same_tensors(leg / name, tmp_path / "undisturbed" / name)
     assert whole.elapsed_seconds > cut.elapsed_seconds, "its clock counts both parts, and not the shorter run"
     measured = [event for event in events if event["event"] == "measurement"]
-    rate = (whole.steps - checkpoints.read(parent).steps) / whole.elapsed_seconds
+    rate = (whole.steps - parents_steps) / whole.elapsed_seconds
     assert measured[-1]["metrics"]["steps_per_second"] == pytest.approx(rate)
 
 
@@ -354,7 +384,7 @@ def test_a_full_disk_at_the_end_loses_no_measurement(tmp_path: Path) -> None:
             directory.write_text("in the way")
 
     with pytest.raises(DiskError, match="cannot write"):
-        run(small(), directory=directory, report=report)
+        run(small(), directory=directory, report=report, speed=ONE_MEASUREMENT)
     assert [event["event"] for event in events] == ["start", "measurement", "failed"]
     assert (events[-1]["reason"], events[-1]["steps"]) == ("disk", 4000)
     assert events[-1]["elapsed_seconds"] == events[1]["elapsed_seconds"] > 0

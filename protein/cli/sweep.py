@@ -17,7 +17,7 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.cli.sweep_plan import Plan
 from protein.columns import DOT_FIELDS, Dot, dots
-from protein.errors import UsageError
+from protein.errors import StoreMissing, UsageError
 from protein.ports import Backend, Listener, Store, SweepStatus
 from protein.sweep import calibration
 from protein.sweep.backends.local import LocalBackend
@@ -25,7 +25,7 @@ from protein.sweep.job import runs_trainer
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.trials import refuse_beside
 from protein.trainer.machine.cores import usable_cores
-from protein.types import SweepRecord
+from protein.types import Machine, SweepRecord
 from protein.units import parse_duration
 from protein.view import tables
 from protein.view.terminal import make_watcher
@@ -35,22 +35,27 @@ def run(command: Command) -> int:
     console = tables.make_console()
     plan = sweep_plan.read(command, console)
     url, stop = plan.arguments.store, threading.Event()
+    if plan.arguments.warm_start is not None:
+        stores.check(stores.url(url))
+    directory = plan.place.directory(stores.artifact_directory(stores.url(url), plan.spec.name))
     with (
         _resumable(console, command),
         caught(stop),
+        _elsewhere(console, plan, directory, stop) as elsewhere,
+        # Only now, so that a place where no trial can run leaves no store behind.
         stores.opened(url, create=plan.arguments.warm_start is None) as store,
     ):
+        if elsewhere is not None:
+            elsewhere.machines.keep_in(store)
         plan = _warmly_started(plan, store)
-        directory = plan.place.directory(stores.artifact_directory(stores.url(url), plan.spec.name))
-        with _elsewhere(console, store, plan, directory, stop) as elsewhere:
-            sweep, created = _created_or_resumed(store, plan)
-            before = dots(store.columns(sweep.id, fields=DOT_FIELDS))
-            settings = _loop_settings(plan, sweep, directory)
-            _announce(console, plan, sweep, before, settings, created=created)
-            settings = _with_speed(console, store, plan, settings, elsewhere)
-            if elsewhere is not None:
-                plan.place.fetch(plan.spec, directory, _unfinished(store, sweep.id), elsewhere.note)
-            status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop)
+        sweep, created = _created_or_resumed(store, plan)
+        before = dots(store.columns(sweep.id, fields=DOT_FIELDS))
+        settings = _loop_settings(plan, sweep, directory)
+        _announce(console, plan, sweep, before, settings, created=created)
+        settings = _with_speed(console, store, plan, settings, elsewhere)
+        if elsewhere is not None:
+            plan.place.fetch(plan.spec, directory, _unfinished(store, sweep.id), elsewhere.backend.note)
+        status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop)
     sweep_messages.conclude(console, status, url)
     if stop.is_set():
         sweep_messages.print_resume(console, command)
@@ -79,11 +84,40 @@ def _warmly_started(plan: Plan, store: Store) -> Plan:
     return dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, warm_start=taken)) if taken else plan
 
 
+class _Machines:
+    """Machines that were calibrated: the known ones, and those found before the store is open."""
+
+    def __init__(self, url: str | None) -> None:
+        self.known: list[Machine] = []
+        self._found: list[Machine] = []
+        self._store: Store | None = None
+        with contextlib.suppress(StoreMissing), stores.opened(url) as store:
+            self.known = store.machines()
+
+    def add(self, machine: Machine) -> None:
+        if self._store is None:
+            self._found.append(machine)
+        else:
+            self._store.add_machine(machine)
+
+    def keep_in(self, store: Store) -> None:
+        """Stores what was found so far, and from now on what is found."""
+        self._store = store
+        while self._found:
+            store.add_machine(self._found.pop(0))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Other machines that trials run on, and how fast they are."""
+
+    backend: backends.Elsewhere
+    machines: _Machines
+
+
 @contextlib.contextmanager
-def _elsewhere(
-    console: Console, store: Store, plan: Plan, directory: Path, stop: threading.Event
-) -> Iterator[backends.Elsewhere | None]:
-    """Connects to other machines, which may take a while; None: trials run on this one."""
+def _elsewhere(console: Console, plan: Plan, directory: Path, stop: threading.Event) -> Iterator[_Elsewhere | None]:
+    """Connects to other machines, which may take a while; None: trials run on this one. No store is made."""
     if not plan.place.is_remote:
         yield None
         return
@@ -91,6 +125,7 @@ def _elsewhere(
     def note(line: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
+    machines = _Machines(plan.arguments.store)
     note(f"connecting to {plan.place.words()}")
     silence = plan.arguments.max_silence
     with backends.elsewhere(
@@ -100,11 +135,11 @@ def _elsewhere(
         workers=plan.slots.workers,
         silence_seconds=None if silence is None else parse_duration(silence, "--max-silence"),
         note=note,
-        machines=None if plan.arguments.calibrate is False else store.machines(),
-        on_machine=store.add_machine,
+        machines=None if plan.arguments.calibrate is False else machines.known,
+        on_machine=machines.add,
         should_stop=stop.is_set,
-    ) as found:
-        yield found
+    ) as backend:
+        yield _Elsewhere(backend, machines)
 
 
 def _created_or_resumed(store: Store, plan: Plan) -> tuple[SweepRecord, bool]:
@@ -149,7 +184,7 @@ def _announce(
 
 
 def _with_speed(
-    console: Console, store: Store, plan: Plan, settings: LoopSettings, elsewhere: backends.Elsewhere | None
+    console: Console, store: Store, plan: Plan, settings: LoopSettings, elsewhere: _Elsewhere | None
 ) -> LoopSettings:
     """Returns the settings with what one second of this machine is worth in reference seconds.
 
@@ -186,7 +221,7 @@ def _run_trials(
     plan: Plan,
     sweep: SweepRecord,
     settings: LoopSettings,
-    elsewhere: backends.Elsewhere | None,
+    elsewhere: _Elsewhere | None,
     stop: threading.Event,
 ) -> SweepStatus:
     """Runs the sweep, shown in the terminal and told to trackers. Raises `UsageError` where a command cannot work."""
@@ -209,11 +244,11 @@ def _run_trials(
     return status
 
 
-def _backend(plan: Plan, elsewhere: backends.Elsewhere | None, listener: Listener) -> Backend:
+def _backend(plan: Plan, elsewhere: _Elsewhere | None, listener: Listener) -> Backend:
     """Returns what runs the trials. From now on the listener takes what it has to say."""
     if elsewhere is not None:
-        elsewhere.note = listener.log
-        return elsewhere
+        elsewhere.backend.note = listener.log
+        return elsewhere.backend
     if runs_trainer(plan.spec.config):
         return LocalBackend()
     return command_sweep.make_backend(plan.arguments, plan.spec, listener)

@@ -61,6 +61,10 @@ class Launcher:
         """How many trials have a place to run in now."""
         return self._slots.num_free
 
+    def has_lost_its_files(self, suggestion: Suggestion) -> bool:
+        """Whether a trial that was to go on cannot any more: it would begin anew, at the price of the rest."""
+        return suggestion.continues is not None and self._parents_state(suggestion) is None
+
     def start(self, suggestion: Suggestion, budget: Budget, *, seed: int, suggest_seconds: float) -> TrialRecord:
         """Stores and starts a new trial. Raises `UsageError` where none can be started here."""
         parent = None if suggestion.continues is None else self._trials.records[suggestion.continues]
@@ -103,6 +107,8 @@ class Launcher:
             why = f"{resuming.MAX_ATTEMPTS} attempts to get beyond step {place.steps} were cut short"
             return self._give_up(record, f"{why}, the last one with: {trial.reason}")
         where = f"step {place.steps:,}" if place.path is not None else "its beginning: it left nothing to go on from"
+        if trial.continues is not None and self._parents_state(trial) is None:
+            where += f"; trial {trial.continues}, which it continues, has lost its files, which it does not need now"
         log(f"trial {trial.number} goes on from {where}")
         self._launch(record, budget, self._slots.take(), place)
         return record
@@ -163,7 +169,7 @@ class Launcher:
             max_seconds=_limit(budget),
         )
 
-    def _parents_state(self, trial: TrialRecord) -> Path | None:
+    def _parents_state(self, trial: Suggestion) -> Path | None:
         """Returns what a trial goes on from that continues another one, if that is still there."""
         if trial.continues is None:
             return None

@@ -343,6 +343,10 @@ class _Loop:
         self._designer_seconds += suggest_seconds
         if suggestion is None:
             return False
+        if self._launcher.has_lost_its_files(suggestion):
+            lost = f"trial {suggestion.continues} has lost its files while it was chosen to go on"
+            self._listener.log(f"{lost}: something else is tried")
+            return self._start_next()  # what is left cannot be chosen again
         expected = suggestion.predicted_cost_seconds
         if not self._ends_in_time(None, None if expected is None else expected.value):
             return False

@@ -13,12 +13,17 @@ def say(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
+def sleeping() -> list[str]:
+    """Returns the command line of a child that sleeps, by which a test can tell it from those of other tests."""
+    return [sys.executable, "-c", "import time; time.sleep(600)", os.environ["PROTEIN_CHECKPOINT_DIR"]]
+
+
 def fork_twice() -> None:
     """Leaves a process behind that has a session of its own and no parent."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+            os.execv(sys.executable, sleeping())
         os._exit(0)
     os.wait()
 
@@ -61,7 +66,7 @@ def main(behaviour: str) -> int:
         time.sleep(600)
         print(len(hoard))
     if behaviour == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen(sleeping())
     if behaviour == "daemon":
         fork_twice()
     if behaviour == "diverge":

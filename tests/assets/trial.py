@@ -20,15 +20,25 @@ FAILURES = {  # reason and message, as the trainer gives them
 
 
 def say(event: str, **fields: object) -> None:
-    print(json.dumps({"event": event, **fields}), flush=True)
+    """Says an event in one write: a signal's handler may say one while another is being said."""
+    os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
 def measure(step: int, score: float | None = 1.0) -> None:
     say("measurement", steps=step, elapsed_seconds=step / 10, score=score, metrics={"loss": 0.5})
 
 
-def spend(max_seconds: float) -> int:
-    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit."""
+def wait_for(path: str) -> None:
+    """Waits until there is a file that the test makes."""
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
+def spend(train: dict[str, Any]) -> int:
+    """Costs all that it may, or what it has cost when it is told to end; it is evaluated for a while at its limit.
+
+    With `waits_for` it spends nothing until there is that file. At step `hangs_at` it waits a minute to be told to end.
+    """
     step = 0
 
     def end(*_: object) -> None:
@@ -36,10 +46,14 @@ def spend(max_seconds: float) -> int:
         sys.exit(130)
 
     signal.signal(signal.SIGTERM, end)
-    while step / 10 < max_seconds:
+    if "waits_for" in train:
+        wait_for(train["waits_for"])
+    while step / 10 < train["max_seconds"]:
         step += 1
         time.sleep(0.02)
         measure(step, 1.0)
+        if step == train.get("hangs_at"):
+            time.sleep(60)
     time.sleep(0.5)
     say("result", score=2.0, steps=step, elapsed_seconds=step / 10, stopped="max_seconds")
     return 0
@@ -48,7 +62,7 @@ def spend(max_seconds: float) -> int:
 def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Makes four steps. Each is saved in the trainer's format, then told; a resumed trial goes on from there.
 
-    With `waits_for` it waits after its second step until there is that file.
+    With `waits_for` it waits after its second step until there is that file. With `continuable` it can be continued.
 
     A file `hang-0001` beside the trials' folders makes trial 1 hang once: its text is a step, and "saved" or "unsaved".
     """
@@ -76,21 +90,30 @@ def save(train: dict[str, Any], arguments: argparse.Namespace) -> int:
         say("measurement", steps=step, elapsed_seconds=seconds, score=step / 10, metrics={})
         if hangs_here:
             time.sleep(600)
-        while step == 2 and "waits_for" in train and not Path(train["waits_for"]).exists():
-            time.sleep(0.05)
+        if step == 2 and "waits_for" in train:
+            wait_for(train["waits_for"])
         if train.get("hangs_at") == step:  # in each of its lives
             time.sleep(600)
-    say("result", score=train["score"], steps=4, elapsed_seconds=train["cost"], timings={}, checkpoint=str(checkpoint))
+    left: dict[str, object] = {}
+    if "continuable" in train:
+        left = {"continuable": str(checkpoint), "continuable_seconds": train["cost"]}
+    ending = {"score": train["score"], "steps": 4, "elapsed_seconds": train["cost"], "checkpoint": str(checkpoint)}
+    say("result", timings={}, **ending, **left)
     return 0
 
 
-def daemonize() -> None:
+def sleeping(directory: Path) -> list[str]:
+    """Returns the command line of a child that sleeps, by which a test can tell it from those of other tests."""
+    return [sys.executable, "-c", "import time; time.sleep(600)", str(directory)]
+
+
+def daemonize(directory: Path) -> None:
     """Leaves behind a process that no group or session leads to, as a daemon does."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             os.setsid()
-            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+            os.execv(sys.executable, sleeping(directory))
         os._exit(0)
     os.wait()
 
@@ -167,7 +190,7 @@ def main(command_line: list[str]) -> int:
     while behaviour == "firehose":
         os.write(1, b"garbage\n" * 10_000)
     if behaviour == "spend":  # to its limit, a tenth of a second at a time
-        return spend(train["max_seconds"])
+        return spend(train)
     if behaviour in FAILURES:
         reason, message = FAILURES[behaviour]
         say("failed", reason=reason, message=message, steps=1, elapsed_seconds=0.1)
@@ -177,11 +200,11 @@ def main(command_line: list[str]) -> int:
         time.sleep(600)
         print(len(hoard))
     if behaviour == "child":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen(sleeping(arguments.directory))
     if behaviour == "family":
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(600)"], check=False)
+        subprocess.run(sleeping(arguments.directory), check=False)
     if behaviour == "daemon":
-        daemonize()
+        daemonize(arguments.directory)
     if behaviour == "noise":
         for number in range(40):
             os.write(2, b"%d" % number + b"." * 2**20 + b"\n")

@@ -20,6 +20,7 @@ import psutil
 import pytest
 import ray_clusters
 import slurm_cluster
+from patience import PATIENCE_SECONDS, left_behind, wait_until
 from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
@@ -38,7 +39,6 @@ from protein.types import Direction, Trial, TrialEnd, TrialState
 ASSETS = Path(__file__).parent.parent / "assets"
 sys.path.insert(0, str(ASSETS))  # the trial's module, for its processes too
 TRIAL = "trial:main"
-PATIENCE_SECONDS = 60.0
 
 
 def behave(params: dict[str, Any], report: Report) -> float:
@@ -437,6 +437,7 @@ def test_interrupting_ends_the_trial_and_only_once(backend: Backend, tmp_path: P
 
 def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend, tmp_path: Path) -> None:
     one, two = job(tmp_path, 0, behaviour="hang"), job(tmp_path, 1, behaviour="hang")
+    began = time.monotonic()
     for each in (one, two):  # where trials run one at a time, the second waits for the first
         backend.start(each)
     backend.stop(two.trial, TrialEnd.INTERRUPTED, "interrupted")
@@ -444,7 +445,7 @@ def test_a_trial_that_is_stopped_before_its_first_word_ends_so(backend: Backend,
     _, finished = wait(backend, 2)
     assert [finished[n].outcome.end for n in (0, 1)] == [TrialEnd.INTERRUPTED] * 2
     assert [finished[n].outcome.reason for n in (0, 1)] == ["interrupted"] * 2
-    assert finished[1].outcome.cost_seconds < 1.0
+    assert finished[1].outcome.cost_seconds <= time.monotonic() - began
 
 
 def patch_grace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,25 +542,9 @@ def test_a_process_that_ignores_sigterm_is_killed(
 
 
 def test_children_that_a_trial_leaves_behind_are_killed(process: Backend, tmp_path: Path) -> None:
-    before = set(psutil.process_iter())
     _, finished = run(process, job(tmp_path, behaviour="child"))
     assert finished[0].outcome.state is TrialState.COMPLETE
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while _of_session(set(psutil.process_iter()) - before):
-        assert time.monotonic() < deadline, "a child of the trial lives on"
-        time.sleep(0.05)
-
-
-def _of_session(processes: set[psutil.Process]) -> list[psutil.Process]:
-    """Returns those that run the sleeping child's program."""
-    found = []
-    for process in processes:
-        try:
-            if "time.sleep(600)" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    wait_until(lambda: not left_behind(tmp_path), "the end of the trial's child")
 
 
 def test_close_kills_what_runs_and_may_be_called_twice(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from patience import PATIENCE_SECONDS
 from storing import (
     LEASE_SECONDS,
     PROVENANCE,
@@ -138,7 +139,7 @@ def test_a_start_that_cannot_be_stored_is_refused(store: Store, change: dict[str
 def test_processes_that_start_trials_at_once_share_numbers_without_gaps(store: Store, store_url: str) -> None:
     sweep, count = new_sweep(store), 20
     writers = [process("trials", store_url, sweep, f"w{i}", count) for i in range(4)]
-    printed = [[int(line) for line in writer.communicate(timeout=60)[0].split()] for writer in writers]
+    printed = [[int(line) for line in writer.communicate(timeout=PATIENCE_SECONDS)[0].split()] for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * 4
     assert sorted(itertools.chain(*printed)) == list(range(4 * count))
     records = store.trials(sweep.id)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tracking
+from patience import PATIENCE_SECONDS
 
 from protein.trackers import registry
 
@@ -45,7 +46,7 @@ def scenario(name: str, folder: Path, **more: str) -> dict[str, Any]:
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

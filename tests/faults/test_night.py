@@ -1,14 +1,18 @@
 """What the report of a night says follows from the store and the diary."""
 
 import json
+import signal
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_SECONDS, wait_until
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))  # where `machine` is
 
-from faults import night, trial
+from faults import night, night_report, trial
 from faults.checker import Snapshot
 from protein import storage
 from protein.types import Measurement, Outcome, Provenance, Suggestion, SuggestionKind, SweepSpec, TrialEnd
@@ -48,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_good_night_is_reported(folder: Path) -> None:
-    page = night.report(folder)
+    page = night_report.report(folder)
     assert "| trials | 3 |" in page and "| of them complete | 2 |" in page and "| best measured score | 1.5 |" in page
     assert "| 1 | 10.0 s | 0.5 |\n| 0 | 20.0 s | 1.5 |" in page, "the front, cheapest first"
     assert "| 0:01 | sweep: kill -9 | 2 | 0.0 | nothing |" in page
@@ -62,11 +66,56 @@ def test_what_is_wrong_in_a_night_is_reported(folder: Path) -> None:
         diary.write(json.dumps({"what": "ended by itself", "at": 1101.0, "code": 1, "says": "oh"}) + "\n")
         diary.write(json.dumps({"what": "end", "at": 1010.0, "wrong": ["process 7 was left behind"]}) + "\n")
     (folder / "life-0.out").write_text("Traceback (most recent call last):\nValueError: it\n")
-    page = night.report(folder)
+    page = night_report.report(folder)
     assert "**no**: process 7 was left behind" in page
     assert "**no**: 35 s were spent, and the workers had 20 s" in page, "two workers for ten seconds"
     assert "**no**: a traceback in life-0.out: ValueError: it" in page
     assert "**no**: 1: oh" in page
+
+
+def test_a_night_of_two_stretches_says_so_and_counts_what_ran(folder: Path) -> None:
+    file = folder / "night.jsonl"
+    begin = json.loads(file.read_text().splitlines()[0])
+    fault = {"what": "fault", "at": 5060.0, "name": "trial: kill -9", "struck": True, "ran": [2], "wrong": []}
+    lines = [
+        {**begin, "at": 5000.0, "commit": "d"},
+        {**fault, "lost_before_seconds": 0.0},
+        {"what": "end", "at": 5080.0, "wrong": [], "why": "it was ended by hand"},
+        {**begin, "at": 9000.0},
+        {**fault, "at": 9020.0, "lost_before_seconds": 0.0},
+    ]
+    file.write_text(file.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
+    page = night_report.report(folder)
+    assert "ran for 0.06 hours in 3 stretches, and" in page, "200 seconds, and not 8,020"
+    assert "| 1 | 1970-01-01 00:16 | 0.03 | c | its time was over |" in page
+    assert "| 2 | 1970-01-01 01:23 | 0.02 | d | it was ended by hand |" in page
+    assert "| 3 | 1970-01-01 02:30 | 0.01 | c | killed, and nothing is known after its last note |" in page
+    assert "| 0:02 | trial: kill -9 |" in page and "| 0:03 | trial: kill -9 |" in page, "of the time that it ran"
+
+
+def test_ctrl_c_ends_a_night_in_order_and_the_page_is_written(tmp_path: Path) -> None:
+    words = ["--folder", str(tmp_path / "night"), "--page", str(tmp_path / "night.md"), "--env", "cartpole"]
+    command = [sys.executable, str(night.ROOT / "scripts" / "night.py"), *words, "--workers", "1", "--faults", "0"]
+
+    def stretch(hours: str, until: Callable[[], object]) -> str:
+        with subprocess.Popen([*command, "--hours", hours], stdout=subprocess.PIPE, text=True) as program:
+            wait_until(until)
+            program.send_signal(signal.SIGINT)
+            return program.communicate(timeout=PATIENCE_SECONDS)[0]
+
+    store = tmp_path / "night" / "sweep" / "protein.db"
+    out = stretch("1", store.exists)
+    assert f"written: {tmp_path / 'night.md'}" in out and "it was ended by hand" in out
+    page = (tmp_path / "night.md").read_text()
+    assert "| ended by hand |" in page.replace("it was ", "") and "in 1 stretches" not in page
+    diary = night_report.Diary(tmp_path / "night" / "night.jsonl")
+    assert [line["what"] for line in diary.read()][-1] == "end" and diary.read()[-1]["wrong"] == []
+    stretch("1", lambda: sum(line["what"] == "begin" for line in diary.read()) == 2)
+    assert "in 2 stretches" in (tmp_path / "night.md").read_text()
+    first, _ = night_report.stretches(diary.read())
+    out = subprocess.run([*command, "--hours", f"{first.seconds / 3600:f}"], capture_output=True, text=True, check=True)
+    assert "a larger --hours goes on" in out.stdout, "the hours are those of all stretches"
+    assert len(night_report.stretches(diary.read())) == 2
 
 
 def test_a_forgotten_cost_is_found(folder: Path) -> None:

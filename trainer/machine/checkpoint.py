@@ -36,7 +36,11 @@ STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size be
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a file holds. `score` is None before the first episode has finished."""
+    """What a file holds.
+
+    `score` is None before the first episode has finished. `first_step` is where the run's own clock began: above 0 in a
+    run that goes on with a shorter one.
+    """
 
     config: RunConfig
     observation_shape: tuple[int, ...]
@@ -46,6 +50,7 @@ class Checkpoint:
     elapsed_seconds: float
     score: float | None
     tensors: Mapping[str, torch.Tensor]
+    first_step: int = 0
 
     def group(self, prefix: str) -> dict[str, torch.Tensor]:
         """Returns the tensors under `prefix/`, without the prefix."""
@@ -70,6 +75,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
                 "steps": checkpoint.steps,
                 "elapsed_seconds": checkpoint.elapsed_seconds,
                 "score": checkpoint.score,
+                "first_step": checkpoint.first_step,
             }
         ),
     }
@@ -145,6 +151,7 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> Checkpoint:
             elapsed_seconds=run["elapsed_seconds"],
             score=run["score"],
             tensors=tensors,
+            first_step=run.get("first_step", 0),  # earlier versions did not write it
         )
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         raise CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}") from error

@@ -36,7 +36,7 @@ class TrainingState:
     scores: Scores
     world: World
 
-    def write(self, path: Path, config: RunConfig, *, steps: int, elapsed_seconds: float) -> None:
+    def write(self, path: Path, config: RunConfig, *, steps: int, elapsed_seconds: float, first_step: int) -> None:
         """Writes a checkpoint. All processes have to call this, and the first one writes.
 
         Args:
@@ -44,6 +44,7 @@ class TrainingState:
             config: of the run.
             steps: environment steps that were made.
             elapsed_seconds: of training.
+            first_step: after which the clock began.
 
         Raises:
             DiskError: the file cannot be written.
@@ -74,11 +75,12 @@ class TrainingState:
                 steps=steps,
                 elapsed_seconds=elapsed_seconds,
                 score=recent.mean,
+                first_step=first_step,
                 tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
             ),
         )
 
-    def read_(self, path: Path, config: RunConfig) -> tuple[int, float]:
+    def read_(self, path: Path, config: RunConfig) -> tuple[int, float, int]:
         """Sets all parts to what a checkpoint holds.
 
         Args:
@@ -86,7 +88,7 @@ class TrainingState:
             config: of the run that goes on from it.
 
         Returns:
-            the steps and the seconds of training after which it was written.
+            the steps and the seconds of training after which it was written, and the step after which the clock began.
 
         Raises:
             CheckpointError: it is of another environment, network, number of environments or of processes.
@@ -121,7 +123,7 @@ class TrainingState:
                 self.scores.replace(saved.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
-        return saved.steps, saved.elapsed_seconds
+        return saved.steps, saved.elapsed_seconds, saved.first_step
 
 
 def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:

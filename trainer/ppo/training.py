@@ -171,8 +171,13 @@ class Training:
         self.elapsed, self._first_step, self._warmed_up = 0.0, self.steps, True
 
     def resume(self, path: Path) -> None:
-        """Continues from a checkpoint of the same environment, network and number of environments."""
-        self.steps, self.elapsed = self._state.read_(path, self._config)
+        """Continues from a checkpoint of the same environment, network and number of environments.
+
+        Where that run had gone on with a shorter one, it still does: the shorter one's checkpoint is not needed.
+        """
+        self.steps, self.elapsed, first_step = self._state.read_(path, self._config)
+        self._first_step = max(self._first_step, first_step)
+        self._warmed_up = self._first_step > 0
         self._resumed = True
         if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
             # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
@@ -379,7 +384,9 @@ class Training:
     def _write_checkpoint(self, path: Path | None) -> None:
         if path is not None:
             began = time.perf_counter()
-            self._state.write(path, self._config, steps=self.steps, elapsed_seconds=self.elapsed)
+            self._state.write(
+                path, self._config, steps=self.steps, elapsed_seconds=self.elapsed, first_step=self._first_step
+            )
             self._saving_seconds = time.perf_counter() - began
 
 
