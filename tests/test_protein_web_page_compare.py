@@ -134,3 +134,14 @@ def test_compared_sweeps_for_everybody(view_of_planted: View) -> None:
     view_of_planted.open(f"compare?{NAMES}")
     expect(view_of_planted.page.locator("table.side-figures")).to_be_visible()
     view_of_planted.check_accessible()
+
+
+def test_the_best_trials_are_compared_where_none_is_selected(view: View) -> None:
+    view.open("compare?sweep=loss")
+    view.page.get_by_role("button", name="Compare the best five").click()
+    expect(heads(view)).to_have_count(5)
+    assert row(view, "score")[0] == "0.00"  # of trial 20: lower is better
+    expect(view.page).to_have_url(re.compile("sel=loss:18-22$"))
+    view.open("compare?sweep=failed")
+    view.page.get_by_role("button", name="Compare the best five").click()
+    expect(view.page.get_by_text("No trial of failed is complete yet.")).to_be_visible()

@@ -120,3 +120,33 @@ def test_slow_answers_are_asked_for_by_one_loop_and_once_more_after_late_wishes(
       return { said, most, left: states.length };
     })()"""
     assert call(view, "slow", code) == {"said": ["computing", "ready", "ready", "ready"], "most": 1, "left": 0}
+
+
+def test_an_axis_of_steps_begins_at_0_at_the_earliest(view: View) -> None:
+    assert call(view, "lines", "m.rangeOf(1, 101, false, true)") == [0, 104]
+    assert call(view, "lines", "m.rangeOf(1, 101, false)") == [-2, 104]
+    assert call(view, "lines", "m.rangeOf(-1, 99, false, true)") == [-4, 102]
+
+
+def test_counts_among_the_metrics_are_whole(view: View) -> None:
+    column = {"key": "metrics.n", "group": "metrics", "kind": "number"}
+    shown = call(view, "format", "given[1].map((x) => m.cell(given[0], x))", column, [256, 21536, 71.9667, 5])
+    assert shown == ["256", "21\u2009536", "71.97", "5.00"]
+
+
+def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:
+    points = {"number": [0, 1], "state": ["complete", "failed"], "score": [1.0, None], "run_seconds": [1.0, 2.0]}
+    points |= {"excluded": [False, False]}
+    sweep = {
+        "name": "s",
+        "direction": "maximize",
+        "front": [0],
+        "left_out": 0,
+        "points": {**points, "excluded": [False] * 2},
+    }
+    code = (
+        "m.frontOption({sweeps: [given[0]], expected: new Map(), layers: new Set(['measured']), theme: {series: []},"
+        " chosen: [], zoom: [], formatter: String}).legend"
+    )
+    signs = {one["name"]: one.get("icon") for one in call(view, "front-chart", code, sweep)["data"]}
+    assert signs == {"trials": "circle", "failed": "path://M-4,-4L4,4M-4,4L4,-4", "measured front": None}

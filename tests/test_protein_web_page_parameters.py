@@ -2,11 +2,16 @@
 
 import csv
 import re
+import time
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from browsing import View, fill_sweep
+import pytest
+from browsing import Served, View, fill_sweep
 from playwright.sync_api import Locator, expect
+from test_protein_web_page_front import asked
 
 from protein.space import Float, Space
 from protein.types import Params
@@ -151,8 +156,12 @@ def test_a_sweep_without_models_still_shows_its_trials(view: View) -> None:
 def test_a_sweep_without_scores(view: View) -> None:
     view.open("parameters?sweep=failed")
     expect(part(view, "parallel")).to_contain_text("No trial has a score yet.")
+    expect(part(view, "scatter").locator("[data-dots]")).to_be_visible()
+    lists = part(view, "scatter").locator("select")
+    assert lists.nth(0).input_value() != lists.nth(1).input_value() and lists.nth(0).input_value()
     view.open("parameters?sweep=new")
     expect(part(view, "parallel")).to_contain_text("No trial has a score yet.")
+    expect(part(view, "scatter")).to_contain_text("No two fields differ between trials yet.")
 
 
 def test_parameters_on_a_phone(phone: View) -> None:
@@ -160,3 +169,32 @@ def test_parameters_on_a_phone(phone: View) -> None:
     expect(part(phone, "scatter").locator("[data-dots]")).to_be_visible()
     expect(part(phone, "slices").locator("[data-state]")).to_be_attached()
     assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_the_model_expects_stays_within_the_possible_scores(
+    planted_served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [sweep, *_] = [one["name"] for one in asked(planted_served, "sweeps")["sweeps"]]
+    free = patiently(planted_served, "slices", sweep=sweep, points=5)["slices"]
+    values = [value for one in free for value in one["estimates"]["value"]]
+    low, high = sorted(values)[len(values) // 4], sorted(values)[-len(values) // 4]
+    monkeypatch.setattr("protein.web.pages.parameters.score_range", lambda env: (low, high))
+    held = patiently(planted_served, "slices", sweep=sweep, points=5)["slices"]
+    names = [one["name"] for one in held][:2]
+    found = patiently(planted_served, "map", sweep=sweep, x=names[0], y=names[1], points=5)
+    parts = [one["estimates"] for one in held] + [
+        {key: [value for row in found[key] for value in row] for key in ("value", "low", "high")}
+    ]
+    shown = [value for one in parts for key in ("value", "low", "high") for value in one[key]]
+    assert (min(shown), max(shown)) == (pytest.approx(low), pytest.approx(high))
+
+
+def patiently(served: Served, path: str, **values: Any) -> Any:
+    """Asks until the model is fitted."""
+    for _ in range(600):
+        try:
+            return asked(served, path, **values)
+        except urllib.error.HTTPError as error:
+            assert error.code == 503, error.read()
+            time.sleep(0.2)
+    raise AssertionError("the model was not fitted")

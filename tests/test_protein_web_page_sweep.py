@@ -3,10 +3,11 @@
 import itertools
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import Served, View
+from browsing import Served, View, fill_sweep
 from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import expect
@@ -16,10 +17,11 @@ from viewing import add_run
 from protein.analysis import timeline
 from protein.errors import UsageError
 from protein.storage import open_store
-from protein.types import Request
+from protein.types import Request, TrialEnd
 from protein.web import findings
 from protein.web.background import Background
 from protein.web.frame import Frame
+from protein.web.pages.sweep import usual_reasons
 
 ViewOf = Callable[..., View]
 
@@ -33,7 +35,7 @@ def test_the_sweep_in_numbers(view: View) -> None:
     expect(figures.nth(1)).to_contain_text("of 4m, 96")
     expect(figures.nth(2)).to_contain_text("18.00")
     expect(figures.nth(3)).to_contain_text("26")  # 60 of 230 seconds
-    expect(figures.nth(3)).to_contain_text("1 over 32.5s")
+    expect(figures.nth(3)).to_contain_text("1 trial over 32.5s")
 
 
 def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
@@ -47,7 +49,7 @@ def test_where_the_budget_went_and_how_trials_ended(view: View) -> None:
         ["25.0s", "11\u2009%"],
     ]
     ends = view.page.get_by_role("region", name="How trials ended")
-    expect(ends.locator("tr", has_text="diverged")).to_contain_text("diverged: loss is nan")
+    expect(ends.locator("tr", has_text="diverged")).to_contain_text("loss is nan")
     expect(ends.locator("tr", has_text="interrupted")).to_contain_text("the engine learns nothing from it")
     ends.locator("tr", has_text="diverged").get_by_role("link", name="2", exact=True).click()
     expect(view.page.get_by_role("heading", name="Trial 2 of pong")).to_be_visible()
@@ -101,7 +103,7 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
 
 
 @pytest.mark.parametrize(
-    ("sweep", "said"), [("new", "No trial has been started yet."), ("failed", "diverged: loss is nan")]
+    ("sweep", "said"), [("new", "No trial has been started yet."), ("failed", "2 times: loss is nan")]
 )
 def test_states_say_what_is_so(view: View, sweep: str, said: str) -> None:
     view.open(f"sweep?sweep={sweep}")
@@ -212,3 +214,41 @@ def test_excluded_trials_are_no_part_of_the_calibration(own_store: str) -> None:
     frame = frame.updated(sweep, store.columns(sweep.id, frame.cursor))
     assert findings.calibrations(frame)["score"]["forecasts"]["number"] == before[1:]
     store.close()
+
+
+def test_predictions_are_shown_within_the_possible_scores_and_judged_as_they_were(tmp_path: Path) -> None:
+    """Scores of breakout end at 72. The tables clip; the calibration needs what the model has said."""
+    url = f"sqlite:///{tmp_path}/protein.db"
+    fill_sweep(url, "night", [({"lr": 0.1 * i}, 71.5, 5.0, "") for i in range(3)], env="breakout")
+    served = Served(url)
+    highest = asked(served, "table", sweep="night", column=["predicted_score_high", "predicted_score"])["rows"]
+    assert highest == [[72.0, 71.5], [72.0, 71.5], [None, None]]
+    assert asked(served, "front", sweep="night")["sweeps"][0]["points"]["predicted_score_high"] == [None, 72.0, 72.0]
+    served.stop()
+    store = open_store(url)
+    [sweep] = store.list_sweeps()
+    frame = Frame.empty(sweep).updated(sweep, store.columns(sweep.id))
+    assert findings.calibrations(frame)["score"]["forecasts"]["high"] == [73.5, 73.5]
+    store.close()
+
+
+def test_reasons_that_differ_in_their_figures_count_as_one() -> None:
+    ranked = [f"stopped early: at {share} % of its steps it ranked {share // 9} of 19" for share in (40, 60, 75)]
+    found = usual_reasons([*ranked, "stopped early: its curve"], TrialEnd.STOPPED_EARLY)
+    assert found == [("at .. % of its steps it ranked .. of ..", 3), ("its curve", 1)]
+    assert usual_reasons(["exit code 3"] * 2, TrialEnd.CRASHED) == [("exit code 3", 2)]  # nothing is lost needlessly
+
+
+def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View) -> None:
+    rise = {"expected": 0.0, "high": 0.0}
+    span = {"seconds": 600.0, "name": "10m", "best": rise, "front": {"expected": 0.2, "high": 0.5}}
+    value = {"spent_seconds": 1.0, "highest": True, "spans": [span]}
+    answer = {"state": "ready", "error": "", "value": value}
+    view.page.route("**/api/sweep/outlook*", lambda route: route.fulfill(json=answer))
+    view.open("sweep?sweep=pong")
+    ahead = view.page.get_by_role("region", name="Is more training worth it?")
+    expect(ahead.locator("tbody tr")).to_have_text(
+        "10m of trainingit is the best possible score0.20 (0 to 0.50)", use_inner_text=False
+    )
+    view.open("sweep?sweep=new")
+    expect(view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")

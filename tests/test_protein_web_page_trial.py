@@ -6,6 +6,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browsing import ODD_NAME, Served, View
@@ -158,6 +159,9 @@ def test_a_trial_that_waits_says_why_and_that_it_goes_on(own_store: str, view_of
     figures = view.page.locator(".figure")
     expect(figures.nth(0).locator("strong")).to_have_text("–")
     expect(figures.nth(1).locator("strong")).to_have_text("6.50s")
+    view.open("table?sweep=pong")
+    sign = view.page.locator(".dot-state.waiting").bounding_box()
+    assert sign and sign["width"] == sign["height"] == 8
     side = view.page.locator(".trial-side")
     expect(side).to_contain_text("The trial waits to be taken up again; it leaves its agent at its end.")
     expect(side.locator("tr", has_text="finished")).to_contain_text("not yet: it waits")
@@ -288,3 +292,42 @@ def test_mistakes_are_one_line(served: Served) -> None:
     assert refused(served, "trial", sweep="pong", number=-1)[0] == 400
     assert refused(served, "trial/log", sweep="pong", number=1) == (404, "trial 1 left no log that can be read")
     assert asked(served, "trial/played", sweep="pong", number=1) == {"state": "none", "error": ""}
+
+
+def test_its_address_names_its_sweep_and_the_bar_shows_where_one_is(phone: View) -> None:
+    phone.open("trial/loss/5")
+    expect(phone.page.locator("#picker")).to_contain_text("loss")
+    here = phone.page.locator("#pages a[aria-current]")
+    expect(here).to_have_text("Trial")
+    bar, link = phone.page.locator("#pages").bounding_box(), here.bounding_box()
+    assert bar and link and bar["x"] <= link["x"] and link["x"] + link["width"] <= bar["x"] + bar["width"]
+
+
+def test_a_dot_on_the_end_of_a_range_is_not_cut_off(view: View) -> None:
+    view.open("trial/pong/5?sweep=pong")
+    dot = view.page.locator("table.config.wide .range i").first
+    dot.evaluate("(dot) => { dot.style.left = '100%'; }")
+    room = view.page.locator(".scroll-x").first.bounding_box()
+    found = dot.bounding_box()
+    assert room and found and found["x"] + found["width"] <= room["x"] + room["width"]
+
+
+def test_seconds_say_what_they_are(view: View) -> None:
+    """The clock and the CPU's time are those of the training: no part of them is beside the cost."""
+    view.page.route(
+        "**/api/trial?*",
+        lambda route: route.fulfill(
+            json=_with_timings(route.fetch().json(), {"startup": 2.0, "wall": 7.0, "own": 1.0})
+        ),
+    )
+    view.open("trial/pong/1?sweep=pong")
+    facts = view.page.locator("table.facts.plain tr")
+    assert [row.split("\t")[0] for row in facts.all_inner_texts()][:3] == [
+        "startup, not in the cost",
+        "on the clock",
+        "own",
+    ]
+
+
+def _with_timings(answer: Any, timings: dict[str, float]) -> Any:
+    return {**answer, "trial": {**answer["trial"], "timings": timings}}

@@ -145,7 +145,7 @@ def _outlook(opened: Store, sweep: SweepRecord, store: list[str]) -> dict[str, A
         }
         for seconds in found.horizons()
     ]
-    return {"spent_seconds": found.spent_seconds, "spans": spans}
+    return {"spent_seconds": found.spent_seconds, "highest": found.room <= 0, "spans": spans}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protein.analysis.columns import Column, Indices, Kind, absent, column_of, joined_tables
+from protein.api.recommended import score_range
 from protein.columns import TrialColumns
 from protein.types import Direction, SweepRecord
 
@@ -146,11 +147,22 @@ class Frame(Table):
 
 
 def together(frames: Sequence[Frame]) -> Table:
-    """Returns the trials of several sweeps (at least one), one sweep below the other."""
-    if len(frames) == 1:
-        return frames[0]
-    columns = joined_tables([frame.columns for frame in frames], [len(frame) for frame in frames])
+    """Returns the trials of several sweeps (at least one) as they are shown, one sweep below the other."""
+    shown = [shown_columns(frame) for frame in frames]
+    columns = shown[0] if len(frames) == 1 else joined_tables(shown, [len(frame) for frame in frames])
     return Table(columns=columns, revisions=np.concatenate([frame.revisions for frame in frames]))
+
+
+def shown_columns(frame: Frame) -> Mapping[str, Column]:
+    """Returns a sweep's columns with its predicted scores moved into the possible ones, as `text.clipped` does."""
+    possible = score_range(frame.sweep.spec.env)
+    if possible is None:
+        return frame.columns
+    clipped = {
+        key: dataclasses.replace(frame.columns[key], values=np.clip(frame.columns[key].values, *possible))
+        for key in ("predicted_score", "predicted_score_low", "predicted_score_high")
+    }
+    return {**frame.columns, **clipped}
 
 
 def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:

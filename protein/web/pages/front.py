@@ -12,13 +12,12 @@ from starlette.routing import BaseRoute
 
 from protein.analysis.columns import Column, Indices
 from protein.analysis.thinning import thinned
-from protein.api.recommended import score_range
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.errors import UsageError
 from protein.types import TrialState
 from protein.web import findings
 from protein.web.answers import Query, get
-from protein.web.frame import Frame
+from protein.web.frame import Frame, shown_columns
 from protein.web.viewer import MAX_SWEEPS, Viewer
 
 MAX_POINTS = 10_000  # of all sweeps together
@@ -88,11 +87,7 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
     failed = np.flatnonzero(_is(state, TrialState.FAILED))
     some = thinned(np.log(costs[failed]), np.zeros(len(failed)), max(1, points // 4), np.zeros(0, dtype=np.intp))
     rows = np.concatenate([drawn[kept], failed[some]])
-    possible = score_range(frame.sweep.spec.env)
-    predicted = {key: frame.columns[key].listed(rows) for key in COLUMNS if key.startswith("predicted_score")}
-    if possible is not None:
-        for key, values in predicted.items():
-            predicted[key] = [None if one is None else min(max(one, possible[0]), possible[1]) for one in values]
+    columns = shown_columns(frame)
     running = np.flatnonzero(_is(state, TrialState.RUNNING))
     return {
         "name": frame.sweep.spec.name,
@@ -101,8 +96,7 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
         "total": len(frame),
         "left_out": len(drawn) + len(failed) - len(rows),
         "points": {
-            **{key: _short(frame.columns[key].listed(rows)) for key in COLUMNS},
-            **{key: _short(values) for key, values in predicted.items()},
+            **{key: _short(columns[key].listed(rows)) for key in COLUMNS},
             "excluded": excluded.listed(rows),
         },
         "params": _columns(frame, rows) if len(rows) <= MAX_WITH_PARAMS else None,

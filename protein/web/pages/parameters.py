@@ -22,6 +22,7 @@ from protein.analysis import importance
 from protein.analysis.columns import Column, Indices, Kind
 from protein.analysis.model_maps import Axis, SweepModel
 from protein.analysis.range_ends import range_ends
+from protein.api.recommended import score_range
 from protein.direction import shown_estimate
 from protein.engine.gp import Array
 from protein.engine.history import readable
@@ -29,6 +30,7 @@ from protein.errors import UsageError
 from protein.space import Categorical, Space
 from protein.spelling import nearest
 from protein.types import Estimate, Observation, ParamValue
+from protein.view.text import Range, within
 from protein.web.answers import NotFound, Query, get
 from protein.web.frame import Frame, Table
 from protein.web.models import fitted, observations, one_sweep, space_of
@@ -135,7 +137,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         anchor, seconds, about = _anchor(query, frame, found)
         points = query.integer("points", 41, least=2, most=101)
         dots = _Dots.of(frame, found)
-        flip = frame.sweep.spec.direction
+        flip, possible = frame.sweep.spec.direction, score_range(frame.sweep.spec.env)
         listed = []
         for name in found.space.names:
             one = found.slice(name, anchor, seconds=seconds, num_points=points)
@@ -144,7 +146,7 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
                     "name": name,
                     "axis": _axis(one.axis),
                     "here": found.space.from_unit(anchor)[name],
-                    "estimates": _estimates([shown_estimate(score, flip) for score in one.scores]),
+                    "estimates": _estimates([shown_estimate(score, flip) for score in one.scores], possible),
                     "cost_seconds": rounded(one.cost_seconds),
                     "valid": one.valid,
                     "reach": one.reach,
@@ -189,14 +191,15 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         flips = frame.sweep.spec.direction.value == "minimize"
         sign = -1.0 if flips else 1.0
         low, high = (one.high, one.low) if flips else (one.low, one.high)
+        possible = score_range(frame.sweep.spec.env) or (-math.inf, math.inf)
         return {
             "anchor": about,
             "seconds": seconds,
             "x": {**_axis(one.x), "here": found.space.from_unit(anchor)[name_x]},
             "y": {**_axis(one.y), "here": found.space.from_unit(anchor)[name_y]},
-            "value": rounded(sign * one.value),
-            "low": rounded(sign * low),
-            "high": rounded(sign * high),
+            "value": rounded(np.clip(sign * one.value, *possible)),
+            "low": rounded(np.clip(sign * low, *possible)),
+            "high": rounded(np.clip(sign * high, *possible)),
             "cost_seconds": rounded(one.cost_seconds),
             "valid": one.valid,
             "trials": {
@@ -312,8 +315,8 @@ def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float
     return model.at(_without_none(params)), seconds, {"number": number, "params": params, "runs": 1}
 
 
-def _estimates(found: Sequence[Estimate | None]) -> dict[str, Any]:
-    listed = [one for one in found if one is not None]
+def _estimates(found: Sequence[Estimate | None], possible: Range | None) -> dict[str, Any]:
+    listed = [within(one, possible) for one in found if one is not None]
     return {name: rounded(np.array([getattr(one, name) for one in listed])) for name in ("value", "low", "high")}
 
 

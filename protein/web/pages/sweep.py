@@ -1,9 +1,10 @@
 """`/api/sweep`: how a sweep went, as a whole; behind it what takes the engine's models."""
 
 import dataclasses
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
 from protein.web.models import observations, space_of
-from protein.web.pages.sweeps import summary
+from protein.web.pages.sweeps import interrupted, summary
 from protein.web.viewer import Viewer
 
 MAX_BARS = 2_000  # of the time line
@@ -32,6 +33,7 @@ MAX_REASONS = 3  # of each end
 MAX_NUMBERS = 20  # of trials that are named
 MANY = 20_000  # trials, of which the processes are not told, and which grow on the page less often
 GROWS_SECONDS = 3.0  # how old the length of running trials may be
+_FIGURE = re.compile(r"(?<![\w.])\d+(\.\d+)?(?!\w)")
 _GAP_SHARE, _GAP_SECONDS = 0.04, 5.0  # a time without trials is left out if it is longer than both
 
 
@@ -81,7 +83,9 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
     running = states == TrialState.RUNNING
     started, ended = frame.columns["started_at"].floats(), frame.columns["finished_at"].floats()
     own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
-    ended = np.where(states == TrialState.WAITING, started + np.nan_to_num(own), ended)  # it ran for about that long
+    gone = interrupted(_running(viewer, frame, running))
+    stopped = (states == TrialState.WAITING) | np.isin(frame.numbers, gone)
+    ended = np.where(stopped, started + np.nan_to_num(own), ended)  # it ran for about that long
     ended = np.where(np.isnan(ended), now, ended)
     ended = np.maximum(ended, started)
     excluded = frame.columns["excluded"].values == 1
@@ -95,12 +99,15 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "warm_start": warm_start(spec.warm_start),
         "parameters": len(spec.space.get("parameters", ())),
         "now": now,
-        "running": frame.numbers[running].tolist()[:MAX_NUMBERS],
+        "running": frame.numbers[running & ~stopped].tolist()[:MAX_NUMBERS],
+        "interrupted": gone,
         "ended": sweep.ended,
         "excluded": int(frame.columns["excluded"].values.sum()),
         "engine_seconds": float(np.nansum(frame.columns["suggest_seconds"].floats())),
         "wall_seconds": float(ended.max() - started.min()) if len(frame) else 0.0,
-        "timeline": time_line(frame, states, started, ended, _processes(viewer, sweep)),
+        "timeline": time_line(
+            frame, np.where(running & stopped, "interrupted", states), started, ended, _processes(viewer, sweep)
+        ),
         "progress": progress(frame, states, ended, own),
         "ends": ends(frame, own),
         "kinds": dict(Counter(frame.columns["kind"].listed())),
@@ -171,7 +178,6 @@ def ends(frame: Frame, own: Array) -> list[dict[str, Any]]:
         rows = np.flatnonzero(~column.missing & (column.values == column.words.index(end.value)))
         if not len(rows):
             continue
-        counted = Counter(reason or "" for reason in reasons.listed(rows))
         found.append(
             {
                 "end": end.value,
@@ -179,11 +185,25 @@ def ends(frame: Frame, own: Array) -> list[dict[str, Any]]:
                 "count": len(rows),
                 "seconds": float(np.nansum(own[rows])),
                 "teaches": end.teaches,
-                "reasons": [[text, number] for text, number in counted.most_common(MAX_REASONS) if text],
+                "reasons": usual_reasons([str(reason) for reason in reasons.listed(rows) if reason], end),
                 "numbers": frame.numbers[rows].tolist()[-MAX_NUMBERS:],
             }
         )
     return found
+
+
+def usual_reasons(given: Sequence[str], end: TrialEnd) -> list[tuple[str, int]]:
+    """Returns the most frequent reasons of one end, and how many trials gave each.
+
+    Reasons that differ in their figures only count as one, with ".." for a figure. The end's own name before a reason
+    is left out.
+    """
+    groups: dict[str, list[str]] = {}
+    for reason in given:
+        text = reason.removeprefix(f"{end.text}: ") if end.text else reason
+        groups.setdefault(_FIGURE.sub("..", text), []).append(text)
+    most = sorted(groups.items(), key=lambda one: -len(one[1]))[:MAX_REASONS]
+    return [(texts[0] if len(set(texts)) == 1 else like, len(texts)) for like, texts in most]
 
 
 def warm_start(snapshot: Mapping[str, Any]) -> list[str]:
@@ -194,6 +214,13 @@ def warm_start(snapshot: Mapping[str, Any]) -> list[str]:
 
 def _states(frame: Frame) -> Any:
     return np.array(frame.columns["state"].listed(), dtype=np.str_)
+
+
+def _running(viewer: Viewer, frame: Frame, running: Any) -> dict[int, str]:
+    """Returns the owners of running trials by number."""
+    numbers = frame.numbers[running].tolist()
+    found = viewer.store.trials(frame.sweep.id, curves=False, numbers=numbers) if numbers else []
+    return {trial.number: trial.owner for trial in found if trial.state is TrialState.RUNNING}
 
 
 def _processes(viewer: Viewer, sweep: SweepRecord) -> dict[int, str]:

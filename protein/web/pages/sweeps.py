@@ -8,6 +8,7 @@ import numpy as np
 from starlette.routing import BaseRoute
 
 from protein.columns import SweepSummary
+from protein.sweep.lease import dead_owners
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.web.answers import Query, get
 from protein.web.frame import Frame
@@ -51,7 +52,14 @@ def described(sweep: SweepRecord, counted: SweepSummary | None) -> dict[str, Any
         "trials": sum(counts.values()),
         "states": counts,
         "excluded": counted.excluded,
+        "interrupted": interrupted(counted.running),
     }
+
+
+def interrupted(running: Mapping[int, str]) -> list[int]:
+    """Returns which running trials (number -> owner) were processes of this machine and have ended."""
+    gone = set(dead_owners(running.values()))
+    return [number for number, owner in running.items() if owner in gone]
 
 
 def summary(frame: Frame) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from protein.web import artifacts, findings
 from protein.web.answers import NotFound, Query, get, post
 from protein.web.background import Background
 from protein.web.frame import Frame
+from protein.web.pages.sweeps import interrupted
 from protein.web.viewer import Viewer
 
 CURVE_POINTS = 2_000  # of each leg
@@ -132,6 +133,7 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
             "excluded": record.excluded,
             "started_at": record.started_at.timestamp(),
             "finished_at": None if record.finished_at is None else record.finished_at.timestamp(),
+            "interrupted": record.state is TrialState.RUNNING and bool(interrupted({record.number: record.owner})),
             "ended": None if record.end is None else record.end.text,
         },
         "off_by": {"score": text.score_error(shown), "cost": text.cost_error(shown)},
@@ -273,7 +275,9 @@ def checkpoint_of(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> tu
     if ":" in sweep.spec.env:
         return None, f"{sweep.spec.env} is code in Python, which this page does not run; use protein eval --gif"
     if not record.state.finished:
+        gone = interrupted({record.number: record.owner})
         now = "waits to be taken up again" if record.state is TrialState.WAITING else "still runs"
+        now = "was interrupted" if record.state is TrialState.RUNNING and gone else now
         return None, f"the trial {now}; it leaves its agent at its end"
     root = viewer.artifact_directory(sweep.spec.name)
     kept = [one for one in artifacts.files(root, record) if one.kind == "checkpoint"]

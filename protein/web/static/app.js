@@ -9,6 +9,7 @@
 //   signal      aborted when the page is left: give it to requests, listeners and timers
 //   sweeps      what the store holds: [{name, env, direction, trials, states, ...}], the newest first
 //   keys        bind(keys, help, action, signal) (lib/keys.js)
+//   interrupted (sweep, number) -> whether a trial is stored as running, but its process is gone
 //   notice      notice(text, {kind, key, seconds, action: {text, run}}) shows a line below the bar; an empty text with the
 //               same key takes it away
 // Afterwards
@@ -76,12 +77,41 @@ async function loadSweeps() {
   const found = await api.get("/sweeps");
   sweeps = found.sweeps;
   picker.draw(sweeps, found.store);
+  tellInterrupted();
+}
+
+function interrupted(name, number) {
+  return Boolean(sweeps.find((one) => one.name === name)?.interrupted?.includes(number));
+}
+
+let told = ""; // which trials the reader knows to be interrupted; a line that was closed stays closed
+
+/** Says which trials of the chosen sweeps are stored as running, but have no process any more. */
+function tellInterrupted() {
+  const lines = sweeps.filter((one) => state.sweeps.includes(one.name) && one.interrupted?.length).map(({ name, interrupted: numbers }) => {
+    const some = numbers.slice(0, 5).join(", ") + (numbers.length > 5 ? " and others" : "");
+    return numbers.length === 1 ? `Trial ${some} of ${name} was interrupted: its process is gone.` : `Trials ${some} of ${name} were interrupted: their processes are gone.`;
+  });
+  const text = lines.length ? `${lines.join(" ")} Start the sweep again to go on.` : "";
+  if (text !== told) notice(text, { kind: "warn", key: "interrupted" });
+  told = text;
+}
+
+// That a process has died changes nothing in the store, so no news tell it.
+const LOOK_MS = 30_000;
+if (api.live) {
+  setInterval(() => {
+    if (!document.hidden && !lost && sweeps.some((one) => state.sweeps.includes(one.name) && one.states?.running)) refreshSweeps();
+  }, LOOK_MS);
 }
 
 /** Opens what the address says, or tells the open page which keys changed. */
 async function stateChanged(keys) {
   if (!sweeps.length) return showNoSweep();
   const known = new Set(sweeps.map((sweep) => sweep.name));
+  const [of] = state.page === "trial" ? state.path : [];
+  const asked = of !== undefined && known.has(of) && !state.sweeps.includes(of) ? [of] : state.sweeps; // a trial's address names its sweep
+  if (asked !== state.sweeps) state.set({ sweep: asked }, { silent: true });
   const chosen = state.sweeps.filter((name) => known.has(name));
   if (!chosen.length || chosen.length < state.sweeps.length) {
     const unknown = state.sweeps.filter((name) => !known.has(name));
@@ -90,6 +120,7 @@ async function stateChanged(keys) {
   }
   drawPages();
   picker.draw(sweeps);
+  tellInterrupted();
   document.title = [state.sweeps.join(", "), PAGES.find((page) => page.name === state.page)?.title, "Protein"].filter(Boolean).join(" · ");
   const now = [state.page, ...state.path, ...state.sweeps].join("\n");
   if (now === opened && view?.stateChanged) return quietly(view.stateChanged(keys));
@@ -117,7 +148,7 @@ async function open(now) {
     if (signal.aborted) return;
     clearTimeout(loading);
     fill(root);
-    const made = await render(root, { api, state, selection, signal, notice, sweeps, keys: { bind } });
+    const made = await render(root, { api, state, selection, signal, notice, sweeps, interrupted, keys: { bind } });
     if (!signal.aborted) view = made || {};
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
@@ -245,7 +276,9 @@ function drawPages() {
   const links = PAGES.map((page) => h("a", {
     href: state.link(page.name), "aria-current": page.name === state.page ? "page" : null, text: page.title,
   }));
-  fill(document.getElementById("pages"), links);
+  const nav = fill(document.getElementById("pages"), links);
+  const here = nav.querySelector("[aria-current]");
+  if (here) nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2; // where the bar is narrow
 }
 
 function drawTools() {

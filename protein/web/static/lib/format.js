@@ -150,6 +150,7 @@ export function cell(column, value) {
   if (column.group === "timings" || (column.group === "trial" && column.key.endsWith("_seconds"))
     || /_seconds(_low|_high)?$/.test(column.group === "trial" ? column.key : "")) return seconds(value);
   if (column.group === "params") return param(value);
+  if (column.group === "metrics" && Number.isInteger(value) && Math.abs(value) >= 100) return whole(value); // a count, mostly
   if (column.key === "number" || column.key === "continues") return String(value);
   if (column.key === "steps") return count(value);
   if (column.kind === "number" || column.kind === "integer") return score(value);

@@ -186,7 +186,10 @@ function stars(picked, sweeps, theme) {
 
 function legend(series) {
   const hidden = /(^|: )(80 % interval|limit|best for the limit)$/;
-  return [...new Set(series.map((one) => one.name))].filter((name) => !hidden.test(name)).map((name) => ({ name }));
+  return [...new Set(series.map((one) => one.name))].filter((name) => !hidden.test(name)).map((name) => {
+    const of = series.find((one) => one.name === name);
+    return of.type === "scatter" ? { name, icon: of.symbol } : { name };
+  });
 }
 
 function least(values, otherwise) {

@@ -61,7 +61,7 @@ export async function lines(root, options) {
     const range = (which, log) => (_, low, high) => {
       // All curves are shown: so are their bands. A part that somebody has zoomed into stays as it is.
       const whole = which === "y" && low <= room1.low && high >= room1.high;
-      return whole ? rangeOf(Math.min(low, room1.bandLow), Math.max(high, room1.bandHigh), log) : rangeOf(low, high, log);
+      return whole ? rangeOf(Math.min(low, room1.bandLow), Math.max(high, room1.bandHigh), log) : rangeOf(low, high, log, which === "x");
     };
     plot = new UPlot({
       mode: 2, width: Math.max(200, room.clientWidth), height: now.height, padding: [10, 14, 0, 0], legend: { show: false },
@@ -232,11 +232,12 @@ function bandRange(series) {
   return found;
 }
 
-function rangeOf(low, high, log) {
+/** The ends of an axis, a little beyond the values. Steps and seconds are `along` the axis, and none are below 0. */
+export function rangeOf(low, high, log, along = false) {
   if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return log ? [1, 10] : [0, 1];
   if (log) return low === high ? [low / 2, high * 2] : [low / (high / low) ** 0.03, high * (high / low) ** 0.03];
   const room = low === high ? Math.abs(low) * 0.1 || 1 : (high - low) * 0.03;
-  return [low - room, high + room];
+  return [along && low >= 0 ? Math.max(0, low - room) : low - room, high + room];
 }
 
 /** The places of the values on both sides of `wanted`. */

@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { MISSING, cell, param, title, toTheRight } from "./format.js";
+import { unfinished } from "./trials.js";
 
 const SAMPLE = 60; // rows whose texts decide a width
 
@@ -9,7 +10,7 @@ const SAMPLE = 60; // rows whose texts decide a width
  * Returns {text(column, given, row), draw(column, given, row), value(row, key)}. `asked()`: the keys of the columns that
  * rows have values of.
  */
-export function tableCells({ state, asked }) {
+export function tableCells({ state, asked, interrupted }) {
   function draw(column, given, row) {
     const shown = text(column, given, row);
     const kind = toTheRight(column) ? "number" : "";
@@ -17,17 +18,18 @@ export function tableCells({ state, asked }) {
       return h("td", { class: "number" }, h("a", { href: state.link("trial", {}, [row.sweep, row.number]), text: given }));
     }
     if (column.key === "state") {
-      return h("td", { title: value(row, "reason") || null }, h("span", { class: `dot-state ${given}`, "aria-hidden": "true" }), shown);
+      const gone = interrupted(row.sweep, row.number);
+      return h("td", { title: gone ? "its process is gone; start the sweep again to go on" : value(row, "reason") || null }, h("span", { class: `dot-state ${gone ? "failed" : given}`, "aria-hidden": "true" }), shown);
     }
     if (column.key === "tags") return h("td", {}, (given || []).map((tag) => h("span", { class: "tag", text: tag })));
-    if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score`, title: value(row, "reason") || null, text: shown });
+    if (column.key === "score" && given === null) return h("td", { class: `${kind} no-score${unfinished({ state: value(row, "state") }) ? " unfinished" : ""}`, title: value(row, "reason") || null, text: shown });
     const short = column.group === "params" && typeof given === "number" && param(given) !== shown;
     const unusual = typeof given === "string" && ["nan", "inf", "-inf"].includes(given) && kind;
     return h("td", { class: `${kind}${given === null ? " faint" : ""}${unusual ? " warn-text" : ""}`, title: shown.length > 24 ? shown : short ? param(given) : null, text: shown });
   }
 
   function text(column, given, row) {
-    if (column.key === "state") return ends(value(row, "end") || given);
+    if (column.key === "state") return interrupted(row.sweep, row.number) ? "interrupted" : ends(value(row, "end") || given);
     if (column.key === "score" && given === null) return value(row, "state") === "failed" ? ends(value(row, "end")) : MISSING;
     // Four digits of a parameter are enough here; the whole number is in the row's title, the trial's page and the CSV.
     if (column.group === "params" && column.kind === "number" && typeof given === "number") return param(given, 4);

@@ -22,6 +22,12 @@ export const KINDS = {
   random: "a random config: the method is random search", fallback: "a random config, because the engine had none",
 };
 
+// What the seconds beside a trial's cost are; see protein/sweep/backends/usage.py for the last four.
+export const TIMINGS = {
+  startup: "startup, not in the cost", compile: "compiling, not in the cost", evaluation: "evaluation, not in the cost", wall: "on the clock", cpu: "CPU time",
+  waited: "waited for a busy core", others: "CPU time of other programs",
+};
+
 export const WAITS = "waiting: taken up again when the sweep runs";
 
 /** The colour of a state, of a theme's `colors()`. */

@@ -8,7 +8,7 @@ import { TIME_STEPS, lines } from "../lib/lines.js";
 import { colors, onTheme } from "../lib/theme.js";
 
 const MOST = 24;
-const GROUPS = [["trial", "Result"], ["params", "Parameters"], ["metrics", "Final figures"], ["timings", "Seconds beside training"], ["provenance", "Where it ran"]];
+const GROUPS = [["trial", "Result"], ["params", "Parameters"], ["metrics", "Final figures"], ["timings", "Times"], ["provenance", "Where it ran"]];
 const ORDER = ["score", "cost_seconds", "run_seconds", "steps", "state", "end", "reason"];
 const LOWER_IS_BETTER = new Set(["cost_seconds", "run_seconds"]);
 
@@ -66,8 +66,21 @@ export async function compareTrials(root, tools, context) {
       fill(root, gone(missing));
       return;
     }
-    fill(root, stateOf("empty", "No trial is selected.", "Select two or more rows in the table, or points on the front. They are set side by side here.",
-      h("a", { class: "button", href: state.link("table"), text: "Go to the table" })));
+    fill(root, stateOf("empty", "No trial is selected.", "Select rows in the table, or points on the front. They stand side by side here.",
+      h("div", { class: "toolbar" }, h("button", { type: "button", class: "button", text: "Compare the best five", onclick: selectBest }),
+        h("a", { class: "button", href: state.link("table"), text: "Go to the table" }))));
+  }
+
+  /** Selects the best measured trials of the first chosen sweep. */
+  async function selectBest() {
+    const [name] = state.sweeps;
+    const minimize = sweeps.find((one) => one.name === name)?.direction === "minimize";
+    const answer = await api.get("/table", { sweep: name, sort: minimize ? "score" : "-score", column: ["state", "score", "excluded"], limit: 200 }, { signal });
+    const at = (key) => answer.shown.indexOf(key);
+    const best = answer.rows.map((row, i) => [row, answer.keys[i][1]])
+      .filter(([row]) => row[at("state")] === "complete" && row[at("score")] !== null && !row[at("excluded")]).slice(0, 5);
+    if (best.length) selection.set(best.map(([, number]) => [name, number]));
+    else context.notice(`No trial of ${name} is complete yet.`, { key: "best", seconds: 6 });
   }
 
   function reference() {
@@ -111,10 +124,11 @@ export async function compareTrials(root, tools, context) {
     const [x, y] = [number(value), number(base)];
     if (row.group === "provenance" || typeof value === "boolean" || x === null || y === null || x === y || !Number.isFinite(x) || !Number.isFinite(y)) return null;
     const factor = x / y;
+    if (!Number.isFinite(factor) && y !== 0) return null; // too far apart for a number
     const asFactor = row.key !== "score" && row.key !== "predicted_score" && x > 0 && y > 0 && (factor >= 1.1 || factor <= 0.9);
     const plus = x > y ? "+" : "−";
     const amount = Math.abs(x - y);
-    const text = asFactor ? `×${Number(factor.toPrecision(2))}` : `${plus}${/_seconds/.test(row.key) ? seconds(amount) : score(amount).replace("−", "")}`;
+    const text = asFactor ? `×${Math.abs(Math.log10(factor)) < 4 ? Number(factor.toPrecision(2)) : tick(Number(factor.toPrecision(2)))}` : `${plus}${/_seconds/.test(row.key) ? seconds(amount) : score(amount).replace("−", "")}`;
     return h("span", { class: `delta ${judged(row, x > y)}`, text });
   }
 

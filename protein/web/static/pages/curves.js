@@ -144,7 +144,7 @@ export async function render(root, context) {
     const what = { selected: "selected trials", best: "trials, the best first", newest: "trials, the newest first", spread: "trials, from best to worst" }[pick()];
     const more = STEPS.filter((n) => n > limit() && (n <= total || STEPS[STEPS.indexOf(n) - 1] < total));
     const without = found.curves.filter((one) => !one.value.length).length;
-    fill(notes, total > shown ? `${shown} of ${count(total)} ${what}` : `${shown} ${what}`,
+    fill(notes, !shown ? null : total > shown ? `${shown} of ${count(total)} ${what}` : `${shown} ${what}`,
       without ? `; ${without} without a curve` : null,
       more.length && total > limit() ? [" · show ", more.slice(0, 2).map((n, i) => [i ? ", " : "", h("button", { type: "button", class: "link",
         text: n >= total ? `all ${total}` : String(n), onclick: () => state.set({ n }) })])] : null,

@@ -1,6 +1,6 @@
 // Any two fields of the trials against each other, coloured by a third. A drawn box selects.
 
-import { columnChoices, select } from "../lib/controls.js";
+import { columnChoices, nothingYet, select } from "../lib/controls.js";
 import { fill, h } from "../lib/dom.js";
 import { chart } from "../lib/echart.js";
 import { cell, clock, count, numbers, param, tick, title } from "../lib/format.js";
@@ -10,7 +10,12 @@ import { box } from "./parameters-slices.js";
 export async function scatterCard(context, tools, room) {
   const { api, state, selection, signal } = context;
   const columns = (await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal })).columns;
-  const keys = () => ({ x: known(state.get("x"), "cost_seconds"), y: known(state.get("y"), "score"), color: known(state.get("color"), firstParam()) });
+  const keys = () => {
+    const x = known(state.get("x"), "cost_seconds");
+    return { x, y: known(state.get("y"), "score", x), color: known(state.get("color"), firstParam()) };
+  };
+  const offered = () => columnChoices(columns, title).flatMap((group) => group.choices.map(([key]) => key));
+  if (offered().length < 2) throw nothingYet("No two fields differ between trials yet.");
   let found = await load();
   const body = room();
   const choices = columnChoices(columns, title);
@@ -45,8 +50,9 @@ export async function scatterCard(context, tools, room) {
     const { x, y, color } = keys();
     return api.get("/scatter", { sweep: state.sweeps, x, y, color, filter: state.get("filter"), limit: 5000 }, { signal });
   }
-  function known(key, otherwise) {
-    return columns.some((one) => one.key === key && !one.empty) ? key : otherwise;
+  function known(key, otherwise, other = "") {
+    const all = offered();
+    return all.includes(key) ? key : all.includes(otherwise) ? otherwise : all.find((one) => one !== other); // failed trials have no score
   }
   function firstParam() {
     return columns.find((one) => one.group === "params" && one.kind !== "text")?.key || "score";

@@ -57,7 +57,7 @@ export async function render(root, context) {
       fill(body, h("p", { class: "chart-note", text: "This is about one sweep. Choose a single one at the top left." }));
       return;
     }
-    const slow = setTimeout(() => { if (!part.made) fill(body, stateOf("loading", about.key === "importance" ? "Growing the forest" : about.model ? "Fitting the model to the trials" : "Loading")); }, 250);
+    const slow = setTimeout(() => { if (!part.made) fill(body, stateOf("loading", about.key === "importance" ? "Computing the importance" : about.model ? "Fitting the model to the trials" : "Loading")); }, 250);
     try {
       if (part.made) await part.made.refresh();
       else {

@@ -2,7 +2,7 @@
 
 import { fill, h, stateOf } from "../lib/dom.js";
 import { chart, chartCard, tip } from "../lib/echart.js";
-import { percent, score, seconds, time } from "../lib/format.js";
+import { counted, percent, score, seconds, time } from "../lib/format.js";
 import { short } from "../lib/scales.js";
 import { Asking } from "../lib/slow.js";
 import { calibrationOption, progressOption, timelineOption } from "../lib/sweep-charts.js";
@@ -92,14 +92,16 @@ export async function render(root, context) {
     const asked = found.requested;
     const last = found.progress.at[found.progress.at.length - 1];
     const recent = found.trials === 0 || (last !== undefined && found.now - last < RECENT_SECONDS); // it may be between two trials
-    const lead = found.states.running ? `${found.states.running} running` : asked === "run" && !recent ? "nothing runs" : "";
+    const runs = found.states.running - found.interrupted.length;
+    const lead = runs ? `${runs} running` : asked === "run" && !recent ? "nothing runs" : "";
     fill(rooms.head, h("header", { class: "trial-head" },
       h("h1", {}, name), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.direction === "minimize" ? ", lower is better" : ""}` }),
-      found.states.running ? stateMark("running", lead) : h("span", { class: "muted", text: lead }),
+      runs ? stateMark("running", lead) : h("span", { class: "muted", text: lead }),
+      found.interrupted.length ? stateMark("failed", `${found.interrupted.length} interrupted`) : null,
       found.ended && !found.states.running ? h("span", { class: "muted", text: `ended: ${found.ended}` }) : null,
       asked === "run" ? null : h("span", { class: "badge warn", text: asked === "pause" ? "asked to pause: no new trial is started" : "asked to stop" }),
       h("span", { class: "space" }),
-      api.live && (asked !== "run" || found.states.running || recent) ? h("div", { class: "controls" },
+      api.live && (asked !== "run" || runs || recent) ? h("div", { class: "controls" },
         asked === "run" ? [button("Pause", "pause", "Start no new trial; those that run go on"), button("Stop", "stop", "End the sweep as Ctrl-C does: running trials are interrupted")]
           : button(asked === "pause" ? "Go on" : "Take it back", "run", "The sweep may start trials again"))
         : null));
@@ -111,7 +113,7 @@ export async function render(root, context) {
       try {
         await api.post("/request", { sweep: name, request }); // also where the page is left meanwhile
         if (signal.aborted) return;
-        if (request !== "run" && !found.states.running) notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
+        if (request !== "run" && found.states.running === found.interrupted.length) notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
         await load();
         drawHead();
       } catch (error) {
@@ -129,7 +131,7 @@ export async function render(root, context) {
       ["trials", String(done), [`${found.states.complete} complete`, found.states.pruned ? `${found.states.pruned} cut short` : "", found.states.failed ? `${found.states.failed} failed` : "", found.states.waiting ? `${found.states.waiting} waiting` : "", found.excluded ? `${found.excluded} excluded` : ""].filter(Boolean).join(", ")],
       ["spent", seconds(found.spent_seconds), budget === null ? "no budget set" : `of ${short(budget)}, ${percent(found.spent_seconds / budget)}`, budget === null ? null : found.spent_seconds / budget],
       ["best measured", score(best ?? null), found.trials ? h("a", { href: state.link("front"), text: "what is recommended" }) : ""],
-      ["on trials that a cheaper one beat", percent(found.spending.share), found.spending.num_dominated_expensive ? `${found.spending.num_dominated_expensive} over ${seconds(found.spending.expensive_above)}; noisy scores make this large` : "none"],
+      ["on trials that a cheaper one beat", percent(found.spending.share), found.spending.num_dominated_expensive ? `${counted(found.spending.num_dominated_expensive, "trial")} over ${seconds(found.spending.expensive_above)}; noise makes this large` : "none"],
       ["the engine's own work", seconds(found.engine_seconds), found.spent_seconds > 0 ? `${percent(found.engine_seconds / found.spent_seconds, 1)} of the training` : ""],
     ];
     fill(rooms.figures, h("section", { class: "card figures-card", "aria-label": "In numbers" }, h("div", { class: "figures" }, cells.map(([label, value, more, share]) =>
@@ -195,7 +197,7 @@ export async function render(root, context) {
         one.teaches ? "" : "; the engine learns nothing from it", one.reasons.map(([reason, number]) => h("div", { class: "reason-line", title: reason, text: `${number > 1 ? `${number} times: ` : ""}${reason}` })),
         h("div", {}, "trials ", one.numbers.slice(-6).map((number, i) => [i ? ", " : "", trialLink(state, name, number)]), one.count > 6 ? " and earlier ones" : ""))),
         h("td", { class: "number", text: String(one.count) }), h("td", { class: "number", text: seconds(one.seconds) }))))),
-      failures.length ? null : h("p", { class: "hint-line muted", text: "All trials were trained to their end." })));
+      failures.length ? null : h("p", { class: "hint-line muted", text: found.ends.length ? "All trials were trained to their end." : "No trial has ended yet." })));
   }
 
   function drawOutlook() {
@@ -206,11 +208,13 @@ export async function render(root, context) {
       return fill(rooms.outlook, card(head, answer.state === "computing" ? stateOf("loading", "The outlook is being computed.")
         : h("p", { class: "muted", text: found.method === "protein" ? "It needs eight different configs that were trained to their end." : "There is an outlook for sweeps of the method protein alone." })));
     }
+    const gain = (rise) => h("span", { class: "faint", text: ` (0 to ${score(rise.high)})` });
+    const better = found.direction === "minimize" ? "lower" : "higher";
     return fill(rooms.outlook, card(head, h("table", { class: "facts" },
-      h("thead", {}, h("tr", {}, h("th", { text: "next" }), h("th", { class: "number", text: "best score higher by" }), h("th", { class: "number", text: "front higher by" }))),
+      h("thead", {}, h("tr", {}, h("th", { text: "next" }), h("th", { class: "number", text: `best score ${better} by` }), h("th", { class: "number", text: `front ${better} by` }))),
       h("tbody", {}, answer.value.spans.map((span) => h("tr", {}, h("th", { scope: "row", text: `${span.name} of training` }),
-        h("td", { class: "number" }, score(span.best.expected), h("span", { class: "faint", text: ` (0 to ${score(span.best.high)})` })), h("td", { class: "number" }, score(span.front.expected), h("span", { class: "faint", text: ` (0 to ${score(span.front.high)})` })))))),
-      h("p", { class: "hint-line muted", text: "Expected rises of the true score, with 80 % intervals. In most short spans nothing better is found, and now and then much." }),
+        h("td", { class: "number" }, answer.value.highest ? "it is the best possible score" : [score(span.best.expected), gain(span.best)]), h("td", { class: "number" }, score(span.front.expected), gain(span.front)))))),
+      h("p", { class: "hint-line muted", text: "Expected gains of the true score, with 80 % intervals. Most short spans find nothing better. A few find much." }),
       answer.state === "computing" ? h("p", { class: "hint-line muted" }, h("span", { class: "spinner small", "aria-hidden": "true" }), "It is being computed again.") : null));
   }
 

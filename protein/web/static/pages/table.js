@@ -32,7 +32,7 @@ export async function render(root, context) {
   let measured = false; // whether there were rows when the widths were measured
   let places = new Map(); // of shown columns: {column, left, last}
 
-  const cells = tableCells({ state, asked: () => askedKeys });
+  const cells = tableCells({ state, asked: () => askedKeys, interrupted: context.interrupted });
   const countLine = h("span", { class: "counted muted", role: "status" });
   const filter = filterField({
     value: state.get("filter"), columns: () => known.columns,

@@ -5,7 +5,7 @@ import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
-import { commandLine, ENDS, KINDS, nameOf, stateMark, trialLink, unfinished, WAITS } from "../lib/trials.js";
+import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, WAITS } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
 
@@ -79,7 +79,7 @@ export async function render(root, context) {
         h("button", { type: "button", class: "icon", title: "Previous trial (k)", "aria-label": "Previous trial", disabled: number <= 0, text: "‹", onclick: () => go(-1) }),
         h("button", { type: "button", class: "icon", title: "Next trial (j)", "aria-label": "Next trial", disabled: number >= found.sweep.last, text: "›", onclick: () => go(1) })),
       h("h1", {}, `Trial ${number}`, h("span", { class: "muted", text: ` of ${name}` })),
-      stateMark(trial.state, trial.end && trial.end !== "complete" ? trial.end.replaceAll("_", " ") : undefined),
+      trial.interrupted ? stateMark("failed", "interrupted") : stateMark(trial.state, trial.end && trial.end !== "complete" ? trial.end.replaceAll("_", " ") : undefined),
       trial.excluded ? h("span", { class: "badge warn", text: "excluded" }) : null,
       h("span", { class: "space" }),
       others.length ? h("span", { class: "muted" }, "Same config: ", others.slice(0, 6).map((one, i) => [i ? ", " : "", trialLink(state, name, one.number)]), others.length > 6 ? ", ..." : "") : null,
@@ -98,11 +98,12 @@ export async function render(root, context) {
       ["cost", seconds(trial.cost_seconds), trial.predicted_cost_seconds ? `predicted ${estimate(trial.predicted_cost_seconds, seconds)}` : "", found.off_by.cost && `off by ${found.off_by.cost}`],
       ["steps", count(trial.steps), `${whole(trial.steps)} decisions`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
     ];
-    const failure = trial.state === "failed" || trial.state === "pruned" || trial.reason;
+    const failure = trial.state === "failed" || trial.state === "pruned" || trial.reason || trial.interrupted;
+    const how = trial.interrupted ? "interrupted: its process is gone; start the sweep again to go on" : trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "";
     return h("section", { class: "card figures-card", "aria-label": "Result" },
       h("div", { class: "figures" }, cells.map(([label, value, ...more]) => h("div", { class: "figure" }, h("span", { class: "muted", text: label }), h("strong", { text: value }),
         more.filter(Boolean).map((line) => h("span", { class: "faint", text: line }))))),
-      failure ? h("div", { class: `failure ${trial.state}` }, h("p", {}, h("strong", { text: sentence(trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "") })), trial.reason ? h("pre", { class: "reason", text: trial.reason }) : null) : null);
+      failure ? h("div", { class: `failure ${trial.state}` }, h("p", {}, h("strong", { text: sentence(how) })), trial.reason ? h("pre", { class: "reason", text: trial.reason }) : null) : null);
   }
 
   function curveHead() {
@@ -284,15 +285,15 @@ export async function render(root, context) {
   function facts(trial) {
     const origin = trial.provenance;
     const rows = [
-      ...Object.entries(trial.timings).map(([key, value]) => [`${key} (not in the cost)`, seconds(value)]),
+      ...Object.entries(trial.timings).map(([key, value]) => [TIMINGS[key] || key, seconds(value)]),
       ...Object.entries(trial.metrics).map(([key, value]) => [key, param(value)]),
       ["seed", String(trial.seed)],
       ["started", `${time(trial.started_at)}, ${ago(trial.started_at)}`],
-      ["finished", trial.finished_at === null ? (trial.state === "waiting" ? "not yet: it waits" : "it runs") : time(trial.finished_at)],
-      ["version", origin.version], ["commit", origin.git_commit || "none"], ["machine", origin.machine], ["config hash", origin.config_hash],
+      ["finished", trial.finished_at === null ? (trial.interrupted ? "no: its process is gone" : trial.state === "waiting" ? "not yet: it waits" : "it runs") : time(trial.finished_at)],
+      ["version", origin.version], ["commit", origin.git_commit || "none"], ["machine", origin.machine], ["config hash", origin.config_hash.slice(0, 12), origin.config_hash],
     ];
     return h("section", { class: "card" }, h("h2", { text: "Times, metrics, provenance" }),
-      h("table", { class: "facts plain" }, h("tbody", {}, rows.map(([key, value]) => h("tr", {}, h("th", { scope: "row", class: "muted", text: key }), h("td", { class: "break", text: value }))))),
+      h("table", { class: "facts plain" }, h("tbody", {}, rows.map(([key, value, full]) => h("tr", {}, h("th", { scope: "row", class: "muted", text: key }), h("td", { class: "break", text: value, title: full || null }))))),
       commandLine(found.commands.show, "The same in a terminal"));
   }
 }
