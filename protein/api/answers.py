@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from protein.analysis.range_end import RangeEnd
 from protein.api import kept_answers, stores
-from protein.api.reading import FIELDS, Readable, readable
+from protein.api.reading import Readable, readable
 from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
-from protein.columns import TrialColumns
+from protein.columns import DOT_FIELDS, TrialColumns
 from protein.engine.contender import Contender
 from protein.engine.rises import Outlook
 from protein.engine.sample import MAX_WHOLE
@@ -66,10 +66,10 @@ class Answers:
 
     @functools.cached_property
     def columns(self) -> TrialColumns:
-        """All trials of the sweep, in those columns that `protein.api.reading.FIELDS` names."""
+        """All trials of the sweep, in those columns that `protein.columns.DOT_FIELDS` names, at least."""
         if self._kept is None:
             return self._known.columns
-        return self._store.columns(self._sweep.id, fields=FIELDS)
+        return self._store.columns(self._sweep.id, fields=DOT_FIELDS)
 
     @property
     def is_large(self) -> bool:

@@ -17,8 +17,6 @@ from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.types import TrialEnd, TrialRecord, TrialState
 from protein.view import data, tables, text
-from protein.view.figures.front import front
-from protein.view.figures.style import save
 from protein.view.scatter import LEGEND_EXPECTED, scatter
 
 PLOT_HEIGHT = 18
@@ -44,6 +42,9 @@ def run(command: Command) -> int:
     costs = (trials.cost_seconds, trials.run_seconds)
     spent_on = spending_of(trials.state, trials.score, *costs, trials.excluded)
     if arguments.png is not None:
+        from protein.view.figures.front import front  # late: only a picture needs it
+        from protein.view.figures.style import save
+
         figure = front([(sweep, drawn)], **found.drawn())
         with writing(arguments.png):
             save(figure, arguments.png, "png")
