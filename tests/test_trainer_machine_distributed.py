@@ -115,6 +115,21 @@ def events_of(folder: Path, rank: int) -> list[dict[str, Any]]:
     return events
 
 
+def test_two_ranks_leave_the_same_idle_agents_out_as_one_process(tmp_path: Path) -> None:
+    """Each rank has other numbers of them. They count in no mean, whether over ranks or not."""
+    config = CONDITIONED | {"env": {"name": "python:idling:Pairs", "num_envs": 8}}
+    run_ranks([{"config": config, "directory": str(tmp_path / "two")}])
+    run(RunConfig.from_dict(config), directory=tmp_path, report=EventLog().record)
+    one, two = tensors(tmp_path), tensors(tmp_path / "two")
+    for name in one:
+        if name.startswith(("policy/", "optimizer/")) and one[name].is_floating_point():
+            torch.testing.assert_close(two[name], one[name], rtol=2e-4, atol=2e-6)
+    for name in ("observations.mean", "observations.squares", "returns.squares"):
+        torch.testing.assert_close(two[f"scaling/{name}"], one[f"scaling/{name}"])
+    assert two["scaling/observations.count"].equal(one["scaling/observations.count"])
+    assert one["scaling/observations.mean"].min() > 2, "idle rows are zeros, and the others have a mean near 3"
+
+
 def test_two_ranks_take_the_same_steps_as_one_process(done: Path, tmp_path: Path) -> None:
     alone = EventLog()
     run(RunConfig.from_dict(small()), directory=tmp_path, report=alone.record, speed=ONE_MEASUREMENT)
