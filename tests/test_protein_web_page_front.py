@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from browsing import ODD_NAME, Served, View, fill_sweep
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from storing import complete, start
 from viewing import STORED, add_run
 
@@ -338,3 +338,13 @@ def test_excluded_trials_are_drawn_apart_and_leave_the_front(own_store: str, vie
     drawn = series(view)
     assert [one["trial"][1] for one in drawn["excluded"]] == [1]
     assert [one["trial"][1] for one in drawn["measured front"] if "trial" in one] == [0, 3, 4]
+
+
+def test_a_chart_that_is_not_there_yet_says_that_it_loads(view: View) -> None:
+    held: list[Route] = []
+    view.page.route("**/echarts.esm.min.js", lambda route: held.append(route))
+    view.open("front?sweep=pong")
+    expect(view.page.get_by_text("Loading the chart")).to_be_visible()
+    held[0].continue_()
+    expect(view.page.locator(".front-chart canvas")).to_be_visible()
+    expect(view.page.get_by_text("Loading the chart")).to_have_count(0)
