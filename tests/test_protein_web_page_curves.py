@@ -6,6 +6,7 @@ from typing import Any
 
 from browsing import ODD_NAME, View
 from playwright.sync_api import Locator, expect
+from viewing import add_run
 
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
@@ -176,3 +177,17 @@ def test_curves_on_a_phone_and_for_everybody(phone: View) -> None:
     shown(phone, 34)
     assert phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     phone.check_accessible()
+
+
+def test_trials_in_which_no_episode_ended_say_so(own_store: str, view_of: ViewOf) -> None:
+    """Short trials report metrics, and their score comes from the evaluation at the end."""
+    add_run(own_store, of=1)
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    point = Measurement(steps=100, elapsed_seconds=1.0, score=None, metrics={"loss": 0.5})
+    store.add_measurements(store.trial(sweep.id, 7), [point], 600.0)
+    store.close()
+    view = view_of(own_store)
+    view.open("curves?sweep=pong&pick=selected&sel=pong:7")
+    expect(view.page.get_by_text("These trials have no curve of the score.")).to_be_visible()
+    expect(view.page.get_by_text("No episode ended while they trained.")).to_be_visible()

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from browsing import ODD_NAME, Served, View, fill_sweep
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from storing import complete, start
 from viewing import STORED, add_run
 
 from protein.api.recommended import Recommendation, recommendation
 from protein.storage import open_store
-from protein.types import TrialState
+from protein.types import Outcome, TrialEnd, TrialState
 from protein.view import text
 
 ViewOf = Callable[..., View]
@@ -338,3 +338,35 @@ def test_excluded_trials_are_drawn_apart_and_leave_the_front(own_store: str, vie
     drawn = series(view)
     assert [one["trial"][1] for one in drawn["excluded"]] == [1]
     assert [one["trial"][1] for one in drawn["measured front"] if "trial" in one] == [0, 3, 4]
+
+
+def test_a_chart_that_is_not_there_yet_says_that_it_loads(view: View) -> None:
+    held: list[Route] = []
+    view.page.route("**/echarts.esm.min.js", lambda route: held.append(route))
+    view.open("front?sweep=pong")
+    expect(view.page.get_by_text("Loading the chart")).to_be_visible()
+    held[0].continue_()
+    expect(view.page.locator(".front-chart canvas")).to_be_visible()
+    expect(view.page.get_by_text("Loading the chart")).to_have_count(0)
+
+
+def test_a_busy_machine_is_told_where_costs_are_measured_and_expected(own_store: str, view_of: ViewOf) -> None:
+    """Trials waited for most of their time, and the expected front leaves that out: the two stand far apart."""
+    add_run(own_store, of=1)
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    timings = {"wall": 10.0, "waited": 7.9}
+    ended = Outcome(end=TrialEnd.COMPLETE, score=12.0, cost_seconds=10.0, steps=100, timings=timings)
+    store.finish_trial(store.trial(sweep.id, 7), ended)
+    store.close()
+    view = view_of(own_store)
+    view.open("front?sweep=pong")
+    expect(view.page.locator(".front-steps")).to_contain_text(
+        "Other programs had the cores for 79\u2009% of the trials' time. Trials stand at their measured costs."
+    )
+
+
+def test_an_idle_machine_is_not_told(view: View) -> None:
+    view.open("front?sweep=pong")
+    expect(view.page.locator(".front-steps table")).to_be_visible()
+    expect(view.page.get_by_text("Other programs had the cores")).to_have_count(0)

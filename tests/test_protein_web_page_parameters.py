@@ -3,7 +3,6 @@
 import csv
 import re
 import time
-import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from test_protein_web_page_front import asked
 
 from protein.space import Float, Space
 from protein.types import Params
+from protein.web.answers import StillComputing
 
 ViewOf = Callable[..., View]
 
@@ -182,9 +182,8 @@ def test_what_the_model_expects_stays_within_the_possible_scores(
     held = patiently(planted_served, "slices", sweep=sweep, points=5)["slices"]
     names = [one["name"] for one in held][:2]
     found = patiently(planted_served, "map", sweep=sweep, x=names[0], y=names[1], points=5)
-    parts = [one["estimates"] for one in held] + [
-        {key: [value for row in found[key] for value in row] for key in ("value", "low", "high")}
-    ]
+    parts = [one["estimates"] for one in held]
+    parts += [{key: [value for row in found[key] for value in row] for key in ("value", "low", "high")}]
     shown = [value for one in parts for key in ("value", "low", "high") for value in one[key]]
     assert (min(shown), max(shown)) == (pytest.approx(low), pytest.approx(high))
 
@@ -192,9 +191,22 @@ def test_what_the_model_expects_stays_within_the_possible_scores(
 def patiently(served: Served, path: str, **values: Any) -> Any:
     """Asks until the model is fitted."""
     for _ in range(600):
-        try:
-            return asked(served, path, **values)
-        except urllib.error.HTTPError as error:
-            assert error.code == 503, error.read()
-            time.sleep(0.2)
+        found = asked(served, path, **values)
+        if found.get("state") != "computing":
+            return found
+        time.sleep(0.2)
     raise AssertionError("the model was not fitted")
+
+
+@pytest.mark.parametrize("path", ["slices", "map"])
+def test_a_model_that_takes_long_is_asked_for_again(
+    planted_served: Served, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """It is not told as a problem, after which the page would ask no more."""
+
+    def fitted(*given: object) -> None:
+        raise StillComputing("the model is being fitted")
+
+    monkeypatch.setattr("protein.web.pages.parameters.fitted", fitted)
+    name = asked(planted_served, "sweeps")["sweeps"][0]["name"]
+    assert asked(planted_served, path, sweep=name) == {"state": "computing"}

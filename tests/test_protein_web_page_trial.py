@@ -159,14 +159,14 @@ def test_a_trial_that_waits_says_why_and_that_it_goes_on(own_store: str, view_of
     figures = view.page.locator(".figure")
     expect(figures.nth(0).locator("strong")).to_have_text("–")
     expect(figures.nth(1).locator("strong")).to_have_text("6.50s")
-    view.open("table?sweep=pong")
-    sign = view.page.locator(".dot-state.waiting").bounding_box()
-    assert sign and sign["width"] == sign["height"] == 8
     side = view.page.locator(".trial-side")
     expect(side).to_contain_text("The trial waits to be taken up again; it leaves its agent at its end.")
     expect(side.locator("tr", has_text="finished")).to_contain_text("not yet: it waits")
     assert "it runs" not in side.inner_text()
     assert re.findall(r".*\b(?:NaN|undefined|null)\b.*", view.page.inner_text("body")) == []
+    view.open("table?sweep=pong")
+    sign = view.page.locator(".dot-state.waiting").bounding_box()
+    assert sign and sign["width"] == sign["height"] == 8
 
 
 @pytest.fixture
@@ -322,6 +322,7 @@ def test_seconds_say_what_they_are(view: View) -> None:
     )
     view.open("trial/pong/1?sweep=pong")
     facts = view.page.locator("table.facts.plain tr")
+    expect(facts.first).to_be_visible()
     assert [row.split("\t")[0] for row in facts.all_inner_texts()][:3] == [
         "startup, not in the cost",
         "on the clock",

@@ -14,7 +14,7 @@ from protein.analysis.columns import Column, Indices
 from protein.analysis.thinning import thinned
 from protein.engine.pareto import MIN_COST_SECONDS, front_indices
 from protein.errors import UsageError
-from protein.types import TrialState
+from protein.types import WAITED, WALL, TrialState
 from protein.web import findings
 from protein.web.answers import Query, get
 from protein.web.frame import Frame, shown_columns
@@ -102,7 +102,21 @@ def scatter(frame: Frame, points: int) -> dict[str, Any]:
         "params": _columns(frame, rows) if len(rows) <= MAX_WITH_PARAMS else None,
         "front": frame.numbers[front].tolist(),
         "running": frame.numbers[running].tolist()[:100],
+        "waited_share": waited_share(frame),
     }
+
+
+def waited_share(frame: Frame) -> float:
+    """Returns for which share of the time of finished trials other programs had the cores; 0 where that is not known.
+
+    The costs of trials have that time in them, and those of the expected front do not.
+    """
+    columns = [frame.columns.get(f"timings.{name}") for name in (WALL, WAITED)]
+    if columns[0] is None or columns[1] is None:
+        return 0.0
+    wall, waited = (column.floats() for column in columns if column is not None)
+    known = np.isfinite(wall) & np.isfinite(waited) & (wall > 0)
+    return float(np.sum(waited[known]) / np.sum(wall[known])) if known.any() else 0.0
 
 
 def _short(values: list[Any]) -> list[Any]:

@@ -31,7 +31,7 @@ from protein.space import Categorical, Space
 from protein.spelling import nearest
 from protein.types import Estimate, Observation, ParamValue
 from protein.view.text import Range, within
-from protein.web.answers import NotFound, Query, get
+from protein.web.answers import NotFound, Query, StillComputing, get
 from protein.web.frame import Frame, Table
 from protein.web.models import fitted, observations, one_sweep, space_of
 from protein.web.pages.curves import quality, rounded
@@ -132,6 +132,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         try:
             found = model(frame)
+        except StillComputing:  # the page asks again
+            raise
         except UsageError as error:
             return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)
@@ -180,6 +182,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         frame = viewer.frame(one_sweep(query.texts("sweep", most=MAX_SWEEPS)))
         try:
             found = model(frame)
+        except StillComputing:  # the page asks again
+            raise
         except UsageError as error:
             return {"problem": str(error)}
         anchor, seconds, about = _anchor(query, frame, found)

@@ -10,22 +10,25 @@
 //   made.instance.on("click", ...);           // ECharts' own object
 //   made.menu                                 // the "Save" menu, to be placed in a head
 
-import { h } from "./dom.js";
+import { h, stateOf } from "./dom.js";
 import { csv, saveMenu } from "./export.js";
 import { tick } from "./format.js";
 import { colors, onTheme } from "./theme.js";
 
 let library = null;
+let ready = false; // whether it has been loaded
 
 /** Returns ECharts, which is loaded once. */
 export function echarts() {
-  library ??= import("../vendor/echarts.esm.min.js");
+  library ??= import("../vendor/echarts.esm.min.js").then((loaded) => { ready = true; return loaded; });
   return library;
 }
 
 /** Draws a chart into an element. See above. */
 export async function chart(root, { name, option, csv: table, height = 340, signal, notMerge = false }) {
-  const lib = await echarts();
+  const waiting = ready ? null : stateOf("loading", "Loading the chart"); // the library is large
+  if (waiting) root.append(waiting);
+  const lib = await echarts().finally(() => waiting?.remove());
   const room = h("div", { class: "chart", role: "img", "aria-label": name, style: { height: `${height}px` } });
   root.append(room);
   const instance = lib.init(room, null, { renderer: "canvas" });

@@ -79,8 +79,10 @@ export async function compareTrials(root, tools, context) {
     const at = (key) => answer.shown.indexOf(key);
     const best = answer.rows.map((row, i) => [row, answer.keys[i][1]])
       .filter(([row]) => row[at("state")] === "complete" && row[at("score")] !== null && !row[at("excluded")]).slice(0, 5);
-    if (best.length) selection.set(best.map(([, number]) => [name, number]));
-    else context.notice(`No trial of ${name} is complete yet.`, { key: "best", seconds: 6 });
+    if (best.length) {
+      state.set({ ref: `${name}:${best[0][1]}` }, { silent: true });
+      selection.set(best.map(([, number]) => [name, number]));
+    } else context.notice(`No trial of ${name} is complete yet.`, { key: "best", seconds: 6 });
   }
 
   function reference() {

@@ -157,6 +157,7 @@ export async function render(root, context) {
         h("button", { type: "button", class: "button", text: "Show the best ones", onclick: () => state.set({ pick: "best" }) }));
     }
     if (state.get("metric")) return stateOf("empty", `No curve has ${state.get("metric")}.`);
+    if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", "No episode ended while they trained. Show another field instead: the list at the top has all of them.");
     if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They failed before their first measurement, or the filter leaves none of them.");
     return stateOf("empty", "There is no learning curve yet.", "A trial reports its first points within seconds of its start. They appear here by themselves.");
   }

@@ -4,7 +4,7 @@
 import { fill, h, stateOf } from "../lib/dom.js";
 import { dragBox } from "../lib/box.js";
 import { chartCard, tip } from "../lib/echart.js";
-import { param, score, seconds } from "../lib/format.js";
+import { param, percent, score, seconds } from "../lib/format.js";
 import { frontOption, nearBest, numbersIn } from "../lib/front-chart.js";
 import { duration, place, short } from "../lib/scales.js";
 import { Asking } from "../lib/slow.js";
@@ -17,6 +17,7 @@ const LAYERS = [
   ["predicted", "Predictions", "A line from each trial to the score and cost that were predicted before it ran."],
 ];
 const TIP_PARAMS = 14;
+const MUCH_WAITED = 0.1; // from this share on, measured and expected costs differ visibly
 
 export async function render(root, context) {
   const { api, state, selection, signal, notice, keys } = context;
@@ -264,6 +265,7 @@ export async function render(root, context) {
     const mark = (one) => [one.trials.includes(answer.best) ? "best expected" : "", answer.knee !== null && one.trials.includes(answer.knee) ? "knee" : ""].filter(Boolean).join(", ");
     return fill(steps, h("section", { class: "card", "aria-label": "Expected front" },
       h("h2", { text: found.sweeps.length > 1 ? `Expected front of ${picked.sweep.name}` : "Expected front" }),
+      picked.sweep.waited_share >= MUCH_WAITED ? h("p", { class: "note-line", text: `Other programs had the cores for ${percent(picked.sweep.waited_share)} of the trials' time. Trials stand at their measured costs. The expected front has the costs without this wait.` }) : null,
       h("div", { class: "scroll-x", tabindex: "0" }, h("table", { class: "facts steps" },
         h("thead", {}, h("tr", {}, [["cost", "number"], ["expected score", "number"], ["80 % interval", "number"], ["measured", "number"], ["trial", "number"], ["", ""]].map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, picked.front.map((one) => h("tr", { class: one === picked.one ? "picked" : null },
