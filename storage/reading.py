@@ -28,7 +28,7 @@ from protein.spelling import nearest
 from protein.types import SuggestionKind, TrialEnd, TrialState
 
 from .tables import AnnotationRow, TrialRow
-from .values import MAX_TRIAL_NUMBER
+from .values import MAX_TRIAL_NUMBER, check_trial_number
 
 _MOST_UNFINISHED = 10_000  # trials that run or wait at once
 _UNFINISHED = {state.value: state for state in TrialState if not state.finished}
@@ -101,6 +101,8 @@ def _trial_columns(session: Session, sweep_id: int, since: str | None, seen: Cur
     chunks: dict[str, list[Any]] = {name: [] for name in read}
     for batch in batches(session, query.order_by(TrialRow.number)):
         kept: Sequence[Any] = batch
+        for row in (batch[0], batch[-1]):  # they are in the order of their numbers
+            check_trial_number(int(row[place[0]]))
         following = max(following, int(batch[-1][place[0]]) + 1)
         for number, state, steps, cost in (
             map(row.__getitem__, place) for row in batch if row[place[1]] in _UNFINISHED

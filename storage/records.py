@@ -30,6 +30,7 @@ from protein.types import (
 
 from . import annotations, reading, rows
 from .tables import ArtifactRow, MeasurementRow, TrialRow
+from .values import check_trial_number
 
 _KINDS = rows.kinds(TrialRow, {"lease_until"})
 _PLAIN = ("id", "sweep_id", "number", "seed", "owner", "origin", "continues", "continued_seconds", "suggest_seconds")
@@ -87,6 +88,7 @@ def _read(
     found: list[TrialRecord] = []
     for fields in _fields(session, wanted):
         key = fields["id"]
+        check_trial_number(fields["number"])
         notes = fields_of(written[key]) if key in written else _NO_ANNOTATION
         found.append(TrialRecord(**fields, curve=lines.get(key, ()), artifacts=tuple(files.get(key, ())), **notes))
     return found

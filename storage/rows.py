@@ -170,6 +170,7 @@ def trial_record(key: int, row: Mapping[str, Any]) -> TrialRecord:
     source: Any = SimpleNamespace(id=key, sweep_id=0, **row)
     fields: dict[str, Any] = {"tags": (), "note": "", "excluded": False, "curve": (), "artifacts": ()}
     record = values.from_row(TrialRecord, source, **fields)
+    values.check_trial_number(record.number)
     for name in ("steps", "cost_seconds", "continued_seconds", "suggest_seconds"):
         if row[name] < 0:
             raise ValueError(f"{name} is {row[name]}, below 0")

@@ -107,6 +107,12 @@ def trial_numbers(numbers: Collection[int]) -> list[int]:
     return sorted({number for number in numbers if 0 <= number <= MAX_TRIAL_NUMBER})
 
 
+def check_trial_number(number: int) -> None:
+    """Raises `ValueError` where a stored number is none that a trial can have: a damaged file holds anything."""
+    if not 0 <= number <= MAX_TRIAL_NUMBER:
+        raise ValueError(f"the number of a trial is {number!r:.60}")
+
+
 def number(what: str, value: float) -> float:
     """Returns a finite float."""
     if isinstance(value, int | float):

@@ -145,7 +145,7 @@ def sweep(
             find_or_create(store, spec or sweep_spec()),
             designer=designer or make_designer("random", space(), None),
             store=store,
-            backend=backend or LocalBackend(entry=TRIAL, preload=()),
+            backend=backend or Undisturbed(entry=TRIAL, preload=()),
             settings=LoopSettings(
                 directory=folder / "trials",
                 workers=workers,

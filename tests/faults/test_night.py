@@ -113,8 +113,9 @@ def test_ctrl_c_ends_a_night_in_order_and_the_page_is_written(tmp_path: Path) ->
     stretch("1", lambda: sum(line["what"] == "begin" for line in diary.read()) == 2)
     assert "in 2 stretches" in (tmp_path / "night.md").read_text()
     first, _ = night_report.stretches(diary.read())
-    out = subprocess.run([*command, "--hours", f"{first.seconds / 3600:f}"], capture_output=True, text=True, check=True)
-    assert "a larger --hours goes on" in out.stdout, "the hours are those of all stretches"
+    hours = f"{first.seconds / 3600:f}"
+    over = subprocess.run([*command, "--hours", hours], capture_output=True, text=True, check=True)
+    assert "a larger --hours goes on" in over.stdout, "the hours are those of all stretches"
     assert len(night_report.stretches(diary.read())) == 2
 
 
