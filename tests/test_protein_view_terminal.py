@@ -146,6 +146,15 @@ def test_watchers_clip_predictions_to_the_possible_scores() -> None:
         assert said in " ".join(console.file.getvalue().split())
 
 
+def test_what_was_watched_during_training_is_not_called_outside_of_the_cost() -> None:
+    usage = {"wall": 31.0, "cpu": 60.0, "waited": 4.0, "others": 9.0}
+    record = dataclasses.replace(trial(7, 31.5, 9.5), timings={"startup": 2.0, **usage})
+    text = " ".join(" ".join(shown(tables.trial(record, 100), 100)).split())
+    assert "startup (not in cost) 2.00s" in text and text.count("not in cost") == 1
+    for fact in ("on the clock 31.0s", "CPU time 1m00s", "waited for a busy core 4.00s", "other programs 9.00s"):
+        assert fact in text
+
+
 def test_everything_about_a_trial_is_shown() -> None:
     text = " ".join(" ".join(shown(tables.trial(trial(7, 31.5, 9.5, predicted=True), 100), 100)).split())
     for fact in (

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 GAP = 2  # characters between columns
 FILE_WIDTH = 10_000  # nothing is cut in a file or a pipe
+# What was watched while a trial trained, in words; all other timings were taken beside its training.
+USAGE = {
+    "wall": "on the clock",
+    "cpu": "CPU time",
+    "waited": "waited for a busy core",
+    "others": "CPU time of other programs",
+}
 STATE_STYLES = {
     TrialState.COMPLETE: "green",
     TrialState.RUNNING: "cyan",
@@ -210,7 +217,7 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("steps", f"{record.steps:,}")
     facts.add_row("suggested in", text.seconds(record.suggest_seconds))
     for name, value in record.timings.items():
-        facts.add_row(f"{name} (not in cost)", text.seconds(value))
+        facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))
     for name, value in record.metrics.items():
         if name != CONTINUABLE_SECONDS:
             facts.add_row(name, text.score(value))

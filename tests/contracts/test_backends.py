@@ -392,10 +392,10 @@ def test_a_trial_stopped_at_its_cost_limit_is_pruned_with_its_score(backend: Bac
 
 
 def test_a_hanging_trial_is_killed_at_its_limit(process: Backend, tmp_path: Path) -> None:
-    _, finished = run(process, job(tmp_path, behaviour="hang", max_seconds=1.0))
+    _, finished = run(process, job(tmp_path, behaviour="hang", max_seconds=3.0))
     outcome = finished[0].outcome
     assert outcome.end is TrialEnd.HUNG
-    assert outcome.reason == "killed after 1 s, its limit with start-up and evaluation"
+    assert outcome.reason == "killed after 3 s, its limit with start-up and evaluation"
     assert outcome.cost_seconds >= 0.5, "the time that it hung was spent"
 
 
