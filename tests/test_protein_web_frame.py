@@ -67,6 +67,17 @@ def test_columns_hold_what_the_records_say_in_the_users_direction(loss: Store) -
     assert frame.rows([3, 99, 0, -1]).tolist() == [3, 0]
 
 
+def test_whole_numbers_stay_whole_where_a_trial_lacks_a_parameter(store: Store) -> None:
+    sweep = new_sweep(store)
+    for params in ({"width": 64, "lr": 0.5}, {}, {"width": 128, "lr": 2.0}):
+        store.finish_trial(start(store, sweep, params=params), complete())
+    frame = read(store)
+    assert frame.columns["params.width"].kind is Kind.INTEGER and frame.columns["params.lr"].kind is Kind.NUMBER
+    found = values(frame)
+    assert found["params.width"] == [64, None, 128] and found["params.lr"] == [0.5, None, 2.0]
+    assert all(isinstance(value, int) for value in found["params.width"] if value is not None)
+
+
 def test_an_updated_frame_equals_one_that_is_read_anew(store: Store) -> None:
     sweep = new_sweep(store)
     frame = read(store)

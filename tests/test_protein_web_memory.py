@@ -1,5 +1,6 @@
 """Work in a process of its own: its result, its errors, its end."""
 
+import copy
 import operator
 import os
 import threading
@@ -7,6 +8,7 @@ import time
 
 import pytest
 
+from protein import Integer, Space
 from protein.errors import ProteinError, UsageError
 from protein.units import parse_duration
 from protein.web.memory import apart, give_back
@@ -15,6 +17,13 @@ from protein.web.memory import apart, give_back
 def test_the_result_of_the_other_process_comes_back() -> None:
     assert apart(threading.Event(), os.getpid) != os.getpid()
     assert apart(threading.Event(), operator.add, [1.5], ["a"]) == [1.5, "a"]
+
+
+def test_a_space_with_constraints_goes_there_and_back() -> None:
+    space = Space([Integer("a", 1, 9), Integer("b", 1, 9)], constraints=["a * 2 <= b"])
+    back = apart(threading.Event(), copy.copy, space)
+    assert back == space
+    assert [back.is_valid({"a": a, "b": 2}) for a in (1, 4)] == [True, False]
 
 
 def test_what_it_prints_is_no_part_of_the_result() -> None:

@@ -191,3 +191,26 @@ def test_trials_in_which_no_episode_ended_say_so(own_store: str, view_of: ViewOf
     view.open("curves?sweep=pong&pick=selected&sel=pong:7")
     expect(view.page.get_by_text("These trials have no curve of the score.")).to_be_visible()
     expect(view.page.get_by_text("No episode ended while they trained.")).to_be_visible()
+
+
+def test_a_curve_of_one_point_is_a_dot(own_store: str, view_of: ViewOf) -> None:
+    add_run(own_store, of=1)
+    store = open_store(own_store)
+    [sweep] = store.list_sweeps()
+    store.add_measurements(store.trial(sweep.id, 7), [Measurement(steps=100, elapsed_seconds=1.0, score=5.0)], 600.0)
+    store.close()
+    view = view_of(own_store)
+    view.open("curves?sweep=pong&pick=selected&sel=pong:7")
+    shown(view, 1)
+    # The curve's colour is the only one on the canvas that is no grey.
+    coloured = """canvas => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        let count = 0;
+        for (let i = 0; i < data.length; i += 4) count += data[i + 3] > 200 && data[i + 2] - data[i] > 80;
+        return count;
+    }"""
+    assert view.page.locator(".uplot canvas").evaluate(coloured) >= 4
+    view.page.get_by_role("button", name="Save").first.click()
+    with view.page.expect_download() as download:
+        view.page.get_by_role("button", name="SVG").click()
+    assert "m-1 0a1 1" in download.value.path().read_text()

@@ -67,6 +67,10 @@ class Constraint:
         if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Name | ast.Attribute):
             raise SpaceError(f"constraint '{text}' is not a comparison; write for example 'a.b <= c.d'")
 
+    def __reduce__(self) -> tuple[type["Constraint"], tuple[str]]:
+        """Goes to another process as its text: what it is compiled to cannot."""
+        return Constraint, (self.text,)
+
     def check_names(self, known: set[str]) -> None:
         """Raises `SpaceError` when a name is neither a parameter nor a fixed value."""
         for name in sorted(self.names - known):

@@ -182,7 +182,17 @@ def _columns(sweep: SweepRecord, changes: TrialColumns) -> dict[str, Column]:
     for group in GROUPS:
         for name, values in getattr(changes, group).items():
             columns[f"{group}.{name}"] = _column(values, None)
-    return columns
+    return columns | {
+        key: _whole(column) for key, column in columns.items() if key.startswith("params.") and column.missing.any()
+    }
+
+
+def _whole(column: Column) -> Column:
+    """Returns a parameter's whole numbers as such: the store gives floats where a trial lacks the parameter."""
+    values = np.where(column.missing, 0, column.values)
+    if column.kind is not Kind.NUMBER or np.any(values != np.rint(values)) or np.any(np.abs(values) >= 2.0**53):
+        return column
+    return dataclasses.replace(column, kind=Kind.INTEGER, values=values.astype(np.int64))
 
 
 def _column(values: Any, kind: Kind | None) -> Column:

@@ -41,6 +41,7 @@ export function svgOfLines(plot, { series, x, y, name }, theme) {
     for (let i = 0; i < xs.length; i++) {
       if (xs[i] === null || ys[i] === null) { drawing = false; continue; }
       path += `${drawing ? "L" : "M"}${round(at(xs[i], "x"))} ${round(at(ys[i], "y"))}`;
+      if (!drawing && (ys[i + 1] ?? null) === null) path += "m-1 0a1 1 0 1 0 2 0a1 1 0 1 0-2 0"; // a dot
       drawing = true;
     }
     if (path) parts.push(`<path d="${path}" fill="none" stroke="${one.color}" stroke-width="${one.width ?? 1.4}"><title>${escaped(one.label)}</title></path>`);

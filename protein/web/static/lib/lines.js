@@ -105,6 +105,10 @@ export async function lines(root, options) {
       const y = u.valToPos(ys[i], "y", true);
       if (drawing) found.lineTo(x, y);
       else found.moveTo(x, y);
+      if (!drawing && (ys[i + 1] ?? null) === null) { // a point alone has no line: a dot
+        found.moveTo(x + devicePixelRatio, y);
+        found.arc(x, y, devicePixelRatio, 0, 7);
+      }
       drawing = true;
     }
     return found;
