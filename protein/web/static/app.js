@@ -110,8 +110,7 @@ async function stateChanged(keys) {
   if (!sweeps.length) return showNoSweep();
   const known = new Set(sweeps.map((sweep) => sweep.name));
   const [of] = state.page === "trial" ? state.path : [];
-  const asked = of !== undefined && known.has(of) && !state.sweeps.includes(of) ? [of] : state.sweeps; // a trial's address names its sweep
-  if (asked !== state.sweeps) state.set({ sweep: asked }, { silent: true });
+  if (known.has(of) && !state.sweeps.includes(of)) state.set({ sweep: [of] }, { silent: true }); // a trial's address names its sweep
   const chosen = state.sweeps.filter((name) => known.has(name));
   if (!chosen.length || chosen.length < state.sweeps.length) {
     const unknown = state.sweeps.filter((name) => !known.has(name));
