@@ -514,10 +514,15 @@ def test_a_trial_that_ended_before_it_was_stopped_early_keeps_its_end(
     if isinstance(backend, CommandBackend):
         next(iter(backend._running.values())).wait()
     elif isinstance(backend, ProcessBackend):
-        psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended already
+            psutil.Process(next(iter(backend._running.values())).pid).wait(PATIENCE_SECONDS)
     elif isinstance(backend, RayBackend | SlurmBackend):
-        while backend.num_slots() and not any(isinstance(event, Finished) for event in backend._events):
-            time.sleep(0.01)
+
+        def finished_there() -> bool:
+            backend.num_slots()  # receives what has come; a first worker may not be there yet
+            return any(isinstance(event, Finished) for event in backend._events)
+
+        wait_until(finished_there, "the end of the trial")
     else:
         assert isinstance(backend, FunctionBackend)
         while backend._reports:
