@@ -223,6 +223,24 @@ def test_a_new_trial_appears_and_moves_the_front(own_store: str, view_of: ViewOf
     assert [one["trial"][1] for one in series(view)["measured front"] if "trial" in one] == [0, 3, 7]
 
 
+def test_a_trial_that_failed_at_once_does_not_stretch_the_axis(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/protein.db"
+    failed = ({"x": 0.5}, None, 0.0, "the machine had no memory left")
+    fill_sweep(url, "early", [({"x": i / 10}, float(i), 10.0 + i, "") for i in range(5)] + [failed])
+    view = view_of(url)
+    view.open("front?sweep=early")
+    expect(view.page.locator(CHART)).to_be_visible()
+    view.page.wait_for_function(
+        """async (chart) => {
+          const { getInstanceByDom } = await import("/static/vendor/echarts.esm.min.js");
+          return getInstanceByDom(document.querySelector(chart))?.getOption().series.length;
+        }""",
+        arg=CHART,
+    )
+    [cross] = series(view)["failed"]
+    assert 8.0 < 10 ** cross["value"][0] < 10.0  # the axis' beginning, not 0.001 s
+
+
 def test_the_front_of_a_new_sweep_is_drawn_once(tmp_path: Path, view_of: ViewOf) -> None:
     url = f"sqlite:///{tmp_path}/protein.db"
     fill_sweep(url, "young", [])

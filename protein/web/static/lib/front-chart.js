@@ -14,14 +14,17 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
   const drawn = sweeps.flatMap((sweep) => sweep.points.score.map((value, i) => [sweep.points.run_seconds[i], value])).filter(([cost]) => cost !== null);
   const ends = sweeps.flatMap((sweep) => (expected.get(sweep.name)?.value?.front || []).map((one) => one.cost_seconds));
   const costs = [...drawn.map(([cost]) => cost), ...ends].map((cost) => Math.max(cost, 1e-3));
+  const scored = drawn.filter(([, value]) => value !== null).map(([cost]) => Math.max(cost, 1e-3));
   const scores = drawn.map(([, value]) => value).filter((value) => value !== null);
-  let [low, high] = [least(costs, 1), most(costs, 10)];
+  // The axis begins at the cheapest score. A trial that failed at once would leave half of it empty, so it stands at its end.
+  let [low, high] = [least(scored.length ? [...scored, ...ends] : costs, 1), most(costs, 10)];
   const stretch = Math.max(1.06, (high / low) ** 0.03);
   [low, high] = high / low < 1.3 ? [low / 1.3, high * 1.3] : [low / stretch, high * stretch];
   const [bottom, top] = room(least(scores, 0), most(scores, 1));
   const zoomed = zoom.length === 4 && zoom.every(Number.isFinite);
   const axis = zoomed ? durationAxis(10 ** zoom[0], 10 ** zoom[1]) : durationAxis(low, high);
   const edge = zoomed ? zoom[1] : place(high);
+  const begin = zoomed ? -Infinity : place(low);
   const minimize = sweeps.some((sweep) => sweep.direction === "minimize");
   const inverse = sweeps.length > 0 && sweeps.every((sweep) => sweep.direction === "minimize"); // the best is on top
   const floor = inverse ? (zoomed ? zoom[3] : top) : zoomed ? zoom[2] : bottom;
@@ -32,7 +35,7 @@ export function frontOption({ sweeps, expected, layers, theme, selection, under,
     const name = (text) => (several ? `${sweep.name}: ${text}` : text);
     const front = expected.get(sweep.name)?.value?.front || [];
     if (layers.has("predicted")) series.push(...predictions(sweep, theme, name));
-    series.push(...points(sweep, theme, several ? color : null, floor, name, selection));
+    series.push(...points(sweep, theme, several ? color : null, [begin, floor], name, selection));
     if (layers.has("measured")) series.push(measured(sweep, several ? color : theme.series[1], edge, name, several));
     if (layers.has("expected") && front.length) series.push(...steps(sweep, front, color, edge, name));
   });
@@ -88,17 +91,19 @@ export async function numbersIn(api, sweep, [leastCost, mostCost], [leastScore, 
   return answer.numbers.map((number) => [sweep.name, number]);
 }
 
-function points(sweep, theme, color, floor, name, selection) {
+/** Trials without a score are drawn at the score `floor`, and not before the place `begin`. */
+function points(sweep, theme, color, [begin, floor], name, selection) {
   const { points: all } = sweep;
   const onFront = new Set(sweep.front);
   const groups = { complete: [], pruned: [], failed: [], excluded: [] };
   all.number.forEach((number, i) => {
     const group = all.excluded[i] ? "excluded" : groups[all.state[i]] ? all.state[i] : null;
     if (!group) return;
-    const value = all.score[i] === null ? floor : all.score[i];
+    const failed = all.score[i] === null;
+    const x = place(all.run_seconds[i] ?? 0);
     const chosen = selection?.has(sweep.name, number);
     groups[group].push({
-      value: [place(all.run_seconds[i] ?? 0), value], trial: [sweep.name, number],
+      value: failed ? [Math.max(x, begin), floor] : [x, all.score[i]], trial: [sweep.name, number],
       ...(chosen ? { itemStyle: { borderColor: theme["select"] && theme.text, borderWidth: 2, opacity: 1 }, symbolSize: 11 } : {}),
       ...(onFront.has(number) && !chosen ? { itemStyle: { opacity: 1 } } : {}),
     });
