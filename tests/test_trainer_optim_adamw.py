@@ -1,48 +1,76 @@
 """AdamW without torch's class around it: the same steps and the same state, and no compiler in memory."""
 
+import copy
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from protein.trainer.optim.adamw import AdamW
+from protein.trainer.optim.groups import Group
 
-SETTINGS = {"lr": 0.01, "betas": (0.9, 0.99), "eps": 1e-5, "weight_decay": 0.1}
+BETAS, EPS, DECAY = (0.9, 0.99), 1e-5, 0.1
 
 
 def steps(optimizer: AdamW | torch.optim.AdamW, weights: torch.nn.Parameter, first: int, last: int) -> None:
     for step in range(first, last):
-        optimizer.param_groups[0]["lr"] = 0.01 / (1 + step)
+        rate = 0.01 / (1 + step)
+        if isinstance(optimizer, AdamW):
+            optimizer.learning_rate = rate
+        else:
+            optimizer.param_groups[0]["lr"] = rate
         weights.grad = torch.sin(weights.detach() * step)
         optimizer.step()
 
 
 def test_steps_and_state_are_torchs() -> None:
-    start = torch.randn(333, generator=torch.Generator().manual_seed(0))
+    start = torch.randn(9, 37, generator=torch.Generator().manual_seed(0))
     ours, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    one, other = AdamW(ours, **SETTINGS), torch.optim.AdamW([theirs], fused=True, **SETTINGS)  # type: ignore[arg-type]
+    group = Group(parameters=[ours], method="adamw", learning_rate=0.01, weight_decay=DECAY, betas=BETAS, eps=EPS)
+    one = AdamW(group)
+    other = torch.optim.AdamW([theirs], fused=True, lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY)
     steps(one, ours, 0, 4)
     steps(other, theirs, 0, 4)
     assert torch.equal(ours, theirs)
     for name, value in other.state_dict()["state"][0].items():
-        assert torch.equal(one.state_dict()["state"][0][name], value)
+        assert torch.equal(one.state()[0][name], value)
     # Each goes on from the other's state.
-    states = one.state_dict(), other.state_dict()["state"]
-    one.load_state_dict({"state": states[1], "param_groups": one.param_groups})
-    other.load_state_dict({"state": states[0]["state"], "param_groups": other.state_dict()["param_groups"]})
+    states = copy.deepcopy(one.state()), copy.deepcopy(other.state_dict()["state"])
+    one.set_state(states[1])
+    other.load_state_dict({"state": states[0], "param_groups": other.state_dict()["param_groups"]})
     steps(one, ours, 4, 7)
     steps(other, theirs, 4, 7)
     assert torch.equal(ours, theirs) and not torch.equal(ours, start)
 
 
-def test_a_run_does_not_load_torchs_compiler() -> None:
+def test_of_a_vector_of_all_weights_only_the_marked_ones_decay() -> None:
+    start = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    decays = (torch.arange(40) % 3 > 0).float()
+    whole, marked, others = (
+        torch.nn.Parameter(part) for part in (start.clone(), start[decays > 0], start[decays == 0])
+    )
+    common = {"method": "adamw", "learning_rate": 0.01, "betas": BETAS, "eps": EPS}
+    parts: list[tuple[AdamW | torch.optim.AdamW, torch.nn.Parameter]] = [
+        (AdamW(Group(parameters=[whole], weight_decay=DECAY, decays=decays, **common)), whole),  # type: ignore[arg-type]
+        (torch.optim.AdamW([marked], lr=0.01, betas=BETAS, eps=EPS, weight_decay=DECAY), marked),
+        (torch.optim.AdamW([others], lr=0.01, betas=BETAS, eps=EPS, weight_decay=0.0), others),
+    ]
+    for optimizer, weights in parts:
+        steps(optimizer, weights, 0, 5)
+    torch.testing.assert_close(whole[decays > 0], marked)
+    torch.testing.assert_close(whole[decays == 0], others)
+
+
+@pytest.mark.parametrize("settings", ["", "'optimizer': 'muon', 'weight_decay': 0.1, ", "'train_fp16': True, "])
+def test_a_run_does_not_load_torchs_compiler(settings: str) -> None:
     code = (
         "import sys\n"
         "from protein.trainer.config import RunConfig\n"
         "from protein.trainer.run import run\n"
         "config = RunConfig.from_dict({'env': {'name': 'cartpole', 'num_envs': 8},"
         " 'eval': {'episodes': 8, 'num_envs': 8},"
-        " 'train': {'total_timesteps': 256, 'horizon': 16, 'minibatch_size': 64}})\n"
+        f" 'train': {{{settings}'total_timesteps': 256, 'horizon': 16, 'minibatch_size': 64}}}})\n"
         "run(config, directory=None, report=lambda event: None)\n"
         "print('torch._dynamo' in sys.modules)\n"
     )

@@ -1,64 +1,87 @@
-"""AdamW on one vector of weights, as `torch.optim.AdamW(fused=True)` computes it, without the class around it.
+"""AdamW as `torch.optim.AdamW(fused=True)` computes it, without the class around it.
 
 The class loads torch's compiler the first time that it is used: 816 modules, 70 MB and over a second of every run's
 start. The function that it calls in the end does not.
+
+Source: Loshchilov and Hutter 2019, "Decoupled weight decay regularization".
 """
 
-from typing import Any
+from collections.abc import Mapping
 
 import torch
-from torch import nn
 from torch.optim.adamw import adamw
+
+from .groups import Group
+
+State = dict[str, torch.Tensor]
 
 
 class AdamW:
-    """What of `torch.optim.AdamW` the trainer uses; its state is interchangeable with that of torch's."""
+    """Trains one group. Its state is that of torch's class, parameter by parameter."""
 
-    def __init__(
-        self, weights: nn.Parameter, *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
-    ) -> None:
-        """`weights` is one vector on the CPU or on a CUDA device."""
-        self._weights = weights
-        self.param_groups: list[dict[str, Any]] = [
-            {"params": [weights], "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        ]
-        self._state: dict[str, torch.Tensor] = {}
+    def __init__(self, group: Group) -> None:
+        """The parameters are on their final device."""
+        self.group, self.learning_rate = group, group.learning_rate
+        self._fused = group.parameters[0].device.type in ("cpu", "cuda")
+        matrices = [n for n, parameter in enumerate(group.parameters) if parameter.ndim >= 2]
+        vectors = [n for n, parameter in enumerate(group.parameters) if parameter.ndim < 2]
+        # Those that share a decay take their step in one call.
+        self._calls = [(matrices, group.weight_decay), (vectors, 0.0)]
+        if not group.weight_decay:
+            self._calls = [(list(range(len(group.parameters))), 0.0)]
+        self._states: dict[int, State] = {}
 
     @torch.no_grad()
     def step(self) -> None:
-        """Takes a step with the weights' gradient."""
-        weights, (group,) = self._weights, self.param_groups
-        assert weights.grad is not None
-        if not self._state:
-            self._state = {
-                "step": torch.zeros((), device=weights.device),
-                "exp_avg": torch.zeros_like(weights),
-                "exp_avg_sq": torch.zeros_like(weights),
-            }
-        adamw(
-            [weights],
-            [weights.grad],
-            [self._state["exp_avg"]],
-            [self._state["exp_avg_sq"]],
-            [],
-            [self._state["step"]],
-            fused=True,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
+        """Takes a step with the parameters' gradients."""
+        group, parameters, states = self.group, self.group.parameters, self._states
+        if not states:
+            self._states = states = {n: _empty(parameter) for n, parameter in enumerate(parameters)}
+        if group.decays is not None and group.weight_decay:
+            vector = parameters[0]
+            vector.addcmul_(vector, group.decays, value=-self.learning_rate * group.weight_decay)
+        for numbers, weight_decay in self._calls:
+            if not numbers:
+                continue
+            adamw(
+                [parameters[n] for n in numbers],
+                [_gradient(parameters[n]) for n in numbers],
+                [states[n]["exp_avg"] for n in numbers],
+                [states[n]["exp_avg_sq"] for n in numbers],
+                [],
+                [states[n]["step"] for n in numbers],
+                foreach=False,
+                fused=self._fused,
+                amsgrad=False,
+                beta1=group.betas[0],
+                beta2=group.betas[1],
+                lr=self.learning_rate,
+                weight_decay=weight_decay,
+                eps=group.eps,
+                maximize=False,
+            )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state in the form of torch's."""
-        groups = [{**self.param_groups[0], "params": [0]}]
-        return {"state": {0: dict(self._state)} if self._state else {}, "param_groups": groups}
+    def state(self) -> dict[int, State]:
+        """Returns what the next step depends on, by the parameter's number; empty before the first step."""
+        return {n: dict(values) for n, values in self._states.items()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a `state_dict`."""
-        found = state["state"].get(0, {})
-        self._state = {name: value.to(self._weights.device).clone() for name, value in found.items()}
-        self.param_groups[0].update({key: value for key, value in state["param_groups"][0].items() if key != "params"})
+    def set_state(self, state: Mapping[int, State]) -> None:
+        """Restores a `state` whose shapes fit."""
+        parameters = self.group.parameters
+        self._states = {
+            n: {name: value.to(parameters[n].device).clone() for name, value in values.items()}
+            for n, values in sorted(state.items())
+        }
+
+
+def _empty(parameter: torch.Tensor) -> State:
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+        "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+    }
+
+
+def _gradient(parameter: torch.Tensor) -> torch.Tensor:
+    assert parameter.grad is not None
+    return parameter.grad

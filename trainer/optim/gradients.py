@@ -1,4 +1,4 @@
-"""Gradients of a policy's parameters, in one vector.
+"""All weights of a network in one vector, and their gradients in another; a policy's gradients.
 
 All parameters are views of one vector, and all gradients are views of another. So clipping, the optimiser and a sum
 over processes take one call each instead of one per layer.
@@ -19,20 +19,35 @@ GradientOf = Callable[[torch.Tensor], torch.Tensor]
 Vjp = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor | None], tuple[torch.Tensor, Backward]]
 
 
-class FlatGradients:
-    """Two vectors: the `weights` of all parameters and their `gradients`. The policy's tensors are views of them."""
+class FlatWeights:
+    """Two vectors: the `weights` of all parameters and their `gradients`. The network's tensors are views of them.
+
+    Backward passes add to the gradients; `clear` sets them to zero.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        """Moves the network's parameters into one vector; the network must be on its final device."""
+        self.weights = nn.Parameter(flatten_(network))
+        self.gradients = torch.zeros_like(self.weights)
+        self.weights.grad = self.gradients
+        for parameter, gradient in zip(network.parameters(), _views(self.gradients, network), strict=True):
+            parameter.grad = gradient
+        _load_backward()
+
+    def clear(self) -> None:
+        """Sets all gradients to zero."""
+        self.gradients.zero_()
+
+
+class FlatGradients(FlatWeights):
+    """The gradients of a policy: one backward pass at a time fills them."""
 
     def __init__(self, policy: Policy, stopwatch: Stopwatch) -> None:
-        """Moves the policy's parameters into one vector; the policy must be on its final device."""
+        """As `FlatWeights`; the passes' time is booked on the stopwatch."""
+        super().__init__(policy)
         self._policy = policy
         self._switch = stopwatch.switch
         self._vjp: Vjp = policy.vjp
-        self.weights = nn.Parameter(flatten_(policy))
-        self.gradients = torch.zeros_like(self.weights)
-        self.weights.grad = self.gradients
-        for parameter, gradient in zip(policy.parameters(), _views(self.gradients, policy), strict=True):
-            parameter.grad = gradient
-        _load_backward()
 
     def compile(self) -> None:
         """Compiles the network's passes; each new shape of the observations is compiled when it first comes."""
@@ -81,7 +96,7 @@ class FlatGradients:
             autocast: the context in which the network runs.
         """
         self._switch("update_forward")
-        self.gradients.zero_()
+        self.clear()
         with autocast:
             output, backward = self._vjp(observations, state, resets)
         gradient = gradient_of(output.detach().float())
@@ -89,17 +104,17 @@ class FlatGradients:
         backward(gradient.to(output.dtype))
 
 
-def flatten_(policy: Policy) -> torch.Tensor:
-    """Moves a policy's parameters into one vector, and returns it; the policy must be on its final device."""
-    weights = nn.utils.parameters_to_vector(policy.parameters()).detach()
-    for parameter, view in zip(policy.parameters(), _views(weights, policy), strict=True):
+def flatten_(network: nn.Module) -> torch.Tensor:
+    """Moves a network's parameters into one vector, and returns it; the network must be on its final device."""
+    weights = nn.utils.parameters_to_vector(network.parameters()).detach()
+    for parameter, view in zip(network.parameters(), _views(weights, network), strict=True):
         parameter.data = view
     return weights
 
 
-def _views(vector: torch.Tensor, policy: Policy) -> list[torch.Tensor]:
+def _views(vector: torch.Tensor, network: nn.Module) -> list[torch.Tensor]:
     """Returns the parts of a vector that belong to each parameter, in their shapes."""
-    parameters = list(policy.parameters())
+    parameters = list(network.parameters())
     parts = torch.split(vector, [parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
 
