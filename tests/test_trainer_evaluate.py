@@ -12,7 +12,7 @@ from protein.envs_c import EnvSpec, Episodes, VecEnv
 from protein.trainer.config import PolicyConfig, RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, TrainerError
 from protein.trainer.evaluate import envs_for, evaluate, play
-from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.model import saved as policies
 from protein.trainer.model.policy import Policy
 
 PONG = envs_c.spec("pong")
@@ -76,19 +76,7 @@ def saved(tmp_path: Path) -> Path:
     path = tmp_path / "checkpoint.safetensors"
     config = RunConfig.from_dict({"env": {"frame_skip": 16}, "policy": {"hidden_size": 8, "num_layers": 1}})
     tensors = {f"policy/{name}": tensor for name, tensor in make_policy().state_dict().items()}
-    checkpoints.write(
-        path,
-        checkpoints.Checkpoint(
-            config=config,
-            observation_shape=(8,),
-            action_sizes=(3,),
-            continuous_actions=0,
-            steps=1,
-            elapsed_seconds=0.0,
-            score=None,
-            tensors=tensors,
-        ),
-    )
+    policies.write(path, config, envs_c.spec("pong"), steps=1, elapsed_seconds=0.0, score=None, tensors=tensors)
     return path
 
 

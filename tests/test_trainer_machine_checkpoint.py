@@ -3,7 +3,6 @@ import json
 import os
 import resource
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,11 +24,12 @@ def make_policy(hidden_size: int = 8, seed: int = 0) -> Policy:
 
 
 def make_checkpoint(policy: Policy) -> Checkpoint:
+    config = RunConfig.from_dict({"policy": {"hidden_size": 8}, "train": {"learning_rate": 0.1 + 0.2}})
     return Checkpoint(
-        config=RunConfig.from_dict({"policy": {"hidden_size": 8}, "train": {"learning_rate": 0.1 + 0.2}}),
-        observation_shape=(8,),
-        action_sizes=(3,),
-        continuous_actions=0,
+        kind=checkpoints.PPO,
+        subject="pong",
+        config=config.to_dict(),
+        details={"observation_shape": [8], "action_sizes": [3], "continuous_actions": 0},
         steps=12345,
         elapsed_seconds=1.25,
         score=-3.5,
@@ -125,7 +125,7 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
         ({"format": checkpoints.FORMAT}, "metadata are damaged"),
         ({"format": checkpoints.FORMAT, "run": "{"}, "metadata are damaged"),
         ({"format": checkpoints.FORMAT, "run": "{}"}, "metadata are damaged"),
-        ({"format": checkpoints.FORMAT, "run": '{"config": {"train": {"new_key": 1}}}'}, "another version"),
+        ({"format": checkpoints.FORMAT, "env": "pong", "run": '{"config": {}}'}, "another version"),
     ],
 )
 def test_other_safetensors_files_are_refused(tmp_path: Path, metadata: dict[str, str], message: str) -> None:
@@ -135,27 +135,22 @@ def test_other_safetensors_files_are_refused(tmp_path: Path, metadata: dict[str,
         checkpoints.read(path)
 
 
-def test_another_environment_is_refused(path: Path) -> None:
-    read = checkpoints.read(path)
-    checkpoints.require_env(read, path, PONG)
-    with pytest.raises(CheckpointError, match="it was trained on 'pong', not on 'breakout': give --env pong"):
-        checkpoints.require_env(read, path, envs_c.spec("breakout"))
-
-
-@pytest.mark.parametrize(
-    ("changed", "now"),
-    [
-        ({"observation_shape": (2, 2, 2)}, r"\(\(2, 2, 2\), \(3,\), 0\)"),
-        ({"action_sizes": (3, 2)}, r"\(\(8,\), \(3, 2\), 0\)"),
-        ({"action_sizes": (), "continuous_actions": 1}, r"\(\(8,\), \(\), 1\)"),
-    ],
-)
-def test_an_environment_that_has_changed_is_refused(path: Path, changed: dict[str, Any], now: str) -> None:
-    spec = dataclasses.replace(PONG, **changed)
+def test_a_checkpoint_of_the_other_kind_is_refused_in_one_line(path: Path) -> None:
     with pytest.raises(
-        CheckpointError, match=rf"expects .* \(\(8,\), \(3,\), 0\), 'pong' now has {now}: train it again"
-    ):
-        checkpoints.require_env(checkpoints.read(path), path, spec)
+        CheckpointError,
+        match=r"kind 'ppo' on 'pong', and 'language' is needed: .* \[data\] and \[model\].* \[env\] and \[policy\]",
+    ) as caught:
+        checkpoints.read(path, kind=checkpoints.LANGUAGE)
+    assert "\n" not in str(caught.value)
+    assert checkpoints.read(path, kind=checkpoints.PPO).kind == checkpoints.PPO
+
+
+def test_a_file_of_an_earlier_version_is_one_of_ppo(tmp_path: Path) -> None:
+    run = {"config": {"env": {"name": "pong"}}, "steps": 3, "elapsed_seconds": 0.5, "score": None, "action_sizes": [3]}
+    path = tmp_path / "old.safetensors"
+    save_file({"a": torch.zeros(1)}, str(path), {"format": checkpoints.FORMAT, "env": "pong", "run": json.dumps(run)})
+    read = checkpoints.read(path, kind=checkpoints.PPO)
+    assert (read.subject, read.steps, read.first_step, read.details) == ("pong", 3, 0, {"action_sizes": [3]})
 
 
 def test_another_network_shape_is_refused_and_the_network_left_alone(path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from event_log import ONE_MEASUREMENT, EventLog
 from patience import PATIENCE_SECONDS
 
-from protein.trainer.config import RunConfig, check_batch, check_processes
+from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.errors import CheckpointError, ConfigError
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import World
@@ -242,9 +242,9 @@ def test_torchrun_gives_the_same(done: Path, tmp_path: Path) -> None:
 
 def test_what_cannot_be_shared_evenly_is_refused() -> None:
     config = RunConfig.from_dict(SMALL)
-    check_processes(config, 4)
+    config.check_processes(4)
     with pytest.raises(ConfigError, match=r"env.num_envs \(16\) must be a multiple of 3, so that 3 processes share"):
-        check_processes(config, 3)
+        config.check_processes(3)
     check_batch(config, 1, 16)
     with pytest.raises(ConfigError, match=r"minibatch_size \(512\) is smaller .* in each of 17 processes"):
         check_batch(config, 1, 17)

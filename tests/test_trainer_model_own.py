@@ -240,5 +240,5 @@ def test_it_trains_resumes_bit_for_bit_evaluates_and_is_watched(module: str, tmp
     for _ in player.scenes():
         pass
     assert player.scores == list(played.scores)
-    with pytest.raises(CheckpointError, match="use the policy settings that it was trained with"):
+    with pytest.raises(CheckpointError, match="use the network's settings that it was trained with"):
         go(small(policy={"module": module, "value_bins": 9}, **extra), resume=path)

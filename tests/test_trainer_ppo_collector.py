@@ -99,7 +99,7 @@ def test_overlapping_is_another_run_that_ends_as_any_other(tmp_path: Path) -> No
 
 def test_sections_add_up_and_the_threads_time_is_not_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the CPU time of this thread: by the wall clock, other programs take time between two sections, too."""
-    monkeypatch.setattr("protein.trainer.ppo.training.time", SimpleNamespace(perf_counter=time.thread_time))
+    monkeypatch.setattr("protein.trainer.course.course.time", SimpleNamespace(perf_counter=time.thread_time))
     monkeypatch.setattr("protein.trainer.machine.stopwatch.perf_counter", time.thread_time)
     stopwatch = Stopwatch(CPU)
     events = EventLog()

@@ -39,7 +39,7 @@ class Recorder(Scaler):
     """Keeps each step's gradient, and takes no step: the weights stay."""
 
     def __init__(self) -> None:
-        super().__init__(CPU, "fp32")
+        super().__init__("fp32")
         self.gradients: list[torch.Tensor] = []
 
     def step(self, optimizer: Optimizer, weights: nn.Parameter, max_norm: float) -> torch.Tensor:

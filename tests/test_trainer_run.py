@@ -52,7 +52,7 @@ def test_a_run_reports_its_start_its_curve_and_its_result(tmp_path: Path) -> Non
     assert -21 <= end["score"] <= 21 and end["score"] == result.score
     assert Path(end["checkpoint"]) == tmp_path / checkpoints.FILE_NAME
     saved = checkpoints.read(tmp_path / checkpoints.FILE_NAME)
-    assert (saved.steps, saved.config) == (4000, small())
+    assert (saved.kind, saved.steps, saved.config) == (checkpoints.PPO, 4000, small().to_dict())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_measurements_are_due_by_the_clock_and_by_the_part_that_is_done(
 ) -> None:
     ticks = itertools.count()  # the clock is asked twice in an iteration
     clock = SimpleNamespace(perf_counter=lambda: next(ticks) * seconds)
-    monkeypatch.setattr("protein.trainer.ppo.training.time", clock)
+    monkeypatch.setattr("protein.trainer.course.course.time", clock)
     _, events = go(small(train={"total_timesteps": BATCH * 100, "minibatch_size": BATCH}))
     measured = [event["steps"] for event in events if event["event"] == "measurement"]
     assert measured[: len(after)] == [BATCH * iteration for iteration in after]

@@ -26,6 +26,13 @@ class CheckpointError(TrainerError):
     exit_code = 2
 
 
+class DataError(TrainerError):
+    """Text or tokens to train on that cannot be used: missing, damaged, of another tokenizer."""
+
+    reason = "data"
+    exit_code = 2
+
+
 class DiskError(TrainerError):
     """A file that could not be written: no space, no permission. Once that is fixed, the run can be started again."""
 

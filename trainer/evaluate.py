@@ -19,6 +19,7 @@ from .environments import VectorEnv, make, spec
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, env_threads, resolve_device, resolve_threads
+from .model import saved as policies
 from .model.policy import Policy
 from .normalise import Normalizer, saved_normalizer
 
@@ -64,7 +65,7 @@ def evaluate(
         CheckpointError: the file cannot be read, or belongs to another environment or network.
         ConfigError: no such environment, no such device, or episodes that do not divide evenly.
     """
-    saved = checkpoints.read(checkpoint_path, prefix=checkpoints.ACTING)
+    saved = policies.read(checkpoint_path, prefix=policies.ACTING)
     num_envs = min(num_envs, episodes)
     if num_envs < 1 or episodes % num_envs:
         raise ConfigError(f"{episodes} episodes cannot be shared evenly by {num_envs} environments: give a multiple")
@@ -80,7 +81,7 @@ def evaluate(
         args=config.env.args,
     )
     with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
-        checkpoints.require_env(saved, checkpoint_path, envs.spec)
+        policies.require_env(saved, checkpoint_path, envs.spec)
         policy = Policy(envs.spec, config.policy, generator=torch.Generator())
         checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)

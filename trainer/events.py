@@ -28,19 +28,26 @@ class Start(TypedDict):
     parameters: int  # of the network
     startup_seconds: float
     compiled: bool
-    normalize_observations: bool  # whether they are, from the setting or by what was measured
-    scale_rewards: bool
     notes: list[str]  # what was decided by a measurement, and why, for people
-    workers: NotRequired[int]  # processes that step the environments of `gym-async:`
+    normalize_observations: NotRequired[bool]  # PPO: whether they are, from the setting or by what was measured
+    scale_rewards: NotRequired[bool]  # PPO
+    workers: NotRequired[int]  # PPO: processes that step the environments of `gym-async:`
+    precision: NotRequired[str]  # language model: of the matrix products
+    micro_batch: NotRequired[int]  # language model: sequences of a forward pass on each process
+    peak_flops: NotRequired[float]  # language model: of a large matrix product, operations a second on each process
 
 
 class Measurement(TypedDict):
-    """A point of the learning curve."""
+    """A point of the learning curve.
+
+    Of PPO the score is the mean of the recent episodes, and None before there are enough of them. Of a language model
+    it is measured at some of the points, and None at the others.
+    """
 
     event: Literal["measurement"]
     steps: int
     elapsed_seconds: float  # of training
-    score: float | None  # mean of the recent episodes; None before there are enough of them
+    score: float | None
     metrics: Mapping[str, float]
 
 
@@ -67,12 +74,14 @@ class Result(Ending):
     """The run has ended by itself."""
 
     event: Literal["result"]
+    sample: NotRequired[str]  # language model: text that the network wrote at the end
 
 
 class Interrupted(Ending):
     """A signal has ended the run. Its checkpoint is written."""
 
     event: Literal["interrupted"]
+    sample: NotRequired[str]  # language model: text that the network wrote at the end
 
 
 class Failed(TypedDict):
@@ -101,6 +110,7 @@ class RunResult:
     metrics: Mapping[str, float]
     checkpoint: Path | None
     interrupted: bool
+    sample: str | None = None
 
 
 def ignore(event: Event) -> None:
@@ -122,6 +132,7 @@ def run_result(event: Result | Interrupted) -> RunResult:
         metrics=event["metrics"],
         checkpoint=None if event["checkpoint"] is None else Path(event["checkpoint"]),
         interrupted=event["event"] == "interrupted",
+        sample=event.get("sample"),
     )
 
 

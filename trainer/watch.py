@@ -8,8 +8,9 @@ import torch
 
 from .environments.pictures import Pixels, make_visible
 from .evaluate import Actor
-from .machine import checkpoint as checkpoints
+from .machine.checkpoint import load_weights_
 from .machine.precision import Arithmetic, resolve_device
+from .model import saved as policies
 from .model.policy import Policy
 from .normalise import saved_normalizer
 
@@ -37,16 +38,16 @@ class Player:
             CheckpointError: the file cannot be read, or belongs to another environment or network.
             ConfigError: no such environment, or nothing draws it.
         """
-        saved = checkpoints.read(checkpoint_path, prefix=checkpoints.ACTING)
+        saved = policies.read(checkpoint_path, prefix=policies.ACTING)
         self._config = saved.config
         self._envs, self._draw, self.decisions_per_second = make_visible(
             env, seed=seed, frame_skip=saved.config.env.frame_skip, args=saved.config.env.args
         )
         try:
             spec = self._envs.spec
-            checkpoints.require_env(saved, checkpoint_path, spec)
+            policies.require_env(saved, checkpoint_path, spec)
             self._policy = Policy(spec, saved.config.policy, generator=torch.Generator())
-            checkpoints.load_weights_(self._policy, saved.group("policy"), checkpoint_path)
+            load_weights_(self._policy, saved.group("policy"), checkpoint_path)
             self._normalizer = saved_normalizer(saved.group("scaling"), torch.device("cpu"))
         except BaseException:
             self._envs.close()

@@ -1,11 +1,8 @@
-"""One file that holds a run: weights, optimiser, random state and environments, with JSON metadata.
+"""One file that holds a run of either kind: weights, optimiser, random state and more, with JSON metadata.
 
-The file is a safetensors file, so reading one runs no code. Tensors are grouped by prefix: `policy/` (the network),
-`optimizer/` (state of the optimisers, the loss scaler and the shuffling), `rollout/`, `rollout1/` and so on (each
-process's environments, observations, recurrent state and action noise), `scaling/` (the moments by which observations
-are normalised and rewards scaled, where they are), `snapshot/` (with overlap, the weights that
-collect) and `run/` (recent scores). The metadata name the environment, the run's configuration, its steps and its
-score.
+The file is a safetensors file, so reading one runs no code. Tensors are grouped by prefix, such as `optimizer/`: which
+groups there are is the kind's own (`protein.trainer.ppo.state`, `protein.trainer.language.state`). The metadata name
+the kind of training, its subject (an environment or a text), the run's configuration, its steps and its score.
 
 Writing is atomic: a temporary file is written beside the target, flushed to the disk and renamed. After a crash there
 is either the old file or the new one.
@@ -24,33 +21,43 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from ...envs_c import EnvSpec
-from ..config import RunConfig
-from ..errors import CheckpointError, ConfigError, DiskError
+from ..errors import CheckpointError, DiskError
 
 FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
-ACTING = ("policy/", "scaling/")  # the groups that playing needs
 STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size began to fall (schedule `wsd`)
+
+
+PPO, LANGUAGE = "ppo", "language"  # kinds of training
+_SECTIONS = {PPO: "[env] and [policy]", LANGUAGE: "[data] and [model]"}  # what a config of each kind has
+_OURS = ("config", "steps", "elapsed_seconds", "score", "first_step")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """What a file holds.
 
-    `score` is None before the first episode has finished. `first_step` is where the run's own clock began: above 0 in a
-    run that goes on with a shorter one.
+    Attributes:
+        kind: of training, `PPO` or `LANGUAGE`.
+        subject: the environment's or the text's name.
+        config: of the run, in its nested form.
+        steps: that were made.
+        elapsed_seconds: of training.
+        score: None where there is none yet.
+        tensors: by name, with the group's prefix.
+        first_step: where the run's own clock began: above 0 in a run that goes on with a shorter one.
+        details: what else the kind has to know of a run, as JSON.
     """
 
-    config: RunConfig
-    observation_shape: tuple[int, ...]
-    action_sizes: tuple[int, ...]  # choices of each discrete component; empty where actions are continuous
-    continuous_actions: int
+    kind: str
+    subject: str
+    config: Mapping[str, Any]
     steps: int
     elapsed_seconds: float
     score: float | None
     tensors: Mapping[str, torch.Tensor]
     first_step: int = 0
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def group(self, prefix: str) -> dict[str, torch.Tensor]:
         """Returns the tensors under `prefix/`, without the prefix."""
@@ -63,21 +70,12 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     Raises:
         DiskError: no space, no permission, no such folder.
     """
+    run = {name: getattr(checkpoint, name) for name in _OURS}
     metadata = {
         "format": FORMAT,
-        "env": checkpoint.config.env.name,
-        "run": json.dumps(
-            {
-                "config": checkpoint.config.to_dict(),
-                "observation_shape": checkpoint.observation_shape,
-                "action_sizes": checkpoint.action_sizes,
-                "continuous_actions": checkpoint.continuous_actions,
-                "steps": checkpoint.steps,
-                "elapsed_seconds": checkpoint.elapsed_seconds,
-                "score": checkpoint.score,
-                "first_step": checkpoint.first_step,
-            }
-        ),
+        "kind": checkpoint.kind,
+        "env": checkpoint.subject,
+        "run": json.dumps({**run, **checkpoint.details}),
     }
     content = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}, metadata)
     replace_file(path, content)
@@ -123,11 +121,11 @@ def require_writable(directory: Path) -> None:
     probe.unlink(missing_ok=True)
 
 
-def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> Checkpoint:
+def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = None) -> Checkpoint:
     """Reads a checkpoint, or of its tensors only those whose name begins with `prefix`, or with one of several.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or no checkpoint of this program.
+        CheckpointError: the file is missing, damaged, no checkpoint of this program, or of another `kind` of training.
     """
     try:
         with safe_open(str(path), framework="pt") as file:
@@ -142,35 +140,31 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "") -> Checkpoint:
         raise CheckpointError(f"cannot use {path}: its format is '{found}', this version reads '{FORMAT}'")
     try:
         run: dict[str, Any] = json.loads(metadata["run"])
-        return Checkpoint(
-            config=RunConfig.from_dict(run["config"]),
-            observation_shape=tuple(run["observation_shape"]),
-            action_sizes=tuple(run["action_sizes"]),
-            continuous_actions=run["continuous_actions"],
+        saved = Checkpoint(
+            kind=metadata.get("kind", PPO),  # earlier versions knew no other kind
+            config=run["config"],
+            subject=metadata["env"],
             steps=run["steps"],
             elapsed_seconds=run["elapsed_seconds"],
             score=run["score"],
             tensors=tensors,
             first_step=run.get("first_step", 0),  # earlier versions did not write it
+            details={name: value for name, value in run.items() if name not in _OURS},
         )
-    except (KeyError, TypeError, ValueError, ConfigError) as error:
-        raise CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, error) from error
+    if kind is not None and saved.kind != kind:
+        raise CheckpointError(
+            f"cannot use {path}: it is of a run of kind '{saved.kind}' on '{saved.subject}', and '{kind}' is needed: "
+            f"give a checkpoint of a config with {_SECTIONS[kind]}, or for this one a config with "
+            f"{_SECTIONS.get(saved.kind, 'other sections')}"
+        )
+    return saved
 
 
-def require_env(checkpoint: Checkpoint, path: Path, spec: EnvSpec) -> None:
-    """Raises `CheckpointError` unless the checkpoint was trained on this environment, in this shape."""
-    if checkpoint.config.env.name != spec.name:
-        raise CheckpointError(
-            f"cannot use {path}: it was trained on '{checkpoint.config.env.name}', not on '{spec.name}': "
-            f"give --env {checkpoint.config.env.name} or another checkpoint"
-        )
-    there = (checkpoint.observation_shape, checkpoint.action_sizes, checkpoint.continuous_actions)
-    here = (spec.observation_shape, spec.action_sizes, spec.continuous_actions)
-    if there != here:
-        raise CheckpointError(
-            f"cannot use {path}: it expects (observation shape, choices, continuous actions) {there}, "
-            f"'{spec.name}' now has {here}: train it again"
-        )
+def damaged(path: Path, error: Exception) -> CheckpointError:
+    """Returns the error for metadata that cannot be read."""
+    return CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}")
 
 
 def load_weights_(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], path: Path) -> None:
@@ -185,6 +179,6 @@ def load_weights_(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], 
         if expected.get(name) != found.get(name):
             raise CheckpointError(
                 f"cannot use {path}: the network's '{name}' has shape {found.get(name, 'none')} there and "
-                f"{expected.get(name, 'none')} here: use the policy settings that it was trained with"
+                f"{expected.get(name, 'none')} here: use the network's settings that it was trained with"
             )
     module.load_state_dict(dict(tensors))

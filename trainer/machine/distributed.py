@@ -76,6 +76,17 @@ class World:
             _guarded(lambda: dist.all_reduce(tensor))
         return tensor
 
+    def sum_later_(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """Begins to replace a contiguous tensor by its sum over all ranks; what is returned waits until that is done.
+
+        All ranks must begin their sums in the same order.
+        """
+        if self.size == 1:
+            return lambda: None
+        begun: list[Any] = []
+        _guarded(lambda: begun.append(dist.all_reduce(tensor, async_op=True)))
+        return lambda: _guarded(begun[0].wait)
+
     def std_mean(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns deviation (of the population) and mean of the elements of all ranks, which have equally many each."""
         if self.size == 1:
@@ -106,6 +117,14 @@ class World:
         mine = torch.tensor([float(flag), seconds if self.is_first else 0.0], dtype=torch.float64)
         _guarded(lambda: dist.all_reduce(mine, op=dist.ReduceOp.MAX))
         return bool(mine[0]), float(mine[1])
+
+    def largest(self, value: float) -> float:
+        """Returns the largest value of all ranks."""
+        if self.size == 1:
+            return value
+        mine = torch.tensor(value, dtype=torch.float64)
+        _guarded(lambda: dist.all_reduce(mine, op=dist.ReduceOp.MAX))
+        return float(mine)
 
     def gather(self, value: T) -> list[T]:
         """Returns the values of all ranks, in their order, on rank 0, and an empty list on the others. It is slow."""

@@ -120,6 +120,12 @@ class Arithmetic:
         flops = 2.0 * samples * weights
         torch.set_num_threads(self._threads if flops >= THREADED_FLOPS else 1)
 
+    def choose(self, *, threaded: bool, fast: bool) -> None:
+        """Sets all threads or one, and the faster kernels (where they are accurate) or the usual ones, on the CPU."""
+        if self._on_host:
+            torch.set_num_threads(self._threads if threaded else 1)
+            torch.set_float32_matmul_precision("medium" if fast and self.allowed else "highest")
+
     def prepare(self, samples: int, weights: int) -> None:
         """Sets threads and kernels for a network whose largest layer has `weights` weights, on `samples` samples."""
         if not self._on_host:
@@ -140,6 +146,16 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     if precision in FULL:
         return contextlib.nullcontext()
     return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
+
+
+def has_bf16_products(device: torch.device) -> bool:
+    """Whether the device multiplies matrices of bfloat16 faster than those of float32."""
+    if device.type != "cpu":
+        return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    capabilities: dict[str, object] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # older versions of torch do not say
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def _probe_error() -> float:

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-# `copy` is moving data between buffers and devices; `other` is the rest, such as loops.
+# Those of PPO. `copy` is moving data between buffers and devices; `other` is the rest, such as loops.
 SECTIONS: Sequence[str] = (
     "environment",
     "rollout_forward",
@@ -65,7 +65,7 @@ class Stopwatch:
             self._wait = torch.mps.synchronize
 
     def switch(self, section: str) -> None:
-        """Ends the section that is running, if any, and begins `section`, one of `SECTIONS`."""
+        """Ends the section that is running, if any, and begins `section`, one of those in `seconds`."""
         assert section in self.seconds, section
         self._change(section)
 
@@ -74,10 +74,16 @@ class Stopwatch:
         if self._section is not None:
             self._change(None)
 
+    def use(self, sections: Sequence[str]) -> None:
+        """Has other sections than `SECTIONS` from here on, and starts from zero."""
+        self.stop()
+        self.seconds = dict.fromkeys(sections, 0.0)
+        self.reset()
+
     def reset(self) -> None:
         """Stops and sets everything to zero, because the time so far (compiling) was not training."""
         self.stop()
-        self.seconds = dict.fromkeys(SECTIONS, 0.0)
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
         self.paused_seconds, self._origin, self._num_intervals = 0.0, None, 0
         if self._intervals is not None:
             self._intervals.clear()

@@ -1,6 +1,7 @@
 """Where a run is in its steps: how long each iteration is, how far along a batch lies, when the step size decays."""
 
 from ..config import TrainConfig
+from ..course.decay import decay_is_next, rate_stays
 
 
 class Schedule:
@@ -35,16 +36,12 @@ class Schedule:
 
         So a longer run can go on from there. It is never so where it could not.
         """
-        train = self._train
-        begins = (1 - train.decay_fraction) * train.total_timesteps
-        middle = steps + 0.5 * self.horizon(steps) * self._agents
-        before = steps - 0.5 * train.horizon * self._agents
-        return train.lr_schedule == "wsd" and not self._bonus_varies and before <= begins < middle
+        train, agents = self._train, self._agents
+        next_size, full_size = self.horizon(steps) * agents, train.horizon * agents
+        return not self._bonus_varies and decay_is_next(
+            train, train.total_timesteps, steps, next_size=next_size, full_size=full_size
+        )
 
     def stays(self, progress: float) -> bool:
         """Whether no schedule has changed anything until `progress`, so that a longer run can go on from there."""
-        train = self._train
-        if self._bonus_varies:
-            return False
-        # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
-        return train.lr_schedule == "constant" or (train.lr_schedule == "wsd" and progress <= 1 - train.decay_fraction)
+        return not self._bonus_varies and rate_stays(self._train, progress)

@@ -15,6 +15,7 @@ from ..config import RunConfig
 from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
 from ..machine.distributed import World
+from ..model import saved as policies
 from ..model.policy import Policy
 from ..normalise import Normalizer, RewardScaler
 from .collector import Snapshot
@@ -65,19 +66,15 @@ class TrainingState:
         }
         if self.snapshot is not None and config.train.overlap:
             groups["snapshot"] = {"weights": self.snapshot.weights}
-        checkpoints.write(
+        policies.write(
             path,
-            checkpoints.Checkpoint(
-                config=config,
-                observation_shape=self.spec.observation_shape,
-                action_sizes=self.spec.action_sizes,
-                continuous_actions=self.spec.continuous_actions,
-                steps=steps,
-                elapsed_seconds=elapsed_seconds,
-                score=recent.mean,
-                first_step=first_step,
-                tensors={f"{group}/{name}": t for group, tensors in groups.items() for name, t in tensors.items()},
-            ),
+            config,
+            self.spec,
+            steps=steps,
+            elapsed_seconds=elapsed_seconds,
+            score=recent.mean,
+            tensors={f"{prefix}/{name}": t for prefix, group in groups.items() for name, t in group.items()},
+            first_step=first_step,
         )
 
     def read_(self, path: Path, config: RunConfig) -> tuple[int, float, int]:
@@ -93,8 +90,8 @@ class TrainingState:
         Raises:
             CheckpointError: it is of another environment, network, number of environments or of processes.
         """
-        saved, world = checkpoints.read(path), self.world
-        checkpoints.require_env(saved, path, self.spec)
+        saved, world = policies.read(path), self.world
+        policies.require_env(saved, path, self.spec)
         processes = len(_rollouts(saved))
         if processes != world.size:
             raise CheckpointError(
@@ -120,15 +117,15 @@ class TrainingState:
                 self.snapshot.take(self.ppo.weights if stale is None else stale)
             if world.is_first:  # its scores stand for those of all processes until there are newer ones
                 run = saved.group("run")
-                self.scores.replace(saved.steps, run["scores"].tolist(), int(run["episodes"]))
+                self.scores.replace(saved.checkpoint.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
-        return saved.steps, saved.elapsed_seconds, saved.first_step
+        return saved.checkpoint.steps, saved.checkpoint.elapsed_seconds, saved.checkpoint.first_step
 
 
-def _rollouts(saved: checkpoints.Checkpoint) -> list[str]:
+def _rollouts(saved: policies.SavedPolicy) -> list[str]:
     """Returns the names of the groups that hold each process's environments: `rollout`, `rollout1`, ..."""
-    groups = {name.partition("/")[0] for name in saved.tensors}
+    groups = {name.partition("/")[0] for name in saved.checkpoint.tensors}
     return sorted((group for group in groups if group.startswith("rollout")), key=lambda group: (len(group), group))
 
 

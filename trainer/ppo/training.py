@@ -12,7 +12,6 @@ The evaluation has a fifth stream, so its episodes are new, and the random play 
 """
 
 import contextlib
-import math
 import threading
 import time
 from pathlib import Path
@@ -21,25 +20,15 @@ import numpy as np
 import torch
 
 from ..config import RunConfig, check_batch
+from ..course.course import Course
 from ..environments import ASYNC, VectorEnv, groups, kind_of, make
-from ..errors import CheckpointError, DivergedError
+from ..errors import DivergedError
 from ..evaluate import envs_for, play
-from ..events import (
-    Continuation,
-    Ending,
-    EventSink,
-    Interrupted,
-    Measurement,
-    Result,
-    RunResult,
-    Start,
-    Stopped,
-    run_result,
-)
+from ..events import EventSink, RunResult, Start, Stopped
 from ..machine import checkpoint as checkpoints
 from ..machine.distributed import World
 from ..machine.precision import Arithmetic, env_threads
-from ..machine.stopwatch import SECTIONS, Stopwatch
+from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from .collector import Collector, Snapshot
 from .rollout import Rollout
@@ -48,11 +37,6 @@ from .scores import Scores
 from .state import TrainingState
 from .update import PPO
 from .warm_up import decided
-
-REPORT_SECONDS = 0.5  # at most two measurements a second ...
-REPORT_FRACTION = 0.02  # ... and at most one in each fiftieth of the run ...
-REPORT_SECONDS_MAX = 10.0  # ... but at least one in this time
-CHECKPOINT_SHARE = 0.01  # of the time may go to checkpoints before the end; where they take longer, there are fewer
 
 
 class Training:
@@ -73,12 +57,18 @@ class Training:
         speed: float,
     ) -> None:
         train = config.train
-        self._world, self._speed = world, speed
+        self._world, self._arithmetic = world, arithmetic
         self._config, self._device, self._threads, self._report, self._stop = config, device, threads, report, stop
-        self._arithmetic = arithmetic
-        self._path = directory / checkpoints.FILE_NAME if directory else None
-        self._stable_path = directory / checkpoints.STABLE_FILE_NAME if directory else None
-        self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
+        self._course = Course(
+            train,
+            total_steps=train.total_timesteps,
+            steps_name="train.total_timesteps",
+            directory=directory,
+            report=report,
+            stop=stop,
+            world=world,
+            speed=speed,
+        )
         weights, actions, shuffle, envs, evaluation, random_play = (
             int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(6, np.uint32)
         )
@@ -147,13 +137,8 @@ class Training:
             world=world,
         )
         self._figures: dict[str, float] = {}
-        self._warmed_up = self._resumed = self._interrupted = False
-        self._began: float | None = None  # when the iteration that is running began
-        self.steps = 0
-        self.elapsed = 0.0
-        self._first_step = 0  # of this run's clock: above 0 where it goes on with a shorter run
+        self._warmed_up = False
         self._progress = 1.0  # of the run's schedule, in the middle of the last batch
-        self._saving_seconds = 0.0  # that the last checkpoint took
 
     def go_on(self, path: Path) -> None:
         """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
@@ -162,31 +147,22 @@ class Training:
         one go, as far as random numbers and episodes can be restored, where the shorter run's steps were a whole number
         of iterations. One thing differs: the warm-up was that of the shorter run and is not made again.
         """
-        self.resume(path)
-        if self.steps >= self._config.train.total_timesteps:
-            raise CheckpointError(
-                f"cannot continue {path}: it has made {self.steps} steps; train.total_timesteps must be larger, got"
-                f" {self._config.train.total_timesteps}"
-            )
-        self.elapsed, self._first_step, self._warmed_up = 0.0, self.steps, True
+        self._course.go_on(path, self._restore)
+        self._warmed_up = True
 
     def resume(self, path: Path) -> None:
         """Continues from a checkpoint of the same environment, network and number of environments.
 
         Where that run had gone on with a shorter one, it still does: the shorter one's checkpoint is not needed.
         """
-        self.steps, self.elapsed, first_step = self._state.read_(path, self._config)
-        self._first_step = max(self._first_step, first_step)
-        self._warmed_up = self._first_step > 0
-        self._resumed = True
-        if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
-            # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
-            stable = checkpoints.read(self._stable_path, prefix="none/")
-            if stable.steps <= self.steps and stable.config.train.seed == self._config.train.seed:
-                self._stable_seconds = stable.elapsed_seconds
+        self._course.resume(path, self._restore)
+        self._warmed_up = self._course.first_step > 0
+
+    def _restore(self, path: Path) -> tuple[int, float, int]:
+        return self._state.read_(path, self._config)
 
     def run(self, started: float) -> RunResult:
-        notes = [] if self._resumed else self._begin()
+        notes = [] if self._course.resumed else self._begin()
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:
             self._prepare(self._config.train.minibatch_size // self._world.size)
@@ -214,7 +190,7 @@ class Training:
             stopped = self._train()
         finally:
             self._collector.close()
-        self._write_checkpoint(self._path)
+        self._course.save_last(self._write)
         recent = self._scores.summary()
         self._world.close()  # from here on the processes share nothing
         evaluation = None
@@ -242,25 +218,24 @@ class Training:
             metrics["train_score"] = recent.mean
         if evaluation is not None and not interrupted:
             metrics |= {"score_std": evaluation.score_std, "evaluation_episodes": float(evaluation.episodes)}
-        ending = Ending(
+        return self._course.end(
             score=score,
-            steps=self.steps,
-            elapsed_seconds=self.elapsed,
             timings=timings,
             metrics=metrics,
-            checkpoint=str(self._path.absolute()) if self._path else None,
-            **self._continuable(stopped),
             stopped=stopped,
+            interrupted=interrupted,
+            stays=self._schedule.stays(self._progress),
         )
-        event: Result | Interrupted
-        event = Interrupted(event="interrupted", **ending) if interrupted else Result(event="result", **ending)
-        self._report(event)
-        return run_result(event)
+
+    @property
+    def steps(self) -> int:
+        """Steps that were made, of all processes."""
+        return self._course.steps
 
     @property
     def spent_seconds(self) -> float:
         """Seconds of training so far, including those of an iteration that is running or has failed."""
-        return self.elapsed + (0.0 if self._began is None else self._speed * (time.perf_counter() - self._began))
+        return self._course.spent_seconds
 
     def close(self) -> None:
         """Closes the environments and what they hold, such as processes. It may be called twice."""
@@ -281,113 +256,71 @@ class Training:
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
         train, agents, stopwatch, world = self._config.train, self._agents, self._stopwatch, self._world
-        reported_seconds, reported_steps, saved_seconds = self.elapsed, self.steps, self.elapsed
-        stopped: Stopped = "steps"
-        self._agree()
+        course, stopped = self._course, None
+        course.begin()
         if train.overlap:  # both threads use these settings, so they must not change while one of them computes
             self._prepare(train.minibatch_size // world.size)
-        limit, longest = train.max_seconds or math.inf, 0.0
-        while self.steps < train.total_timesteps:
-            # One process stops in the middle of an iteration. Several must end together, so they begin no iteration
-            # that may not fit, as long as the longest so far.
-            timed_out = self.elapsed + (longest if world.size > 1 else 0.0) >= limit
-            interval = train.checkpoint_seconds
-            if world.size == 1:  # several write together, and measure different times
-                interval = max(interval, self._saving_seconds / CHECKPOINT_SHARE)
-            save = bool(train.checkpoint_seconds) and self.elapsed - saved_seconds >= interval
+        while course.steps < train.total_timesteps:
+            save = course.checkpoint_due
             # Only between batches, where the state is complete: then a resumed run equals the uninterrupted one.
             if not self._collector.in_flight:
                 if save:
-                    saved_seconds, save = self.elapsed, False
-                    self._write_checkpoint(self._path)
-                if self._schedule.decay_is_next(self.steps):
-                    self._stable_seconds = self.elapsed
-                    self._write_checkpoint(self._stable_path)
-                if self._interrupted or timed_out:
-                    stopped = "signal" if self._interrupted else "max_seconds"
+                    save = False
+                    course.save(self._write)
+                if self._schedule.decay_is_next(course.steps):
+                    course.save_stable(self._write)
+                stopped = course.ended()
+                if stopped:
                     break
-            self._began = began = time.perf_counter()
-            until = began + (limit - self.elapsed) / self._speed if world.size == 1 else math.inf
+            until = course.begin_step()
             stopwatch.switch("other")
             if not train.overlap:
                 self._prepare(agents // world.size)
-            batch, finished = self._collector.take(self._schedule.horizon(self.steps), until)
+            batch, finished = self._collector.take(self._schedule.horizon(course.steps), until)
             batch = self._rollout.settle(batch, world)
             taken = len(batch) * world.size
-            progress = self._schedule.progress(self.steps, taken, warmed_up=self._warmed_up)
+            progress = self._schedule.progress(course.steps, taken, warmed_up=self._warmed_up)
             self._progress = progress
-            self.steps += taken
+            course.steps += taken
             # A checkpoint or an end that is due comes after this batch, so no other is begun.
-            save = save or self._schedule.decay_is_next(self.steps)
-            ahead = train.overlap and not (save or timed_out or self._interrupted) and time.perf_counter() < until
-            if ahead and self.steps < train.total_timesteps:
-                self._collector.begin(self._schedule.horizon(self.steps), until)
+            ends = save or self._schedule.decay_is_next(course.steps) or course.ended() is not None
+            if train.overlap and not ends and time.perf_counter() < until and course.steps < train.total_timesteps:
+                self._collector.begin(self._schedule.horizon(course.steps), until)
             self._prepare(min(train.minibatch_size // world.size, len(batch)))
             try:
                 self._figures |= self._ppo.update(batch, progress, until)
             except DivergedError as error:
-                raise DivergedError(f"diverged at step {self.steps}: {error}") from error
+                raise DivergedError(f"diverged at step {course.steps}: {error}") from error
             stopwatch.switch("logging")
-            self._scores.add(self.steps, finished.score.tolist(), len(finished))
+            self._scores.add(course.steps, finished.score.tolist(), len(finished))
             stopwatch.stop()
-            before = self.elapsed
-            self.elapsed += self._speed * (time.perf_counter() - began)
-            self._began = None
-            self._agree()
-            longest = max(longest, self.elapsed - before)  # of the clock that all have agreed on
-            since = self.elapsed - reported_seconds
-            due = self.steps - reported_steps >= REPORT_FRACTION * train.total_timesteps or since >= REPORT_SECONDS_MAX
-            if due and since >= REPORT_SECONDS:
-                reported_seconds, reported_steps = self.elapsed, self.steps
+            course.end_step()
+            if course.report_due:
                 self._measure()
-        if self.steps > reported_steps:
+        if course.unreported:
             self._measure()
-        return stopped
-
-    def _agree(self) -> None:
-        """Passes a signal on to all processes, and sets the clock of all to that of the first."""
-        self._interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
-        if self._interrupted:
-            self._stop.set()
+        return stopped or "steps"
 
     def _prepare(self, rows: int) -> None:
         self._arithmetic.prepare(rows, self._policy.largest_layer)
 
     def _measure(self) -> None:
-        seconds = self._stopwatch.seconds
         recent = self._scores.summary()
-        self._report(
-            Measurement(
-                event="measurement",
-                steps=self.steps,
-                elapsed_seconds=self.elapsed,
-                score=recent.mean,
-                metrics={
-                    **self._figures,
-                    "learning_rate": self._ppo.learning_rate,
-                    "episodes": recent.episodes,
-                    "steps_per_second": self._speed * (self.steps - self._first_step) / max(self.elapsed, 1e-9),
-                    **{f"{section}_seconds": seconds[section] for section in SECTIONS},
-                },
-            )
+        self._course.report(
+            recent.mean,
+            {**self._figures, "learning_rate": self._ppo.learning_rate, "episodes": recent.episodes},
+            self._stopwatch,
         )
 
-    def _continuable(self, stopped: Stopped) -> Continuation:
-        """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
-        path, seconds = self._stable_path, self._stable_seconds
-        if self._schedule.stays(self._progress):
-            path, seconds = self._path, self.elapsed
-        if path is None or seconds is None or stopped != "steps":
-            return Continuation(continuable=None, continuable_seconds=None)
-        return Continuation(continuable=str(path.absolute()), continuable_seconds=seconds)
-
-    def _write_checkpoint(self, path: Path | None) -> None:
-        if path is not None:
-            began = time.perf_counter()
-            self._state.write(
-                path, self._config, steps=self.steps, elapsed_seconds=self.elapsed, first_step=self._first_step
-            )
-            self._saving_seconds = time.perf_counter() - began
+    def _write(self, path: Path) -> None:
+        course = self._course
+        self._state.write(
+            path,
+            self._config,
+            steps=course.steps,
+            elapsed_seconds=course.elapsed,
+            first_step=course.first_step,
+        )
 
 
 def _make_envs(

@@ -34,12 +34,12 @@ from ..machine.stopwatch import Stopwatch
 from ..machine.transfer import to_device
 from ..model.policy import Policy
 from ..optim.gradients import FlatGradients
-from ..optim.optimizer import Optimizer
 from ..optim.scaler import Scaler
 from .advantages import advantages_and_returns, spread_and_mean
 from .batch import Batch
 from .entropy import EntropyBonus
 from .loss import Coefficients, Minibatch, loss_gradient, ppo_loss
+from .optimizer import make_optimizer
 from .segments import shuffled
 
 
@@ -78,9 +78,9 @@ class PPO:
         self._stopwatch = stopwatch
         self._world = world
         self._gradients = FlatGradients(policy, stopwatch)
-        self._optimizer = Optimizer(policy, self._gradients, config, device)
+        self._optimizer = make_optimizer(policy, self._gradients, config)
         self._precision = update_precision(config)
-        self._scaler = scaler or Scaler(device, self._precision)
+        self._scaler = scaler or Scaler(self._precision)
         self._coefficients = Coefficients(
             clip=config.clip_coef, clip_value=config.vf_clip_coef, value=config.vf_coef, entropy=config.ent_coef
         )

@@ -1,0 +1,51 @@
+"""Which of a policy's parameters go to which optimiser.
+
+AdamW works on the vector of all weights. With `train.optimizer = "muon"`, Muon works on the matrices of the hidden
+layers, and AdamW on the other parameters: biases, the first layer, the output layer.
+"""
+
+import torch
+from torch import nn
+
+from ..config import TrainConfig
+from ..model.policy import Policy
+from ..optim.gradients import FlatGradients
+from ..optim.groups import Group
+from ..optim.optimizer import Optimizer
+from ..optim.schedule import rate_share
+
+
+def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig) -> Optimizer:
+    """Returns the optimiser of the policy whose parameters `gradients` holds."""
+    matrices = _hidden_matrices(policy) if config.optimizer == "muon" else []
+    chosen = {id(matrix) for matrix in matrices}
+    rest: list[nn.Parameter] = [gradients.weights]
+    decays: torch.Tensor | None = None
+    if matrices:
+        rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
+    elif config.weight_decay:
+        decays = torch.cat([torch.full_like(p.detach(), float(p.ndim >= 2)).flatten() for p in policy.parameters()])
+
+    def group(parameters: list[nn.Parameter], method: str) -> Group:
+        return Group(
+            parameters=parameters,
+            method="muon" if method == "muon" else "adamw",
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            betas=(config.beta1, config.beta2),
+            eps=config.adam_eps,
+            decays=decays,
+        )
+
+    groups = [group(rest, "adamw"), group(matrices, "muon")]
+    return Optimizer(groups, lambda progress: rate_share(config, progress))
+
+
+def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:
+    """Returns the matrices between hidden layers: neither the layer that reads observations nor the output layer."""
+    first = next(policy.encoder.parameters())
+    return [
+        parameter
+        for name, parameter in policy.named_parameters()
+        if parameter.ndim == 2 and parameter is not first and not name.startswith("head.")
+    ]
