@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from protein.trainer import kinds
 from protein.trainer.config import RunConfig, check_batch, load
 from protein.trainer.config_reading import strip_ranges
 from protein.trainer.environments import spec
@@ -167,10 +168,12 @@ def test_the_default_file_says_what_the_dataclasses_say() -> None:
 
 @pytest.mark.parametrize("file", sorted(CONFIGS.glob("*.toml")), ids=lambda file: file.stem)
 def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> None:
-    config = load(file)
-    # Gymnasium's have one agent, and the packages of some may be missing here.
-    agents = 1 if config.env.name.startswith("gym:") else spec(config.env.name).agents_per_env
-    check_batch(config, agents)
+    config = kinds.load(file)
+    config.validate()
+    if isinstance(config, RunConfig):
+        # Gymnasium's have one agent, and the packages of some may be missing here.
+        agents = 1 if config.env.name.startswith("gym:") else spec(config.env.name).agents_per_env
+        check_batch(config, agents)
     lines = file.read_text().splitlines()
     for section, values in tomllib.loads(file.read_text()).items():
         for key, value in values.items():
@@ -184,7 +187,7 @@ def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> No
             else:
                 assert value["min"] <= value["value"] <= value["max"]
                 for edge in ("min", "max"):
-                    RunConfig.from_dict({section: {key: value[edge]}})
+                    type(config).from_dict({section: {key: value[edge]}})
 
 
 def test_files_of_earlier_versions_are_read_where_what_is_gone_changed_nothing() -> None:

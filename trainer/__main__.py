@@ -24,7 +24,7 @@ from pathlib import Path  # noqa: E402
 
 import tyro  # noqa: E402
 
-from . import config as configs  # noqa: E402
+from . import kinds  # noqa: E402
 from .errors import TrainerError  # noqa: E402
 from .events import EventSink, JsonLines, failed, ignore  # noqa: E402
 from .launch import check_launch, exit_at_once, is_reporting, launch, under_torchrun  # noqa: E402
@@ -71,14 +71,15 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
     several = ours.nproc > 1
     watched = ours.profile or ours.trace is not None
     try:
-        base = configs.load(ours.config) if ours.config else configs.RunConfig()
+        kind = kinds.kind_of_flags(overrides) or kinds.PPO
+        base: kinds.Config = kinds.load(ours.config) if ours.config else kind.config()
         config = tyro.cli(
-            configs.RunConfig,
+            type(base),
             default=base,
             args=overrides,
             prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] "
             "[--continue-from CHECKPOINT] [--nproc N] [--profile] [--trace FILE]",
-            description="Trains one agent, reporting JSON lines.",
+            description="Trains one agent or language model, reporting JSON lines.",
         )
         config.validate()
         check_launch(ours.nproc, watched=watched)

@@ -1,19 +1,27 @@
-"""The settings of one training run: frozen dataclasses with their rules, and the files that hold them.
+"""The settings of one PPO run: frozen dataclasses with their rules. A language model's: `trainer.language.config`.
 
-Each field's docstring is its help text on the command line. How strictly values are read is in `config_reading.py`.
+Each field's docstring is its help text on the command line. How strictly values are read is in `config_reading.py`, and
+what holds for every kind of run in `config_rules.py`.
 """
 
 import dataclasses
-import json
 import math
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
-from protein.spelling import nearest
-
-from .config_reading import read_section, strip_ranges
+from .config_reading import read_file, read_sections
+from .config_rules import (
+    COUNT,
+    POSITIVE,
+    UNIT,
+    Limits,
+    check_choices,
+    check_device,
+    check_limits,
+    check_open_ends,
+    check_schedule,
+)
 from .errors import ConfigError
 
 
@@ -105,7 +113,7 @@ class TrainConfig:
     warmup_fraction: float = 0.0
     """Share of `total_timesteps` over which the step size first rises from 0."""
     weight_decay: float = 0.0
-    """Decoupled weight decay, per unit of the step size."""
+    """Decoupled weight decay of matrices, per unit of the step size; biases and other vectors have none."""
     beta1: float = 0.9
     """Adam's decay of the gradient's running mean."""
     beta2: float = 0.999
@@ -183,12 +191,7 @@ class RunConfig:
         Raises:
             ConfigError: an unknown section or key, a value of the wrong type, or one that `validate` refuses.
         """
-        sections: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(RunConfig)}
-        for name in nested:
-            if name not in sections:
-                raise ConfigError(f"unknown section '{name}'{nearest(name, sections)}")
-        read = {name: read_section(name, default, nested.get(name, {})) for name, default in sections.items()}
-        config = RunConfig(**read)
+        config = read_sections(RunConfig, nested)
         config.validate()
         return config
 
@@ -198,33 +201,16 @@ class RunConfig:
 
     def validate(self) -> None:
         """Raises `ConfigError` for a value out of range or values that contradict each other."""
-        for section, limits in _LIMITS.items():
-            for key, (low, high) in limits.items():
-                value = getattr(getattr(self, section), key)
-                if not (low <= value <= high):
-                    allowed = f"between {low} and {high}" if high < math.inf else f"at least {low:g} and finite"
-                    raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
-        for key in ("learning_rate", "clip_coef", "max_grad_norm", "adam_eps", "rho_clip"):
-            if getattr(self.train, key) == 0.0:
-                raise ConfigError(f"train.{key} must be above 0, got 0")
-        for key in ("beta1", "beta2"):
-            if getattr(self.train, key) == 1.0:
-                raise ConfigError(f"train.{key} must be below 1, got 1")
+        check_limits(self, _LIMITS)
+        check_open_ends(
+            self.train,
+            above_zero=("learning_rate", "clip_coef", "max_grad_norm", "adam_eps", "rho_clip"),
+            below_one=("beta1", "beta2"),
+        )
         for name, argument in self.env.args.items():
             _check_argument(name, argument)
-        for section in ("env", "policy", "train", "eval"):
-            for field in dataclasses.fields(getattr(self, section)):
-                value = getattr(getattr(self, section), field.name)
-                if get_origin(field.type) is Literal and value not in get_args(field.type):
-                    choices = get_args(field.type)
-                    raise ConfigError(f"{section}.{field.name} cannot be '{value}'{nearest(str(value), choices)}")
-                if isinstance(value, float) and not math.isfinite(value):
-                    raise ConfigError(f"{section}.{field.name} must be finite, got {value}")
-        both = self.train.warmup_fraction + self.train.decay_fraction
-        if self.train.lr_schedule == "wsd" and both > 1:
-            raise ConfigError(
-                f"train.warmup_fraction and train.decay_fraction must be at most 1 together, got {both:g}"
-            )
+        check_choices(self)
+        check_schedule(self.train)
         if self.train.target_entropy and self.train.ent_coef_final >= 0:
             raise ConfigError(
                 "train.ent_coef_final and train.target_entropy both set the entropy bonus: use -1 or 0 for one of them,"
@@ -241,14 +227,32 @@ class RunConfig:
             raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
         if self.env.double_buffer and self.env.num_envs % 2:
             raise ConfigError(f"env.num_envs must be even with env.double_buffer, got {self.env.num_envs}")
-        device, _, index = self.train.device.partition(":")
-        if device not in ("auto", "cpu", "cuda", "mps") or (index and not (device == "cuda" and index.isdigit())):
-            raise ConfigError(f"train.device must be auto, cpu, cuda, cuda:N or mps, got '{self.train.device}'")
+        check_device(self.train.device)
         if self.eval.episodes % self.eval.num_envs:
             raise ConfigError(
                 f"eval.episodes ({self.eval.episodes}) must be a multiple of eval.num_envs ({self.eval.num_envs}), "
                 "so that each environment contributes equally many"
             )
+
+    def check_processes(self, processes: int) -> None:
+        """Raises `ConfigError` unless the environments can be shared evenly."""
+        parts = processes * (2 if self.env.double_buffer else 1)
+        if self.env.num_envs % parts:
+            halves = " of two halves each (env.double_buffer)" if self.env.double_buffer else ""
+            raise ConfigError(
+                f"env.num_envs ({self.env.num_envs}) must be a multiple of {parts}, "
+                f"so that {processes} processes{halves} share them evenly"
+            )
+
+    @property
+    def subject(self) -> str:
+        """What the run learns: the environment's name."""
+        return self.env.name
+
+    @property
+    def total_steps(self) -> int:
+        """The steps to train for."""
+        return self.train.total_timesteps
 
 
 def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> None:
@@ -274,46 +278,13 @@ def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> N
         )
 
 
-def check_processes(config: RunConfig, processes: int) -> None:
-    """Raises `ConfigError` unless the environments can be shared evenly."""
-    parts = processes * (2 if config.env.double_buffer else 1)
-    if config.env.num_envs % parts:
-        halves = " of two halves each (env.double_buffer)" if config.env.double_buffer else ""
-        raise ConfigError(
-            f"env.num_envs ({config.env.num_envs}) must be a multiple of {parts}, "
-            f"so that {processes} processes{halves} share them evenly"
-        )
-
-
 def load(path: Path) -> RunConfig:
-    """Reads a run configuration from a `.toml` or `.json` file; ranges and the `[sweep]` section are left out.
-
-    Raises:
-        ConfigError: the file is missing, unreadable, not TOML or JSON, or its content is refused by `from_dict`.
-    """
-    if path.suffix not in (".toml", ".json"):
-        raise ConfigError(f"cannot read {path}: the name of a configuration file ends in .toml or .json")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    try:
-        nested = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if not isinstance(nested, dict):
-        raise ConfigError(f"cannot read {path}: it must hold sections such as 'train', got {type(nested).__name__}")
-    try:
-        return RunConfig.from_dict(strip_ranges(nested))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
+    """Reads the configuration of a PPO run from a file; see `trainer.config_reading.read_file`. `trainer.kinds.load`
+    reads that of any run."""
+    return read_file(path, RunConfig.from_dict)
 
 
-# Inclusive bounds. Counts are bounded so that products of them stay valid indices; coefficients by their meaning.
-_COUNT = (1, 2**31 - 1)
-_POSITIVE = (0, math.inf)
-_UNIT = (0, 1)
-_LIMITS: dict[str, dict[str, tuple[float, float]]] = {
+_LIMITS: Limits = {
     "env": {"num_envs": (1, 2**20), "frame_skip": (1, 1000), "workers": (0, 128)},
     "policy": {
         "hidden_size": (1, 2**16),
@@ -324,36 +295,36 @@ _LIMITS: dict[str, dict[str, tuple[float, float]]] = {
     },
     "train": {
         "total_timesteps": (1, 10**15),
-        "max_seconds": _POSITIVE,
+        "max_seconds": POSITIVE,
         "seed": (0, 2**63 - 1),
         "threads": (0, 1024),
         "horizon": (1, 2**20),
-        "minibatch_size": _COUNT,
+        "minibatch_size": COUNT,
         "update_epochs": (1, 1000),
         "accumulation_steps": (1, 2**16),
-        "warmup_fraction": _UNIT,
-        "decay_fraction": _UNIT,
-        "weight_decay": _POSITIVE,
-        "rho_clip": _POSITIVE,
-        "c_clip": _POSITIVE,
-        "learning_rate": _POSITIVE,
-        "beta1": _UNIT,
-        "beta2": _UNIT,
-        "adam_eps": _POSITIVE,
-        "gamma": _UNIT,
-        "gae_lambda": _UNIT,
-        "clip_coef": _POSITIVE,
-        "vf_coef": _POSITIVE,
-        "vf_clip_coef": _POSITIVE,
-        "ent_coef": _POSITIVE,
+        "warmup_fraction": UNIT,
+        "decay_fraction": UNIT,
+        "weight_decay": POSITIVE,
+        "rho_clip": POSITIVE,
+        "c_clip": POSITIVE,
+        "learning_rate": POSITIVE,
+        "beta1": UNIT,
+        "beta2": UNIT,
+        "adam_eps": POSITIVE,
+        "gamma": UNIT,
+        "gae_lambda": UNIT,
+        "clip_coef": POSITIVE,
+        "vf_coef": POSITIVE,
+        "vf_clip_coef": POSITIVE,
+        "ent_coef": POSITIVE,
         "ent_coef_final": (-1, math.inf),
-        "target_kl": _POSITIVE,
-        "reward_clip": _POSITIVE,
-        "max_grad_norm": _POSITIVE,
-        "score_window": _COUNT,
-        "checkpoint_seconds": _POSITIVE,
+        "target_kl": POSITIVE,
+        "reward_clip": POSITIVE,
+        "max_grad_norm": POSITIVE,
+        "score_window": COUNT,
+        "checkpoint_seconds": POSITIVE,
     },
-    "eval": {"episodes": _COUNT, "num_envs": (1, 2**20)},
+    "eval": {"episodes": COUNT, "num_envs": (1, 2**20)},
 }
 
 

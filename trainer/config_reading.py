@@ -1,4 +1,4 @@
-"""Reads the sections of a configuration strictly, whatever their fields are (those are in `config.py`).
+"""Reads a configuration strictly, whatever its sections and fields are (see `kinds.py` for which there are).
 
 Values are not converted: `"false"` is not a bool and `"64"` is not an int. An unknown key is an error. An int is
 accepted for a float, because TOML and JSON writers drop the `.0`.
@@ -8,12 +8,17 @@ and a `[sweep]` section. One run needs neither, so reading a file keeps only the
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal, get_origin
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_origin
 
 from protein.spelling import nearest
 
 from .errors import ConfigError
+
+Config = TypeVar("Config")
 
 RANGE_KEYS = frozenset({"value", "min", "max", "scale", "choices"})  # the keys of a value that carries a sweep's range
 _ARTICLE = {bool: "true or false", int: "an int", float: "a number", str: "a string"}
@@ -38,6 +43,43 @@ def is_retired(name: str, value: object) -> bool:
             f"{name} = {value!r} is not supported any more: it paid in no environment (docs/options.md); leave it out"
         )
     return True
+
+
+def read_file(path: Path, read: Callable[[dict[str, Any]], Config]) -> Config:
+    """Returns what `read` makes of a `.toml` or `.json` file; ranges and the `[sweep]` section are left out.
+
+    Raises:
+        ConfigError: the file is missing, unreadable, not TOML or JSON, or its content is refused by `read`.
+    """
+    if path.suffix not in (".toml", ".json"):
+        raise ConfigError(f"cannot read {path}: the name of a configuration file ends in .toml or .json")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    try:
+        nested = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    if not isinstance(nested, dict):
+        raise ConfigError(f"cannot read {path}: it must hold sections such as 'train', got {type(nested).__name__}")
+    try:
+        return read(strip_ranges(nested))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def read_sections(kind: type[Config], nested: Mapping[str, Any]) -> Config:
+    """Returns a config, an instance of the dataclass `kind`, whose fields are sections; what is missing is default.
+
+    Raises:
+        ConfigError: an unknown section or key, or a value of the wrong type.
+    """
+    sections: dict[str, Any] = {field.name: field.type for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in nested:
+        if name not in sections:
+            raise ConfigError(f"unknown section '{name}'{nearest(name, sections)}")
+    return kind(**{name: read_section(name, default, nested.get(name, {})) for name, default in sections.items()})
 
 
 def read_section(section: str, kind: Any, values: Any) -> Any:

@@ -24,9 +24,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .config import RunConfig, check_processes
 from .errors import ConfigError, LostProcessError, TrainerError, with_reason
 from .events import EventSink, FinalEvent, JsonLines, RunResult, failed, read_line, run_result
+from .kinds import Config, read
 
 GRACE_SECONDS = 5.0  # from the first rank's failure until all are killed: time for rank 0 to report why
 MAX_PROCESSES = 1024
@@ -54,7 +54,7 @@ def check_launch(processes: int, *, watched: bool) -> None:
 
 
 def launch(
-    config: RunConfig,
+    config: Config,
     processes: int,
     *,
     directory: Path | None,
@@ -72,7 +72,7 @@ def launch(
     """
     try:
         config.validate()
-        check_processes(config, processes)
+        config.check_processes(processes)
         job = {
             "config": config.to_dict(),
             "directory": None if directory is None else str(directory),
@@ -201,7 +201,7 @@ def _rank() -> int:
 
         try:
             result = run(
-                RunConfig.from_dict(job["config"]),
+                read(job["config"]),
                 directory=path("directory"),
                 report=JsonLines(stream),
                 stop=stop,

@@ -1,26 +1,30 @@
 """One training run from start to finish: `run` sets the machine up, trains, and reports errors.
 
-Its parts and its loop are in `protein.trainer.ppo.training`.
+The parts and the loop of each kind of run are in `trainer.ppo.training` and `trainer.language.training`.
 """
 
 import math
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .config import RunConfig, check_processes
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
+from .kinds import LANGUAGE, Config, Kind, kind_of_config
 from .machine.distributed import ALONE, World
 from .machine.precision import Arithmetic, keep_freed_memory, resolve_device, resolve_threads
 from .machine.stopwatch import Stopwatch
-from .ppo.training import Training
+
+if TYPE_CHECKING:
+    from .language.training import LanguageTraining
+    from .ppo.training import Training
 
 
 def run(
-    config: RunConfig,
+    config: Config,
     *,
     directory: Path | None,
     report: EventSink,
@@ -53,19 +57,20 @@ def run(
     Raises:
         TrainerError: the run failed; the event `failed` has been reported.
     """
-    training: Training | None = None
+    training: Training | LanguageTraining | None = None
+    kind = kind_of_config(config)
     started = time.perf_counter() if started is None else started
     if not world.is_first:
         report = ignore
     try:
         config.validate()
         _check_speed(speed)
-        check_processes(config, world.size)
+        config.check_processes(world.size)
         keep_freed_memory()
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
         with Arithmetic(device, threads, config.train.precision) as arithmetic:
-            training = Training(
+            training = _training_of(kind)(
                 config,
                 device=device,
                 threads=threads,
@@ -89,9 +94,7 @@ def run(
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             _fail(TrainerError(f"{type(error).__name__}: {error}"), training, report, world)
             raise
-        failure: TrainerError = OutOfMemoryError(
-            "out of memory: lower env.num_envs, train.horizon, train.minibatch_size or policy.hidden_size"
-        )
+        failure: TrainerError = OutOfMemoryError(f"out of memory: lower {kind.memory}")
         _fail(failure, training, report, world)
         raise failure from error
     except LostProcessError as error:
@@ -107,6 +110,17 @@ def run(
         raise
 
 
+def _training_of(kind: Kind) -> Any:
+    """Returns the class of a kind's training; the other kind's parts are not loaded."""
+    if kind is LANGUAGE:
+        from .language.training import LanguageTraining
+
+        return LanguageTraining
+    from .ppo.training import Training
+
+    return Training
+
+
 def _check_speed(speed: float) -> None:
     if not 0.0 < speed < math.inf:
         raise ConfigError(
@@ -114,7 +128,7 @@ def _check_speed(speed: float) -> None:
         )
 
 
-def _fail(error: TrainerError, training: Training | None, report: EventSink, world: World) -> None:
+def _fail(error: TrainerError, training: "Training | LanguageTraining | None", report: EventSink, world: World) -> None:
     """Reports that the run has failed, or tells the process that reports."""
     if not world.is_first and not isinstance(error, LostProcessError):
         world.tell_failure(error.reason, str(error))

@@ -1,0 +1,78 @@
+"""Rules that the settings of every kind of run keep: limits, choices, numbers that are finite, a device's name.
+
+Which limits hold is said beside each kind's dataclasses (`config.py`, `language/config.py`). A config here is a frozen
+dataclass of sections, each a dataclass of values.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args, get_origin
+
+from protein.spelling import nearest
+
+from .errors import ConfigError
+
+Limits = Mapping[str, Mapping[str, tuple[float, float]]]  # section -> key -> the lowest and the highest value
+
+# Inclusive bounds. Counts are bounded so that products of them stay valid indices; coefficients by their meaning.
+COUNT = (1, 2**31 - 1)
+POSITIVE = (0, math.inf)
+UNIT = (0, 1)
+
+
+class Scheduled(Protocol):
+    """The settings of a step size's schedule, in any kind's section `train`."""
+
+    @property
+    def lr_schedule(self) -> str: ...
+    @property
+    def warmup_fraction(self) -> float: ...
+    @property
+    def decay_fraction(self) -> float: ...
+
+
+def check_limits(config: Any, limits: Limits) -> None:
+    """Raises `ConfigError` for a value outside its limits."""
+    for section, of_section in limits.items():
+        for key, (low, high) in of_section.items():
+            value = getattr(getattr(config, section), key)
+            if not (low <= value <= high):
+                allowed = f"between {low} and {high}" if high < math.inf else f"at least {low:g} and finite"
+                raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
+
+
+def check_open_ends(train: Any, *, above_zero: Sequence[str], below_one: Sequence[str]) -> None:
+    """Raises `ConfigError` for a value of section `train` at an end of its limits that it may only come near to."""
+    for key in above_zero:
+        if getattr(train, key) == 0.0:
+            raise ConfigError(f"train.{key} must be above 0, got 0")
+    for key in below_one:
+        if getattr(train, key) == 1.0:
+            raise ConfigError(f"train.{key} must be below 1, got 1")
+
+
+def check_choices(config: Any) -> None:
+    """Raises `ConfigError` for a text that is not one of its choices, and for a number that is not finite."""
+    for section in dataclasses.fields(config):
+        for field in dataclasses.fields(getattr(config, section.name)):
+            value = getattr(getattr(config, section.name), field.name)
+            if get_origin(field.type) is Literal and value not in get_args(field.type):
+                choices = get_args(field.type)
+                raise ConfigError(f"{section.name}.{field.name} cannot be '{value}'{nearest(str(value), choices)}")
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{section.name}.{field.name} must be finite, got {value}")
+
+
+def check_schedule(train: Scheduled) -> None:
+    """Raises `ConfigError` where the step size would rise and fall at the same time."""
+    both = train.warmup_fraction + train.decay_fraction
+    if train.lr_schedule == "wsd" and both > 1:
+        raise ConfigError(f"train.warmup_fraction and train.decay_fraction must be at most 1 together, got {both:g}")
+
+
+def check_device(name: str) -> None:
+    """Raises `ConfigError` for what is no device's name. Whether this machine has it is checked later."""
+    device, _, index = name.partition(":")
+    if device not in ("auto", "cpu", "cuda", "mps") or (index and not (device == "cuda" and index.isdigit())):
+        raise ConfigError(f"train.device must be auto, cpu, cuda, cuda:N or mps, got '{name}'")
