@@ -1,14 +1,15 @@
 """The trainer's fused kernels: the operations that take most of a small network's time, each in one pass over memory.
 
-Every function takes torch tensors. In float32 on the CPU it runs compiled C++ (trainer/kernels/native). Otherwise it
-runs a `..._by_torch` function that computes the same on any device and in any precision. Two functions differ: that of
-`mlp` is `mlp_by_layers`, and `ppo_gradient` has none (see its docstring). The compiled code comes in several
-instruction sets, and the best one that the processor has is used. Results are accurate to float32. They differ between
-instruction sets in the last bits, and do not depend on the number of threads.
+Every function takes torch tensors. In float32 on the CPU it runs compiled C++ (trainer/kernels/native); `attention`
+takes bfloat16, too. Otherwise it runs a `..._by_torch` function that computes the same on any device and in any
+precision. Two functions differ: that of `mlp` is `mlp_by_layers`, and `ppo_gradient` has none (see its docstring). The
+compiled code comes in several instruction sets, and the best one that the processor has is used. Results are accurate
+to float32. They differ between instruction sets in the last bits, and do not depend on the number of threads.
 """
 
 from ._native import LstmPolicy, get_threads, instruction_set, set_threads
 from .advantage import advantages, advantages_by_torch
+from .attention import attention, attention_by_torch
 from .categorical import ppo_gradient, sample, sample_by_torch
 from .linear import linear, linear_by_torch
 from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
@@ -26,6 +27,8 @@ __all__ = [
     "LstmPolicy",
     "advantages",
     "advantages_by_torch",
+    "attention",
+    "attention_by_torch",
     "get_threads",
     "instruction_set",
     "is_native",

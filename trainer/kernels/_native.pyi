@@ -85,6 +85,26 @@ def linear_backward(
     by_weight: Tensor,
     by_bias: Tensor | None,
 ) -> None: ...
+def attention_forward(
+    projected: Tensor,
+    rotation: Tensor | None,
+    first: Tensor | None,
+    mixed: Tensor,
+    log_sums: Tensor,
+    norm: bool,
+    epsilon: float,
+) -> None: ...
+def attention_backward(
+    projected: Tensor,
+    rotation: Tensor | None,
+    first: Tensor | None,
+    mixed: Tensor,
+    log_sums: Tensor,
+    by_mixed: Tensor,
+    by_projected: Tensor,
+    norm: bool,
+    epsilon: float,
+) -> None: ...
 
 class Mlp:
     def backward(self, observations: Tensor, by_output: Tensor, gradients: tuple[Tensor | None, ...]) -> None: ...

@@ -4,6 +4,7 @@
 #include "kernels.hpp"
 
 #include "advantages.hpp"
+#include "attention.hpp"
 #include "categorical.hpp"
 #include "linear.hpp"
 #include "mlp.hpp"
@@ -50,6 +51,9 @@ const Kernels PROTEIN_TABLE(PROTEIN_ISA) = {
     PROTEIN_ISA::mlp_pack,
     PROTEIN_ISA::mlp_forward,
     PROTEIN_ISA::mlp_backward,
+    PROTEIN_ISA::attention_scratch_floats,
+    PROTEIN_ISA::attention_forward,
+    PROTEIN_ISA::attention_backward,
     PROTEIN_ISA::elementwise,
 };
 

@@ -111,6 +111,23 @@ struct LstmStepArguments {
     size_t stride, inputs, units;
 };
 
+// attention.hpp; `projected` `rows x T x 3 x H x D`, `mixed` `rows x T x H x D`, both float32 or both bfloat16;
+// `rotation` `2 x T x D`, cosines and sines, or null; `first` `rows x T`, where each token's document begins, or null.
+// The forward pass writes `mixed` and `log_sums` (`rows x H x T`). The backward pass reads these and by_mixed, and
+// writes by_projected.
+struct AttentionArguments {
+    const void *projected;
+    const float *rotation;
+    const std::int32_t *first;
+    void *mixed;
+    float *log_sums;
+    const void *by_mixed;
+    void *by_projected;
+    size_t rows, tokens, heads, size;
+    bool bfloat16, norm;
+    float epsilon;
+};
+
 struct Kernels {
     const char *name;
     void (*advantages)(const AdvantagesArguments, size_t begin, size_t end);
@@ -137,6 +154,9 @@ struct Kernels {
     void (*mlp_pack)(MlpLayer, const float *weight, const float *bias, float *forward, float *backward);
     void (*mlp_forward)(MlpArguments, size_t begin, size_t end, float *scratch);
     void (*mlp_backward)(MlpArguments, size_t begin, size_t end, float *scratch, float *partial);
+    size_t (*attention_scratch_floats)(size_t tokens, size_t size, bool backward);
+    void (*attention_forward)(AttentionArguments, size_t begin, size_t end, float *scratch);
+    void (*attention_backward)(AttentionArguments, size_t begin, size_t end, float *scratch);
     // y = f(x) for each number, for the tests: function 0 exp, 1 log, 2 sigmoid, 3 tanh.
     void (*elementwise)(int function, const float *x, float *y, size_t begin, size_t end);
 };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
@@ -289,6 +290,62 @@ void lstm_step(LstmPolicy &policy, py::handle observations, py::handle state, py
     policy.step(a, batch);
 }
 
+// `first` and `rotation` may be None, and so may both derivatives.
+AttentionArguments attention(py::handle projected, py::handle rotation, py::handle first, py::handle mixed,
+                             py::handle log_sums, py::handle by_mixed, py::handle by_projected, bool norm,
+                             float epsilon) {
+    const Tensor of_projected(projected, "projected");
+    const auto shape = of_projected.shape<5>();
+    const auto [rows, tokens, three, heads, size] = shape;
+    if (three != 3) throw py::value_error("projected must hold 3 parts, got " + std::to_string(three));
+    if (!rotation.is_none() && size % 2) throw py::value_error("a rotation needs an even head size");
+    for (const auto &[tensor, name] : {std::pair{mixed, "mixed"}, std::pair{log_sums, "log_sums"}})
+        if (tensor.is_none()) throw py::value_error(std::string(name) + " is missing");
+    const bool bfloat16 = of_projected.is_bfloat16();
+    const std::array<size_t, 4> of_mixed{rows, tokens, heads, size};
+    return {of_projected.floating(shape, bfloat16),
+            Tensor(rotation, "rotation").contiguous<float>(std::array<size_t, 4>{2, tokens, 1, size}),
+            Tensor(first, "first").contiguous<std::int32_t>(std::array<size_t, 2>{rows, tokens}),
+            Tensor(mixed, "mixed").floating(of_mixed, bfloat16),
+            Tensor(log_sums, "log_sums").contiguous<float>(std::array<size_t, 3>{rows, heads, tokens}),
+            Tensor(by_mixed, "by_mixed").floating(of_mixed, bfloat16),
+            Tensor(by_projected, "by_projected").floating(shape, bfloat16),
+            rows,
+            tokens,
+            heads,
+            size,
+            bfloat16,
+            norm,
+            epsilon};
+}
+
+// Runs all heads of all rows, on the threads where that is worth it.
+void each_head(const AttentionArguments &a, bool backward) {
+    const size_t units = a.rows * a.heads, part = (units + chunks - 1) / chunks;
+    const auto kernel = backward ? kernels->attention_backward : kernels->attention_forward;
+    const size_t floats = kernels->attention_scratch_floats(a.tokens, a.size, backward);
+    run(part ? (units + part - 1) / part : 0, worth_threads(units * a.tokens * a.tokens * a.size), [&](size_t chunk) {
+        const Floats scratch(new float[floats]);
+        kernel(a, chunk * part, std::min(units, chunk * part + part), scratch.get());
+    });
+}
+
+void attention_forward(py::handle projected, py::handle rotation, py::handle first, py::handle mixed,
+                       py::handle log_sums, bool norm, float epsilon) {
+    const auto a = attention(projected, rotation, first, mixed, log_sums, py::none(), py::none(), norm, epsilon);
+    const Released released;
+    each_head(a, false);
+}
+
+void attention_backward(py::handle projected, py::handle rotation, py::handle first, py::handle mixed,
+                        py::handle log_sums, py::handle by_mixed, py::handle by_projected, bool norm, float epsilon) {
+    for (const auto &[tensor, name] : {std::pair{by_mixed, "by_mixed"}, std::pair{by_projected, "by_projected"}})
+        if (tensor.is_none()) throw py::value_error(std::string(name) + " is missing");
+    const auto a = attention(projected, rotation, first, mixed, log_sums, by_mixed, by_projected, norm, epsilon);
+    const Released released;
+    each_head(a, true);
+}
+
 void elementwise(int function, py::handle x, py::handle y) {
     const auto shape = Tensor(x, "x").shape<1>();
     const float *from = Tensor(x, "x").contiguous<float>(shape);
@@ -332,5 +389,7 @@ PYBIND11_MODULE(_native, m) {
     m.def("linear_backward", &linear_backward_);
     py::class_<LstmPolicy>(m, "LstmPolicy").def(py::init(&lstm_policy)).def("step", &lstm_step);
     m.def("mlp_forward", &mlp_forward);
+    m.def("attention_forward", &attention_forward);
+    m.def("attention_backward", &attention_backward);
     py::class_<Mlp>(m, "Mlp").def("backward", &mlp_backward);
 }

@@ -19,7 +19,8 @@ struct Names {
              *is_cpu = PyUnicode_InternFromString("is_cpu"), *stride = PyUnicode_InternFromString("stride"),
              *is_contiguous = PyUnicode_InternFromString("is_contiguous"),
              *data_ptr = PyUnicode_InternFromString("data_ptr");
-    py::handle float32 = torch("float32"), int32 = torch("int32"), boolean = torch("bool");
+    py::handle float32 = torch("float32"), int32 = torch("int32"), boolean = torch("bool"),
+               bfloat16 = torch("bfloat16");
 
     static py::handle torch(const char *name) { return py::object(py::module_::import("torch").attr(name)).release(); }
 };
@@ -42,6 +43,12 @@ inline py::handle dtype_of<std::int32_t>() {
 template <>
 inline py::handle dtype_of<std::uint8_t>() {
     return names().boolean;
+}
+
+// bfloat16 numbers, as their bits.
+template <>
+inline py::handle dtype_of<std::uint16_t>() {
+    return names().bfloat16;
 }
 
 // A float32 matrix whose rows are contiguous and `stride` numbers apart.
@@ -78,6 +85,14 @@ class Tensor {
         if (!is<T>(shape) || call(names().is_contiguous).ptr() != Py_True) refuse<T>("contiguous", shape);
         return address<T>();
     }
+
+    // The same for a tensor of float32 or of bfloat16.
+    template <size_t N>
+    void *floating(const std::array<size_t, N> &shape, bool bfloat16) const {
+        return bfloat16 ? static_cast<void *>(contiguous<std::uint16_t>(shape)) : contiguous<float>(shape);
+    }
+
+    bool is_bfloat16() const { return dtype_is<std::uint16_t>(); }
 
     // The address of the numbers of a contiguous float32 CPU tensor `... x columns`; null for None. `rows`: the product
     // of all dimensions but the last; ValueError for any other product.
