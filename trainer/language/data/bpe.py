@@ -1,0 +1,222 @@
+"""Byte-pair encodings over bytes: GPT-2's own, any other in the same files, and one learned from text.
+
+The files are those of GPT-2 (`vocab.json` with `merges.txt`) or of the package `tokenizers` (`tokenizer.json`).
+Decoding and the bytes of each token need the file alone; encoding and learning need the package.
+
+Whatever a file says about normalising text, adding tokens to it or recognising special tokens in it is not used. So
+every text comes back as it was, and a text that spells `<|endoftext|>` is text, and no document token.
+
+Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2, for the encoding; the
+pre-tokenisation (the pattern that cuts text into words) of what is learned here is GPT-2's.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+
+DOCUMENT = "<|endoftext|>"  # GPT-2's name of the token between documents
+FILE_NAME = "tokenizer.json"
+_GPT2_FILES = ("vocab.json", "merges.txt")
+MIN_VOCABULARY = 257  # all bytes, and the document token
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+
+
+class BytePairs:
+    """A byte-pair encoding. A file without a document token gets one, after its last token."""
+
+    def __init__(self, content: dict[str, Any], source: str) -> None:
+        """`content` as in a `tokenizer.json`; `source` names it in errors. Raises `DataError`: it cannot be used."""
+        try:
+            if content["model"]["type"] != "BPE" or "ByteLevel" not in _types(content["pre_tokenizer"]):
+                raise DataError(f"cannot use {source}: it is no byte-pair encoding over bytes, as GPT-2's is")
+            vocabulary: dict[str, int] = dict(content["model"]["vocab"])
+            added = {entry["content"]: int(entry["id"]) for entry in content.get("added_tokens") or ()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"cannot use {source}: it is no tokenizer.json ({type(error).__name__}: {error})"
+            ) from error
+        missing = [byte for byte, letter in enumerate(_letters()) if letter not in vocabulary]
+        if missing:
+            raise DataError(f"cannot use {source}: it has no token for {len(missing)} of the 256 bytes")
+        largest = max(*vocabulary.values(), *added.values())
+        self.document_token = added.get(DOCUMENT, vocabulary.get(DOCUMENT, largest + 1))
+        self.vocab_size = max(largest, self.document_token) + 1
+        vocabulary[DOCUMENT] = self.document_token
+        self._content = {
+            **content,
+            "truncation": None,
+            "padding": None,
+            "normalizer": None,
+            "post_processor": None,
+            "added_tokens": [],
+            "pre_tokenizer": _without_prefix_space(content["pre_tokenizer"]),
+            "model": {**content["model"], "vocab": vocabulary, "dropout": None},
+        }
+        self._source = source
+        self._texts = _texts(vocabulary, self.vocab_size, {self.document_token, *added.values()})
+
+    def encode_all(self, texts: Sequence[bytes]) -> Sequence[npt.NDArray[np.int64]]:
+        try:
+            found = self._library.encode_batch_fast([text.decode() for text in texts], add_special_tokens=False)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"a byte-pair encoding takes UTF-8, and the text has byte 0x{error.object[error.start]:02x} that is"
+                " none: use the tokenizer bytes, or convert the text"
+            ) from error
+        return [np.array(one.ids, np.int64) for one in found]
+
+    def encode(self, text: bytes) -> npt.NDArray[np.int64]:
+        return self.encode_all([text])[0]
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        return b"".join(self._texts[token] for token in tokens if token < self.vocab_size)
+
+    def token_bytes(self) -> npt.NDArray[np.int64]:
+        return np.array([len(text) for text in self._texts], np.int64)
+
+    def save(self, folder: Path) -> str:
+        (folder / FILE_NAME).write_text(json.dumps(self._content, ensure_ascii=False), encoding="utf-8")
+        return FILE_NAME
+
+    @functools.cached_property
+    def _library(self) -> Any:
+        tokenizers = _import_tokenizers(self._source)
+        try:
+            return tokenizers.Tokenizer.from_str(json.dumps(self._content))
+        except Exception as error:  # the package raises nothing more special
+            raise DataError(f"cannot use {self._source}: {error}") from error
+
+
+def read(path: Path) -> BytePairs:
+    """Returns the encoding of a file `tokenizer.json`, or of a folder with that file or with GPT-2's two.
+
+    Raises:
+        DataError: there is none, or it is damaged.
+    """
+    file = path / FILE_NAME if path.is_dir() else path
+    vocabulary, merges = (path / name for name in _GPT2_FILES)
+    if path.is_dir() and not file.exists() and vocabulary.exists() and merges.exists():
+        lines = _read(merges).split("\n")
+        pairs = [line.rstrip("\r").split(" ") for line in lines if line.strip() and not line.startswith("#version")]
+        return BytePairs(_content(_parsed(vocabulary), pairs), str(path))
+    if not file.exists():
+        needed = f"{FILE_NAME}, or {' and '.join(_GPT2_FILES)}"
+        raise DataError(f"there is no tokenizer {path}: give bytes, bpe, or a folder with {needed}")
+    return BytePairs(_parsed(file), str(file))
+
+
+def is_at_hand(folder: Path) -> bool:
+    """Whether a folder holds the files of an encoding."""
+    return (folder / FILE_NAME).exists() or all((folder / name).exists() for name in _GPT2_FILES)
+
+
+def learn(texts: Iterable[bytes], vocab_size: int) -> BytePairs:
+    """Returns an encoding that is learned from texts. It may have fewer tokens where there is little text.
+
+    Args:
+        texts: UTF-8. They are read once; the number of times that each word occurs is kept in memory.
+        vocab_size: tokens, with the 256 bytes and the document token.
+
+    Raises:
+        DataError: `vocab_size` is too small, or the package is missing.
+    """
+    if vocab_size < MIN_VOCABULARY:
+        raise DataError(
+            f"a vocabulary of {vocab_size} is too small: the bytes and the document token are {MIN_VOCABULARY}"
+        )
+    tokenizers = _import_tokenizers("bpe")
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    model.train_from_iterator((text.decode() for text in texts), trainer)
+    learned = json.loads(model.to_str())["model"]
+    return BytePairs(_content(learned["vocab"], learned["merges"]), "bpe")
+
+
+def _content(vocabulary: dict[str, int], merges: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "pre_tokenizer": _BYTE_LEVEL,
+        "decoder": _BYTE_LEVEL,
+        "model": {
+            "type": "BPE",
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": list(merges),
+        },
+    }
+
+
+def _types(pre_tokenizer: Any) -> list[str]:
+    """Returns the kinds of a pre-tokeniser and of those that it is made of."""
+    return [pre_tokenizer["type"], *(one["type"] for one in pre_tokenizer.get("pretokenizers", ()))]
+
+
+def _without_prefix_space(pre_tokenizer: dict[str, Any]) -> dict[str, Any]:
+    """Returns the pre-tokeniser without the space that some put before a text."""
+    parts = pre_tokenizer.get("pretokenizers")
+    changed = {**pre_tokenizer, "add_prefix_space": False} if "add_prefix_space" in pre_tokenizer else pre_tokenizer
+    return changed if parts is None else {**changed, "pretokenizers": [_without_prefix_space(part) for part in parts]}
+
+
+def _texts(vocabulary: dict[str, int], vocab_size: int, special: set[int]) -> list[bytes]:
+    """Returns the bytes that each token stands for; none for special ones and for numbers that no token has."""
+    byte_of = {letter: byte for byte, letter in enumerate(_letters())}
+    texts = [b""] * vocab_size
+    for letters, token in vocabulary.items():
+        if token not in special:
+            texts[token] = bytes(byte_of[letter] for letter in letters if letter in byte_of)
+    return texts
+
+
+@functools.cache
+def _letters() -> tuple[str, ...]:
+    """Returns the printable character by which the files write each byte.
+
+    A byte that prints as itself in Latin-1 is itself; the others take the characters from 256 on, in order.
+    """
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return tuple(chr(byte) if byte in printable else chr(next(others)) for byte in range(256))
+
+
+def _import_tokenizers(what: str) -> Any:
+    try:
+        import tokenizers  # late, and optional
+    except ImportError as error:
+        raise DataError(
+            f"the tokenizer {what} needs the package tokenizers: pip install 'protein-sweep[language]', or use bytes"
+        ) from error
+    return tokenizers
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise DataError(f"cannot read {path}: {reason}: check the path and its permissions") from error
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        return json.loads(_read(path))
+    except ValueError as error:
+        raise DataError(f"cannot use {path}: it is no JSON ({error}); get the file again") from error
