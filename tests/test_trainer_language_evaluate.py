@@ -1,0 +1,154 @@
+"""The loss on validation text, HellaSwag, and the learning curve's places."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from language_data import random_documents, write_bytes_corpus
+from language_runs import go, small, write_corpus
+from small_models import every_weight_drawn, make_model
+
+from protein.trainer.errors import CheckpointError, DataError
+from protein.trainer.language.curve import Curve
+from protein.trainer.language.data.batches import Batches
+from protein.trainer.language.data.corpus import open_corpus
+from protein.trainer.language.evaluate import Evaluator, TextLoss, evaluate
+from protein.trainer.machine.checkpoint import FILE_NAME
+from protein.trainer.machine.distributed import ALONE
+
+VOCABULARY = 257
+
+
+@pytest.fixture(scope="module")
+def random_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text") / "random"
+    return write_bytes_corpus(folder, random_documents(3, 50), random_documents(60, 400, seed=1), shard_tokens=3000)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run; its text is in `small` beside it."""
+    folder = tmp_path_factory.mktemp("run")
+    go(small(write_corpus(folder / "small")), folder / "done")
+    return folder
+
+
+@pytest.mark.parametrize("tokens", [40, 1000, 10**9])
+def test_the_loss_is_the_sum_over_tokens_one_by_one(tokens: int, random_text: Path) -> None:
+    """By the definition: each row alone, document by document, each target's loss from the logits before it."""
+    corpus = open_corpus(random_text)
+    model = every_weight_drawn(make_model(vocab_size=VOCABULARY), 0.3)
+    evaluator = Evaluator(corpus, tokens, model)
+    found = evaluator.measure("fp32")
+    assert found is not None
+    batches = Batches(corpus.validation, sequence_length=16, batch_rows=1, seed=0, evaluation=True)
+    nats, count, size = 0.0, 0, 0
+    for _ in range(min(tokens // 16, batches.rows_per_epoch)):
+        inputs, targets, _ = batches.next(1)
+        starts = [0, *(place for place in range(1, 16) if inputs[0, place] == corpus.document_token), 16]
+        for begin, end in itertools.pairwise(starts):
+            losses = -torch.log_softmax(model(inputs[:, begin:end])[0].detach().double(), -1)
+            for place, target in enumerate(targets[0, begin:end].tolist()):
+                if target != corpus.document_token:
+                    nats, count, size = nats + float(losses[place, target]), count + 1, size + 1
+    assert (found.tokens, found.num_bytes) == (count, size)
+    assert evaluator.measure("fp32").score == found.score, "the same text again"  # type: ignore[union-attr]
+    assert found.nats_per_token == pytest.approx(nats / count, rel=1e-5)
+    assert found.bits_per_byte == pytest.approx(nats / size / math.log(2), rel=1e-5)
+    assert found.score == -found.bits_per_byte
+
+
+def test_a_network_that_knows_nothing_needs_the_logarithm_of_the_vocabulary(random_text: Path) -> None:
+    found = Evaluator(open_corpus(random_text), 1600, make_model(vocab_size=VOCABULARY)).measure("fp32")
+    assert found is not None and found.nats_per_token == pytest.approx(math.log(VOCABULARY), rel=1e-5)
+
+
+def test_a_signal_interrupts_a_measurement(random_text: Path) -> None:
+    assert Evaluator(open_corpus(random_text), 1600, make_model(vocab_size=257)).measure("fp32", lambda: True) is None
+
+
+def test_a_checkpoint_gives_the_score_of_its_run(run: Path) -> None:
+    result, _ = go(small(run / "small"))
+    found = evaluate(run / "done" / FILE_NAME, threads=1)
+    assert found.score == result.score and found.hellaswag is None
+    fewer = evaluate(run / "done" / FILE_NAME, tokens=64, threads=1)
+    assert 0 < fewer.tokens < found.tokens
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(run: Path, tmp_path: Path) -> None:
+    data = write_bytes_corpus(tmp_path / "other", [b"abc"], [b"abc" * 100])
+    description = json.loads((data / "data.json").read_text())
+    assert evaluate(run / "done" / FILE_NAME, data=str(data), tokens=32, threads=1).tokens == 32
+    with pytest.raises(DataError):
+        evaluate(run / "done" / FILE_NAME, data=str(tmp_path / "none"))
+    (data / "data.json").write_text(json.dumps({**description, "vocab_size": 300}))
+    with pytest.raises((DataError, CheckpointError)):
+        evaluate(run / "done" / FILE_NAME, data=str(data))
+
+
+def test_hellaswag_is_asked_at_the_end_and_of_a_checkpoint(run: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.jsonl"
+    lines = [
+        {
+            "ctx": f"{word} is",
+            "endings": ["3 times x", "qqqqqqqqqqq", "%%%%%%%", "\u00e9\u00e9\u00e9\u00e9"],
+            "label": 0,
+        }
+        for word in ("aaa", "bbb", "ccc")
+    ]
+    questions.write_text("\n".join(map(json.dumps, lines)))
+    config = small(run / "small", steps=60, eval={"hellaswag": str(questions), "curve_points": 0})
+    result, _ = go(config, tmp_path)
+    assert result.metrics["hellaswag"] == 1.0
+    assert evaluate(tmp_path / FILE_NAME, questions=questions, threads=1).hellaswag == 1.0
+    with pytest.raises(DataError, match="cannot read"):
+        go(small(run / "small", eval={"hellaswag": str(tmp_path / "none.jsonl")}))
+
+
+class Fake:
+    """An evaluator whose measurements take as long as it is told."""
+
+    tokens = 200
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def measure(self, precision: str, stop: Any) -> TextLoss:
+        return TextLoss(nats_per_token=1.0, bits_per_byte=1.0, tokens=1000, num_bytes=1000, seconds=self.seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "places"),
+    [
+        (0.01, [20, 30, 40, 50, 60, 70, 80, 90, 100]),  # the first guess is too high: a third of a training step's time
+        (0.5, [20, 30, 40, 50, 60, 70, 80, 90, 100]),
+        (1.0, [20, 40, 60, 80, 100]),
+        (1.7, [20, 70]),
+        (100.0, [20]),
+    ],
+)
+def test_points_that_would_take_more_than_their_share_are_left_out(seconds: float, places: list[int]) -> None:
+    """A run of 100 steps of 100 tokens and one second each, with ten places."""
+    curve = Curve(Fake(seconds), points=10, total_steps=10_000, world=ALONE)  # type: ignore[arg-type]
+    curve.begin(0)
+    measured = []
+    for step in range(1, 101):
+        if curve.due(100 * step, float(step)):
+            curve.measure("fp32", lambda: False)
+            measured.append(step)
+    assert measured == places
+    assert curve.seconds <= 0.05 * 100 or seconds == 100.0
+
+
+def test_no_places_and_places_that_are_past() -> None:
+    none = Curve(Fake(0.0), points=0, total_steps=100, world=ALONE)  # type: ignore[arg-type]
+    none.begin(0)
+    assert not none.due(100, 1e9)
+    later = Curve(Fake(0.0), points=10, total_steps=100, world=ALONE)  # type: ignore[arg-type]
+    later.measure("fp32", lambda: False)
+    later.begin(55)
+    assert not later.due(59, 1e9) and later.due(60, 1e9) and not later.due(69, 1e9)

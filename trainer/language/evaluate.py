@@ -1,0 +1,172 @@
+"""How well a network predicts text that training does not see: nats a token, and bits a byte.
+
+Bits a byte are `nats / (ln 2 * bytes)`, both summed over the same tokens. So networks with other tokenizers can be held
+against each other. The document token stands for no text and is left out of both sums.
+
+The text is read in rows of the network's `sequence_length`, so a token sees between 0 and that many before it. Every
+process reads its share. Nothing here draws a random number that training
+would draw, or changes a weight.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from ..errors import ConfigError
+from ..machine.distributed import ALONE, World
+from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_threads
+from ..machine.transfer import to_device
+from .data import hellaswag
+from .data.batches import Batches
+from .data.corpus import Corpus, open_corpus
+from .data.hellaswag import Question
+from .micro_batch import cached_rows
+from .model import GPT
+from .precision import prepare, resolve_precision
+from .state import MODEL, load_model, read, require_corpus
+
+CPU_TOKENS, CUDA_TOKENS = 2**13, 2**16  # of a forward pass
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TextLoss:
+    """What was measured. `score` is what a sweep maximises: minus the bits per byte."""
+
+    nats_per_token: float
+    bits_per_byte: float
+    tokens: int
+    num_bytes: int
+    seconds: float
+    hellaswag: float | None = None
+    """Share of HellaSwag's questions that were answered right; None: they were not asked."""
+
+    @property
+    def score(self) -> float:
+        return -self.bits_per_byte
+
+
+def evaluate(
+    checkpoint_path: Path,
+    *,
+    data: str = "",
+    tokens: int = 0,
+    questions: Path | None = None,
+    threads: int = 0,
+    device: str = "cpu",
+) -> TextLoss:
+    """Measures a checkpoint's network on validation text.
+
+    Args:
+        checkpoint_path: the file that a run has written.
+        data: `data.path` of the text; empty: that of the run.
+        tokens: of the validation text; 0: as many as the run's `eval.tokens`.
+        questions: HellaSwag's file; None: it is not asked.
+        threads: 0: one per core.
+        device: as `train.device`.
+
+    Raises:
+        CheckpointError: the file cannot be read, is of another kind of training, or of another tokenizer.
+        DataError: the text or the questions cannot be read.
+        ConfigError: no such device, or fewer tokens than one sequence.
+    """
+    saved = read(checkpoint_path, prefix=MODEL)
+    corpus = open_corpus(data or saved.config.data.path)
+    require_corpus(saved, checkpoint_path, corpus)
+    asked = None if questions is None else hellaswag.read_questions(questions)
+    where, count = resolve_device(device), resolve_threads(threads)
+    precision = resolve_precision(saved.config.train.precision, where)
+    with Arithmetic(where, count, precision) as arithmetic:
+        prepare(arithmetic, saved.config.model)
+        model = load_model(saved, checkpoint_path, where)
+        found = Evaluator(corpus, tokens or saved.config.eval.tokens, model).measure(precision)
+        assert found is not None
+        if asked is not None:
+            found = dataclasses.replace(found, hellaswag=answer(asked, corpus, model, precision))
+    return found
+
+
+class Evaluator:
+    """Measures a network on a fixed part of the validation text, again and again the same one."""
+
+    def __init__(self, corpus: Corpus, tokens: int, model: GPT, world: World = ALONE) -> None:
+        """`tokens` are rounded down to whole rows; where there are fewer, all are used.
+
+        Raises:
+            ConfigError: it is less than one row.
+        """
+        self._model, self._world = model, world
+        self._device = next(model.parameters()).device
+        length = model.config.sequence_length
+        if tokens < length:
+            raise ConfigError(
+                f"{tokens:,} tokens are less than one sequence, model.sequence_length ({length:,}): raise eval.tokens"
+                " and eval.curve_tokens"
+            )
+        self._batches = Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
+        self._beginning = self._batches.state()
+        self._rows = min(tokens // length, self._batches.rows_per_epoch)
+        self._document_token = corpus.document_token
+        self._bytes = torch.from_numpy(corpus.token_bytes).to(self._device)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a measurement reads, of all processes."""
+        return self._rows * self._model.config.sequence_length
+
+    @torch.no_grad()
+    def measure(self, precision: str, stop: Callable[[], bool] = lambda: False) -> TextLoss | None:
+        """Returns what the network's loss is now, the same on all processes; None where `stop` interrupted it.
+
+        All processes have to call this. Each measures every `size`-th group of rows.
+        """
+        began, world, device, length = (
+            time.perf_counter(),
+            self._world,
+            self._device,
+            self._model.config.sequence_length,
+        )
+        sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
+        most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
+        self._batches.set_state(self._beginning)
+        for turn, first in enumerate(range(0, self._rows, most)):
+            if turn % world.size == 0 and world.agree(stop(), 0.0)[0]:
+                return None
+            inputs, targets, documents = self._batches.next(min(most, self._rows - first))
+            if turn % world.size != world.rank:
+                continue
+            inputs, targets = to_device(inputs, device), to_device(targets, device)
+            with autocast(device, precision):
+                losses = self._model.losses(
+                    inputs, targets, None if documents is None else to_device(documents, device)
+                )
+            counts = targets != self._document_token
+            nats = torch.where(counts, losses.double(), 0.0).sum()
+            sums += torch.stack([nats, counts.sum(), self._bytes[targets].sum()])
+        nats_sum, tokens, num_bytes = world.sum_(sums).tolist()
+        return TextLoss(
+            nats_per_token=nats_sum / max(tokens, 1),
+            bits_per_byte=nats_sum / (math.log(2) * max(num_bytes, 1)),
+            tokens=int(tokens),
+            num_bytes=int(num_bytes),
+            seconds=time.perf_counter() - began,
+        )
+
+
+def answer(questions: Sequence[Question], corpus: Corpus, model: GPT, precision: str) -> float:
+    """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
+    device, length = next(model.parameters()).device, model.config.sequence_length
+    rows = max(hellaswag.NUM_ENDINGS, (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length)
+    with torch.no_grad(), autocast(device, precision):
+        found = hellaswag.evaluate(
+            questions,
+            corpus.tokenizer,
+            model,
+            longest=length,
+            batch_rows=max(rows, hellaswag.NUM_ENDINGS),
+            device=device,
+        )
+    return found.accuracy

@@ -1,0 +1,390 @@
+"""One run of a language model: builds its parts, takes step after step, reports, evaluates, writes a sample.
+
+A step of the optimiser reads `train.batch_tokens` tokens, in micro-batches (`protein.trainer.language.update`). A run's
+cost is the time of its steps. Start-up, compilation, checkpoints, points of the learning curve and the final evaluation
+do not count, and their seconds are reported separately. The clock may be that of another machine: see `speed` of
+`protein.trainer.run.run`.
+
+With several processes each reads its own rows of every batch. The sum of their gradients is that of the whole batch.
+
+All random numbers of the training come from `train.seed`: the weights by a stream of their own, the order of the data
+by another one. Evaluations and samples draw none of them.
+"""
+
+import math
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..course.course import Course
+from ..course.decay import decay_is_next, rate_stays
+from ..errors import DivergedError
+from ..events import EventSink, RunResult, Start, Stopped
+from ..machine import checkpoint as checkpoints
+from ..machine.distributed import World
+from ..machine.peak import peak_flops
+from ..machine.precision import Arithmetic
+from ..machine.stopwatch import Stopwatch
+from ..machine.transfer import to_device
+from . import micro_batch as micro_batches
+from . import sample as samples
+from .config import SAMPLE_FILE, LanguageConfig
+from .curve import Curve
+from .data import hellaswag
+from .data.batches import Batches
+from .data.corpus import open_corpus
+from .evaluate import Evaluator, answer
+from .model import GPT
+from .precision import prepare, resolve_precision
+from .state import LanguageState
+from .update import Updates
+
+# Together they are the time of training, and that of the learning curve, which is no cost.
+SECTIONS = ("data", "copy", "forward", "backward", "gradient_sum", "optimizer", "logging", "other", "curve")
+
+
+class LanguageTraining:
+    """The parts of one run and its counters."""
+
+    def __init__(
+        self,
+        config: LanguageConfig,
+        *,
+        device: torch.device,
+        threads: int,
+        arithmetic: Arithmetic,
+        directory: Path | None,
+        report: EventSink,
+        stop: threading.Event,
+        stopwatch: Stopwatch,
+        world: World,
+        speed: float,
+    ) -> None:
+        train, length = config.train, config.model.sequence_length
+        self._config, self._device, self._threads, self._world, self._speed = config, device, threads, world, speed
+        self._report, self._stop, self._stopwatch = report, stop, stopwatch
+        stopwatch.use(SECTIONS)
+        self._course = Course(
+            train,
+            total_steps=train.total_tokens,
+            steps_name="train.total_tokens",
+            directory=directory,
+            report=report,
+            stop=stop,
+            world=world,
+            speed=speed,
+        )
+        self._corpus = corpus = open_corpus(config.data.path)
+        free = micro_batches.free_bytes(device)
+        estimate = micro_batches.estimated_parameters(config.model, corpus.vocab_size)
+        micro_batches.require_memory(estimate, 0, config.model, free)
+        weights, order = (int(seed) for seed in np.random.SeedSequence(train.seed).generate_state(2, np.uint32))
+        self._rows = train.batch_tokens // length // world.size  # of a step on this process
+        self._batches = Batches(
+            corpus.train,
+            sequence_length=length,
+            batch_rows=self._rows * world.size,
+            seed=order,
+            rank=world.rank,
+            num_ranks=world.size,
+        )
+        self._model = GPT(config.model, corpus.vocab_size, torch.Generator().manual_seed(weights)).to(device)
+        if directory and world.is_first:
+            checkpoints.require_writable(directory)
+        self._precision = resolve_precision(train.precision, device)
+        prepare(arithmetic, config.model)
+        self._updates = Updates(
+            self._model, train, device=device, precision=self._precision, world=world, stopwatch=stopwatch
+        )
+        self._state = LanguageState(
+            config=config,
+            corpus=corpus,
+            model=self._model,
+            updates=self._updates,
+            batches=self._batches,
+            world=world,
+        )
+        evaluating = config.eval
+        self._questions = hellaswag.read_questions(Path(evaluating.hellaswag)) if evaluating.hellaswag else []
+        self._evaluator = Evaluator(corpus, evaluating.tokens, self._model, world)
+        self._curve = Curve(
+            Evaluator(corpus, max(evaluating.curve_tokens, length), self._model, world),
+            points=evaluating.curve_points,
+            total_steps=train.total_tokens,
+            world=world,
+        )
+        self._micro_batch = train.micro_batch  # 0: not known yet
+        self._score: float | None = None  # the last one that was measured
+        self._warmed_up = False
+        self._progress = 1.0  # of the run's schedule, in the middle of the last step
+        self._losses = torch.zeros((), device=device)  # summed over the steps since the last report
+        self._num_losses = 0
+        self._norm = torch.zeros((), device=device)  # of the last step's gradient
+        self._peak_flops = 0.0
+        self._loss = math.nan  # of training, at the last report
+
+    def go_on(self, path: Path) -> None:
+        """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
+
+        Steps count from the first one of the shorter run, seconds from here. The result equals that of a longer run in
+        one go where the shorter run's tokens were a whole number of steps of the optimiser. One thing differs: the
+        warm-up was that of the shorter run and is not made again.
+        """
+        self._course.go_on(path, self._restore)
+        self._warmed_up = True
+
+    def resume(self, path: Path) -> None:
+        """Continues from a checkpoint of the same network and text.
+
+        Where that run had gone on with a shorter one, it still does: the shorter one's checkpoint is not needed.
+        """
+        self._course.resume(path, self._restore)
+        self._warmed_up = self._course.first_step > 0
+
+    def run(self, started: float) -> RunResult:
+        config, world, course = self._config, self._world, self._course
+        length = config.model.sequence_length
+        self._micro_batch = self._find_micro_batch()
+        self._updates.warm(length)
+        self._peak_flops = peak_flops(self._device, self._precision)
+        timings = {"startup": time.perf_counter() - started}
+        if config.train.compile:
+            timings["compile"] = self._updates.compile((rows, length) for rows in self._parts())
+        self._stopwatch.reset()
+        self._report(
+            Start(
+                event="start",
+                env=config.subject,
+                steps=course.steps,
+                device=str(self._device),
+                processes=world.size,
+                threads=self._threads,
+                parameters=sum(p.numel() for p in self._model.parameters()),
+                startup_seconds=timings["startup"],
+                compiled=self._updates.compiled,
+                notes=[],
+                precision=self._precision,
+                micro_batch=self._micro_batch,
+                peak_flops=self._peak_flops,
+            )
+        )
+        stopped = self._train()
+        course.save_last(self._write)
+        timings["curve"] = self._curve.seconds
+        found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._stop.is_set)
+        world.close()  # from here on the processes share nothing
+        interrupted = self._stop.is_set() or found is None
+        metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
+        if world.is_first and self._questions and not interrupted:
+            began = time.perf_counter()
+            metrics["hellaswag"] = answer(self._questions, self._corpus, self._model, self._precision)
+            timings["hellaswag"] = time.perf_counter() - began
+        written: str | None = None
+        if found is not None:
+            timings["evaluation"] = found.seconds
+            if not math.isfinite(found.nats_per_token):
+                raise DivergedError(self._diverged("the loss on the validation text"))
+            metrics |= {
+                "loss": found.nats_per_token,
+                "bits_per_byte": found.bits_per_byte,
+                "evaluation_tokens": float(found.tokens),
+            }
+        if world.is_first and not interrupted and config.eval.sample_tokens:
+            began = time.perf_counter()
+            written = samples.write(
+                self._model, self._corpus, config.eval.prompt, tokens=config.eval.sample_tokens, seed=config.train.seed
+            )
+            timings["sample"] = time.perf_counter() - began
+            if course.path:
+                checkpoints.replace_file(course.path.with_name(SAMPLE_FILE), written.encode(errors="replace"))
+        return course.end(
+            score=None if found is None or interrupted or not world.is_first else found.score,
+            timings=timings,
+            metrics=metrics,
+            stopped=stopped,
+            interrupted=interrupted,
+            stays=rate_stays(config.train, self._progress),
+            sample=written,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Tokens that were trained on, of all processes."""
+        return self._course.steps
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds of training so far, including those of a step that is running or has failed."""
+        return self._course.spent_seconds
+
+    def close(self) -> None:
+        """Nothing is held that must be closed. It may be called twice."""
+
+    def _train(self) -> Stopped:
+        """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
+        train, course, stopwatch = self._config.train, self._course, self._stopwatch
+        size, total = self._rows * self._config.model.sequence_length * self._world.size, train.total_tokens
+        stopped: Stopped | None = None
+        course.begin()
+        self._curve.begin(course.steps)
+        while course.steps < total:
+            if course.checkpoint_due:
+                course.save(self._write)
+            if decay_is_next(train, total, course.steps, next_size=size, full_size=size):
+                course.save_stable(self._write)
+            stopped = course.ended()
+            if stopped:
+                break
+            until = course.begin_step()
+            stopwatch.switch("other")
+            progress = min((course.steps + 0.5 * size) / total, 1.0)
+            if self._warmed_up:
+                progress = max(progress, train.warmup_fraction)
+            if self._step(progress, until):
+                course.steps += size
+                self._progress = progress
+            stopwatch.stop()
+            course.end_step()
+            if self._curve.due(course.steps, course.elapsed / self._speed):
+                self._measure(on_curve=True)
+            elif course.report_due:
+                self._measure()
+        if course.unreported:
+            self._measure(on_curve=self._curve.due(course.steps, course.elapsed / self._speed))
+        return stopped or "steps"
+
+    def _step(self, progress: float, until: float) -> bool:
+        """Takes a step of the optimiser; returns whether it was made.
+
+        One process gives it up between two micro-batches where the time is up or a signal has come. The data then begin
+        again with this step, so that a run that goes on equals one that was not stopped.
+        """
+        stopwatch, updates, alone = self._stopwatch, self._updates, self._world.size == 1
+        place = self._batches.state()
+        updates.begin()
+        parts = self._parts()
+        loss = torch.zeros_like(self._losses)
+        for number, rows in enumerate(parts, 1):
+            if alone and (time.perf_counter() >= until or self._stop.is_set()):
+                self._batches.set_state(place)
+                return False
+            stopwatch.switch("data")
+            found = self._batches.next(rows)
+            stopwatch.switch("copy")
+            inputs, targets = to_device(found[0], self._device), to_device(found[1], self._device)
+            documents = None if found[2] is None else to_device(found[2], self._device)
+            loss += updates.add(
+                inputs,
+                targets,
+                documents,
+                weight=rows / (self._rows * self._world.size),
+                last=number == len(parts),
+            )
+        self._norm = updates.step(progress)
+        stopwatch.switch("other")
+        self._losses += loss
+        self._num_losses += 1
+        if self._device.type == "cpu":  # elsewhere it would wait for the device: then it is looked at in reports
+            self._check(float(loss), float(self._norm))
+        return True
+
+    def _parts(self) -> list[int]:
+        """Returns the rows of each micro-batch of a step on this process."""
+        whole, rest = divmod(self._rows, self._micro_batch)
+        return [self._micro_batch] * whole + ([rest] if rest else [])
+
+    def _measure(self, *, on_curve: bool = False) -> None:
+        """Reports a point of the learning curve; all processes have to call this. With its score, where `on_curve`."""
+        self._stopwatch.switch("logging")
+        sums = torch.stack([self._losses, self._norm / self._world.size])
+        loss, norm = self._world.sum_(sums).tolist()
+        self._stopwatch.stop()
+        self._check(loss, norm)
+        metrics = {"gradient_norm": norm, "learning_rate": self._updates.learning_rate}
+        if self._num_losses:
+            self._loss = loss / self._num_losses
+            self._losses, self._num_losses = torch.zeros_like(self._losses), 0
+        if not math.isnan(self._loss):
+            metrics["train_loss"] = self._loss
+        course, found = self._course, None
+        flops = (
+            self._model.flops_per_token * self._speed * (course.steps - course.first_step) / max(course.elapsed, 1e-9)
+        )
+        metrics["flops_per_second"] = flops
+        metrics["peak_share"] = flops / self._world.size / self._peak_flops
+        if on_curve:
+            self._stopwatch.switch("curve")
+            found = self._curve.measure(self._precision, self._stop.is_set)
+            self._stopwatch.stop()
+        if found is not None:
+            metrics |= {"loss": found.nats_per_token, "bits_per_byte": found.bits_per_byte}
+            self._score = found.score if math.isfinite(found.score) else None
+        course.report(None if found is None else found.score, metrics, self._stopwatch)
+
+    def _check(self, *figures: float) -> None:
+        if self._updates.exhausted or not all(map(math.isfinite, figures)):
+            raise DivergedError(self._diverged("a loss or gradient"))
+
+    def _diverged(self, what: str) -> str:
+        return (
+            f"diverged at step {self._course.steps}: {what} is not finite: lower train.learning_rate,"
+            " train.embedding_learning_rate or train.max_grad_norm"
+        )
+
+    def _find_micro_batch(self) -> int:
+        """Returns how many rows go through the network at once, on every process the same number."""
+        length, model = self._config.model.sequence_length, self._model
+        if self._device.type == "cuda":
+            if self._micro_batch:
+                return min(self._micro_batch, self._rows)
+            found = self._try_micro_batches(length)
+        else:
+            free = micro_batches.free_bytes(self._device)
+            per_row = micro_batches.row_bytes(model, length)
+            parameters = sum(parameter.numel() for parameter in model.parameters())
+            micro_batches.require_memory(parameters, per_row, self._config.model, free)
+            if self._micro_batch:
+                return min(self._micro_batch, self._rows)
+            fitting = int(micro_batches.MEMORY_SHARE * free / self._world.local_size / per_row)
+            found = max(1, min(fitting, micro_batches.cached_rows(model.width, length)))
+        smallest = -self._world.largest(-found)
+        return micro_batches.even_rows(self._rows, int(smallest))
+
+    def _try_micro_batches(self, length: int) -> int:
+        def attempt(rows: int) -> None:
+            micro_batches.reset_peak(self._device)
+            tokens = torch.zeros(rows, length, dtype=torch.int64, device=self._device)
+            self._updates.add(tokens, tokens, tokens, weight=1.0, last=False)
+
+        parameters = sum(parameter.numel() for parameter in self._model.parameters())
+        found = micro_batches.largest_fitting(
+            self._rows,
+            attempt,
+            lambda: micro_batches.free_bytes(self._device),
+            # Moments, and what an update takes for a moment; weights and gradients are there already.
+            reserved=micro_batches.STATE_BYTES * parameters,
+        )
+        micro_batches.reset_peak(self._device)
+        return found
+
+    def _restore(self, path: Path) -> tuple[int, float, int]:
+        saved = self._state.read_(path)
+        if not self._config.train.micro_batch:  # another one would round differently
+            self._micro_batch = saved.micro_batch
+        return saved.checkpoint.steps, saved.checkpoint.elapsed_seconds, saved.checkpoint.first_step
+
+    def _write(self, path: Path) -> None:
+        if self._device.type != "cpu":
+            self._check(float(self._losses), float(self._norm))
+        course = self._course
+        self._state.write(
+            path,
+            steps=course.steps,
+            elapsed_seconds=course.elapsed,
+            first_step=course.first_step,
+            score=self._score,
+            micro_batch=self._micro_batch,
+        )

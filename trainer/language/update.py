@@ -1,0 +1,165 @@
+"""One step of the optimiser, in micro-batches: forward and backward passes whose gradients add up, then the step.
+
+The loss of a step is the mean over all its tokens, of all micro-batches and processes. A micro-batch of `b` of the `R`
+rows enters with weight b / R. So the gradient is that of the whole batch at once, to rounding, and so is its sum over
+the processes, which runs beside the last backward pass.
+
+Source: Micikevicius et al. 2018, "Mixed precision training", for the precisions below float32.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+
+from ..machine.distributed import World
+from ..machine.gradient_sums import GradientSums
+from ..machine.precision import autocast
+from ..machine.stopwatch import Stopwatch
+from ..optim.gradients import FlatWeights
+from ..optim.scaler import Scaler
+from .config import TrainConfig
+from .model import GPT
+from .optimizer import make_optimizer
+
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class Updates:
+    """Owns the gradients, the optimiser and the loss scaling."""
+
+    def __init__(
+        self,
+        model: GPT,
+        config: TrainConfig,
+        *,
+        device: torch.device,
+        precision: str,
+        world: World,
+        stopwatch: Stopwatch,
+    ) -> None:
+        """Moves the network's parameters into one vector: see `FlatWeights`.
+
+        Args:
+            model: on its final device.
+            config: the settings.
+            device: where the network is.
+            precision: of the matrix products, none that is left to decide.
+            world: the processes that train together.
+            stopwatch: where the time is booked.
+        """
+        self._config, self._device, self._precision = config, device, precision
+        self._switch = stopwatch.switch
+        self._flat = FlatWeights(model)
+        self._sums = GradientSums(list(model.parameters()), self._flat.gradients, world)
+        self._optimizer = make_optimizer(model, config)
+        self._scaler = Scaler(precision)
+        self._eager: Loss = model.loss
+        self._loss: Loss = model.loss
+        self.compiled = False
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns all that the next step depends on, apart from weights and data."""
+        optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
+        return {**optimizer, **{f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}}
+
+    def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Continues from a `state`. Raises ValueError where it comes from another optimiser or network."""
+
+        def group(prefix: str) -> dict[str, torch.Tensor]:
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+        self._optimizer.set_state(group("optimizer."))
+        self._scaler.set_state(group("scaler."))
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size of the blocks' matrices in the last step."""
+        return self._optimizer.learning_rate
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether gradients overflow in float16 however small their scale is."""
+        return self._scaler.exhausted
+
+    def begin(self) -> None:
+        """Begins a step: no gradient yet, whatever was added before."""
+        self._switch("optimizer")
+        self._flat.clear()
+
+    def add(
+        self,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        documents: torch.Tensor | None,
+        *,
+        weight: float,
+        last: bool,
+    ) -> torch.Tensor:
+        """Adds the gradient of one micro-batch.
+
+        Args:
+            inputs: `b x T` of int64, on the device; so are the next two.
+            targets: `b x T`.
+            documents: `b x T`; None: see `GPT`.
+            weight: the share of these rows in the step's.
+            last: whether it is the step's last micro-batch on this process.
+
+        Returns:
+            the weighted mean loss in nats a token, without gradient, on the device.
+        """
+        self._switch("forward")
+        with self._context():
+            loss = self._loss(inputs, targets, documents) * weight
+        self._switch("backward")
+        if last:
+            self._sums.begin()
+        torch.autograd.backward(self._scaler.scale(loss))
+        return loss.detach()
+
+    def step(self, progress: float) -> torch.Tensor:
+        """Takes the step, and returns the gradient's norm before clipping: 0 where the step was skipped (`fp16`).
+
+        `progress`: the fraction of the run, in [0, 1].
+        """
+        self._switch("gradient_sum")
+        self._sums.finish()
+        self._switch("optimizer")
+        self._optimizer.set_progress(progress)
+        return self._scaler.step(self._optimizer, self._flat.weights, self._config.max_grad_norm)
+
+    def warm(self, length: int) -> None:
+        """Makes both passes once, of one row of `length` tokens: what torch loads then is loaded before the clock."""
+        tokens = torch.zeros(1, length, dtype=torch.int64, device=self._device)
+        for documents in (None, tokens):
+            self.add(tokens, tokens, documents, weight=1.0, last=False)
+        self._flat.clear()
+
+    def compile(self, shapes: Iterable[tuple[int, int]]) -> float:
+        """Compiles the loss and its backward pass; returns the seconds that it took.
+
+        Every shape that the run will need is tried here: a new one would compile again, on the run's clock. Where it
+        fails (no compiler, an unsupported system), training continues uncompiled, and `compiled` stays False.
+
+        Args:
+            shapes: rows and tokens of every micro-batch.
+        """
+        began = time.perf_counter()
+        try:
+            self._loss = torch.compile(self._eager, dynamic=False)
+            for rows, length in sorted(set(shapes)):
+                # Tensors of their own: for one that came twice another function would be compiled.
+                tokens, targets, documents = torch.zeros(3, rows, length, dtype=torch.int64, device=self._device)
+                self.add(tokens.clone(), targets.clone(), None, weight=1.0, last=False)
+                self.add(tokens.clone(), targets.clone(), documents.clone(), weight=1.0, last=False)
+            self.compiled = True
+        except Exception as error:  # torch.compile raises whatever its many parts do
+            logging.getLogger(__name__).warning("torch.compile failed, going on without it: %s", error)
+            self._loss = self._eager
+        self._flat.clear()
+        return time.perf_counter() - began
+
+    def _context(self) -> contextlib.AbstractContextManager[object]:
+        return autocast(self._device, self._precision)
