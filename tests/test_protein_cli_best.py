@@ -152,6 +152,7 @@ def test_the_written_config_trains_the_very_same_config(filled: Path, run: Run) 
     assert shown.rstrip().endswith("protein train --config out/best.toml")
     layers = load("pong", config_file=filled / "out" / "best.toml")
     trained = layers.run_config()
+    assert isinstance(trained, RunConfig)
     assert trained.train.learning_rate == 0.005
     assert trained.train.seed == 1004  # the trial's own
     assert trained.env.num_envs == 64

@@ -21,6 +21,7 @@ from protein.engine.laws import BestValue, Law
 from protein.space import Categorical, Float, Integer, Space
 from protein.storage import open_store
 from protein.sweep.lease import current_owner
+from protein.trainer.config import RunConfig
 from protein.types import Estimate, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.view import laws as views
 
@@ -125,6 +126,7 @@ def test_the_file_holds_the_config_and_trains(swept: Path, run: Run) -> None:
     written = tomllib.loads((swept / "far.toml").read_text())
     assert written["train"]["total_timesteps"]["value"] == plan["params"]["train.total_timesteps"]
     config = load("pong", config_file=swept / "far.toml").run_config()
+    assert isinstance(config, RunConfig)
     assert config.train.learning_rate == plan["params"]["train.learning_rate"]
     assert config.train.total_timesteps == plan["params"]["train.total_timesteps"]
 

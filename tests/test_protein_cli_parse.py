@@ -103,7 +103,20 @@ def test_a_mistake_is_one_line_on_stderr(line: str, message: str, capsys: pytest
     assert printed.out == ""
 
 
-WORDS = {"sweep", "sweeps", "what", "of", "environment", "from_", "tool", "source", "action", "old", "new"}  # no flags
+WORDS = {
+    "sweep",
+    "sweeps",
+    "what",
+    "of",
+    "environment",
+    "from_",
+    "tool",
+    "source",
+    "action",
+    "paths",
+    "old",
+    "new",
+}  # no flags
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,6 +1,7 @@
 """The program as a process: it trains, plays and sweeps for real, is interrupted and resumed, and loses its reader."""
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -23,12 +24,13 @@ from PIL import Image, ImageSequence
 from small_runs import small_config
 from viewing import fill_store
 
+from protein import envs_c
 from protein.cli import main
 from protein.config import resolve
 from protein.config.layers import flatten
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig
-from protein.trainer.machine import checkpoint as checkpoints
+from protein.trainer.model import saved as policies
 
 PROGRAM = (sys.executable, "-m", "protein")
 SMALL = small_config()
@@ -139,17 +141,15 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
 
 def test_a_checkpoint_that_cannot_be_played_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = RunConfig.from_dict({"env": {"name": "breakout"}})
-    other = checkpoints.Checkpoint(
-        config=config,
-        observation_shape=(9,),
-        action_sizes=(3,),
-        continuous_actions=0,
+    policies.write(
+        folder / "other.safetensors",
+        config,
+        dataclasses.replace(envs_c.spec("breakout"), observation_shape=(9,)),
         steps=0,
         elapsed_seconds=0.0,
         score=None,
         tensors={},
     )
-    checkpoints.write(folder / "other.safetensors", other)
     (folder / "text.safetensors").write_text("no checkpoint")
     for words, part in {
         "other.safetensors --env pong": "breakout",

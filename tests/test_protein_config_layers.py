@@ -32,6 +32,13 @@ max_trial_cost = "1h30m"
 """
 
 
+def agents_config(layers: Layers) -> RunConfig:
+    """Returns the config of an agent's run."""
+    config = layers.run_config()
+    assert isinstance(config, RunConfig)
+    return config
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of configuration files, which is also the working directory: messages name files relative to it."""
@@ -56,7 +63,7 @@ def test_each_layer_overrides_the_ones_before(folder: Path) -> None:
         flags={"train.vf_coef": 4},
         directory=folder,
     )
-    train = layers.run_config().train
+    train = agents_config(layers).train
     assert train.update_epochs == RunConfig().train.update_epochs  # the dataclass
     assert train.gamma == 0.99  # default.toml
     assert train.horizon == 16  # pong.toml
@@ -70,8 +77,8 @@ def test_each_layer_overrides_the_ones_before(folder: Path) -> None:
 
 def test_an_environment_without_a_file_uses_the_defaults(folder: Path) -> None:
     layers = load("breakout", directory=folder)
-    assert layers.run_config().env.name == "breakout"
-    assert layers.run_config().train.gamma == 0.99
+    assert agents_config(layers).env.name == "breakout"
+    assert agents_config(layers).train.gamma == 0.99
 
 
 def test_ranges_become_parameters_and_plain_values_are_fixed(folder: Path) -> None:
@@ -138,7 +145,7 @@ def test_the_shipped_files_can_be_swept() -> None:
     assert {path.name for path in CONFIG_DIRECTORY.glob("*.toml")} >= {"default.toml", "pong.toml"}
     for path in CONFIG_DIRECTORY.glob("*.toml"):
         if path.name != "default.toml":
-            layers = load(path.stem)
+            layers = load("text/python" if path.stem == "gpt" else path.stem)
             assert make_space(layers).is_valid(start_params(layers))
 
 
@@ -282,11 +289,11 @@ def test_a_flag_out_of_range_is_refused(folder: Path) -> None:
 
 def test_settings_that_are_gone_are_passed_over_where_they_changed_nothing(folder: Path) -> None:
     """In files and in the stored configs of sweeps that an earlier version has made."""
-    without = load("pong", directory=folder).run_config()
+    without = agents_config(load("pong", directory=folder))
     given = "[train]\nprio_alpha = { value = 0.0 }\nprio_beta = 0.2\n"
-    assert load_with(folder, given).run_config() == without
+    assert agents_config(load_with(folder, given)) == without
     stored = {"train.prio_alpha": 0.0, "train.prio_beta": 0.4}
-    assert load("pong", stored=stored, stored_source="trial 3", directory=folder).run_config() == without
+    assert agents_config(load("pong", stored=stored, stored_source="trial 3", directory=folder)) == without
     for mistake in ("prio_alpha = 0.5", "prio_alpha = { value = 0.0, min = 0.0, max = 1.0 }"):
         with pytest.raises(ConfigError, match=r"^own.toml: train.prio_alpha = .* is not supported any more"):
             load_with(folder, f"[train]\n{mistake}\n")
@@ -295,7 +302,7 @@ def test_settings_that_are_gone_are_passed_over_where_they_changed_nothing(folde
 
 
 def test_values_that_only_fit_together_may_come_in_one_layer(folder: Path) -> None:
-    assert load_with(folder, "[eval]\nepisodes = 100\nnum_envs = 50\n").run_config().eval.episodes == 100
+    assert agents_config(load_with(folder, "[eval]\nepisodes = 100\nnum_envs = 50\n")).eval.episodes == 100
     with pytest.raises(ConfigError, match=r"^own.toml: eval.episodes \(100\) must be a multiple of eval.num_envs"):
         load_with(folder, "[eval]\nepisodes = 100\n")
 
@@ -339,7 +346,7 @@ def test_a_written_config_holds_what_differs_and_reads_back_to_the_same_values_a
     below = load("pong", directory=folder)
     (folder / "best.toml").write_text(to_toml(values, space, below, ["trial 3:\nscore 5", "more"], found="searched"))
     read = load("pong", config_file=folder / "best.toml", directory=folder)
-    assert flatten(read.run_config().to_dict()) == values
+    assert flatten(agents_config(read).to_dict()) == values
     assert {p.name: p for p in make_space(read).parameters} == {
         p.name: dataclasses.replace(p, default=values[p.name]) for p in space.parameters
     }
@@ -374,14 +381,14 @@ def test_a_runs_json_brings_its_values_and_leaves_the_ranges(folder: Path) -> No
     config = RunConfig.from_dict({"train": {"learning_rate": 0.01, "beta1": 0.8, "seed": 7, "max_seconds": 2.5}})
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
     trained = load("pong", config_file=folder / "config.json", directory=folder)
-    assert trained.run_config() == config
+    assert agents_config(trained) == config
     swept = load("pong", config_file=folder / "config.json", directory=folder, for_sweep=True)
     assert make_space(swept).parameter("train.learning_rate") == Float("train.learning_rate", 1e-4, 0.1, "log", 0.01)
     assert make_space(swept).names == make_space(load("pong", directory=folder)).names
     assert start_params(swept)["train.learning_rate"] == 0.01
-    assert swept.run_config().train.beta1 == 0.8
+    assert agents_config(swept).train.beta1 == 0.8
     # What the trial alone had: a sweep gives each trial its own seed, threads and cap.
-    assert (swept.run_config().train.seed, swept.run_config().train.max_seconds) == (0, 0.0)
+    assert (agents_config(swept).train.seed, agents_config(swept).train.max_seconds) == (0, 0.0)
 
 
 def test_a_value_of_a_runs_json_widens_a_range_that_does_not_hold_it(folder: Path) -> None:
@@ -412,7 +419,7 @@ choices = ["of", "the", "environment"]
 def test_arguments_of_the_environment_are_values_like_any_other(folder: Path) -> None:
     (folder / "mine.toml").write_text(ARGS)
     layers = load("gym:LunarLander-v3", config_file=folder / "mine.toml", directory=folder)
-    assert layers.run_config().env.args == {
+    assert agents_config(layers).env.args == {
         "gravity": -10.0,
         "enable_wind": False,
         "turbulence_power": 1.5,
@@ -421,12 +428,12 @@ def test_arguments_of_the_environment_are_values_like_any_other(folder: Path) ->
     parameters = {parameter.name: parameter for parameter in layers.parameters()}
     assert parameters["env.args.gravity"] == Float("env.args.gravity", -12.0, -1.0, default=-10.0)
     assert parameters["env.args.enable_wind"] == Categorical("env.args.enable_wind", (False, True), default=False)
-    config = layers.run_config().to_dict()
+    config = agents_config(layers).to_dict()
     assert RunConfig.from_dict(config).to_dict() == config
     trial = trial_config(config, {"env.args.gravity": -3.0}, seed=1, threads=1, max_seconds=None)
     assert (trial["env"]["args"]["gravity"], config["env"]["args"]["gravity"]) == (-3.0, -10.0)
     fixed = layers.with_values({"env.args.gravity": -2.0, "env.args.new": 1}, "the command line")
-    assert fixed.run_config().env.args["gravity"] == -2.0 and fixed.run_config().env.args["new"] == 1
+    assert agents_config(fixed).env.args["gravity"] == -2.0 and agents_config(fixed).env.args["new"] == 1
     assert "env.args.gravity" not in {parameter.name for parameter in fixed.parameters()}
     assert unflatten(flatten(config)) == config
 

@@ -13,7 +13,7 @@ from viewing import failed, many, running, status, sweep_record, trial
 
 from protein.engine import pareto
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, Artifact, Estimate, TrialState
-from protein.view import data, tables, terminal
+from protein.view import data, tables, terminal, text
 from protein.view.progress import progress
 
 
@@ -125,7 +125,7 @@ def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
         lines = shown(make(width), width)
         assert max(map(len, lines)) <= width
         assert not any("…" in word for line in lines[1:] for word in re.findall(r"[\d.…]*\d[\d.…]*s?\b…?", line)[:2])
-    scores = [f"{record.score:.2f}" for record in front]
+    scores = [text.score(record.score) for record in front]
     cells = [line.split() for line in shown(tables.front(front, width), width)[1:]]
     assert [cell[2] for cell in cells] == scores
 

@@ -86,7 +86,7 @@ def result(score: float = 20.5) -> Result:
 
 
 def begun(**settings: Any) -> TrainingState:
-    return TrainingState(env="pong", total_steps=1_000_000, evaluation_episodes=256, **settings).after(START)
+    return TrainingState(env="pong", total_steps=1_000_000, evaluation="256 new episodes", **settings).after(START)
 
 
 def trained(count: int = 20, **settings: Any) -> TrainingState:
@@ -225,7 +225,8 @@ def test_the_live_view_draws_from_its_own_thread_and_leaves_its_last_picture() -
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80, height=24, color_system=None, legacy_windows=False)
     stop = threading.Event()
-    watcher = make_watcher(console, TrainingState(env="pong", total_steps=1_000_000, evaluation_episodes=256), stop)
+    state = TrainingState(env="pong", total_steps=1_000_000, evaluation="256 new episodes")
+    watcher = make_watcher(console, state, stop)
     assert isinstance(watcher, LiveWatcher)
     with watcher:
         assert "loading" in file.getvalue()

@@ -12,14 +12,13 @@ from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
 from protein.sweep.commands.settings import SECTION
 from protein.sweep.job import runs_trainer
-from protein.trainer.config import RunConfig
+from protein.trainer import kinds
 from protein.types import SweepRecord, SweepSpec
 
 NAME_LENGTH = 64
 IMPORTED = "imported"  # the method of a sweep whose trials another tool has run
 MAX_DIFFERENCES = 3  # that a message names
 MAX_VALUE_LENGTH = 200  # characters of a value in a message
-_DEFAULTS = RunConfig().to_dict()  # of the trainer
 _FLAGS = {  # field of a command's settings -> what a user knows it as
     "text": "--command",
     "params": "--params",
@@ -115,7 +114,8 @@ def _values(spec: SweepSpec) -> dict[str, Any]:
     # Through JSON, as the store keeps it: a tuple becomes a list.
     config, space_values = json.loads(json.dumps([spec.config, spec.space]))
     if runs_trainer(config):  # a setting that is newer than the sweep has its default
-        config = {name: {**_DEFAULTS.get(name, {}), **values} for name, values in {**_DEFAULTS, **config}.items()}
+        defaults = kinds.kind_of(config).config().to_dict()
+        config = {name: {**defaults.get(name, {}), **values} for name, values in {**defaults, **config}.items()}
     space = Space.from_dict(space_values)
     found: dict[str, Any] = {"env": spec.env} if runs_trainer(config) else {}
     found |= {"method": spec.method, "seed": spec.seed, "direction": str(spec.direction)}

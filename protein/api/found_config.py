@@ -14,7 +14,7 @@ from protein.errors import UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
 from protein.sweep.provenance import changes_since
-from protein.trainer.config import RunConfig
+from protein.trainer import kinds
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.types import SweepRecord, SweepSpec
 from protein.view import commands, text
@@ -45,7 +45,7 @@ def found_config(sweep: SweepRecord, choice: Choice, path: Path) -> FoundConfig:
     below, trial = base_layers(sweep.spec), choice.trial
     values = stored_values(sweep.spec, trial)
     try:
-        RunConfig.from_dict(unflatten(values))
+        kinds.read(unflatten(values))
     except (RunConfigError, ValueError) as error:
         raise UsageError(
             f"the config of trial {trial.number} of sweep '{sweep.spec.name}' does not work with this version"

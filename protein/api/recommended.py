@@ -26,6 +26,7 @@ from protein.engine.sample import Sample
 from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.sweep.job import runs_trainer
+from protein.trainer.kinds import LANGUAGE, kind_of_subject
 from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, TrialRecord, TrialState
 from protein.units import format_duration, parse_duration
 from protein.view import text
@@ -302,7 +303,12 @@ def shown_trials(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[Tria
 
 
 def score_range(env: str) -> tuple[float, float] | None:
-    """Returns the lowest and the highest possible score of an environment; None where it does not give them."""
+    """Returns the lowest and the highest possible score of an environment; None where it does not give them.
+
+    A language model's score is minus the bits per byte.
+    """
+    if kind_of_subject(env) is LANGUAGE:
+        return -math.inf, 0.0
     return envs_c.spec(env).score_range if env in envs_c.names() else None
 
 

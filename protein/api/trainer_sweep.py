@@ -1,6 +1,9 @@
 """A sweep that runs the trainer: its definition from the layers of configuration, and its designer."""
 
+from pathlib import Path
+
 from protein.api.definition import NAME_LENGTH, check_name
+from protein.api.training import check_data
 from protein.config.layers import Layers, flatten
 from protein.config.resolve import file_name, make_space
 from protein.config.settings import SweepConfig
@@ -9,40 +12,51 @@ from protein.ports import Designer
 from protein.space import Space
 from protein.sweep import provenance, source_snapshot
 from protein.sweep.methods import make_designer
-from protein.trainer import environments
-from protein.trainer.config import check_batch
+from protein.trainer.kinds import LANGUAGE
+from protein.trainer.language.config import BUILT_IN
 from protein.types import SweepSpec
 
 
-def define(env: str, layers: Layers, settings: SweepConfig, name: str | None) -> SweepSpec:
+def define(layers: Layers, settings: SweepConfig, name: str | None) -> SweepSpec:
     """Returns what defines the sweep; it has no warm start yet.
 
     Args:
-        env: the environment.
         layers: the configuration of its runs.
         settings: how to search.
-        name: of the sweep; None: the environment's.
+        name: of the sweep; None: that of what is learnt.
 
     Raises:
         UsageError: the name cannot be used.
         ConfigError: a value or a range cannot be used (`trainer.errors.ConfigError` for what the trainer refuses).
     """
+    check_data(layers.run_config())
+    layers = _with_absolute_paths(layers)
     config = layers.run_config()
-    check_batch(config, environments.spec(env, config.env.args).agents_per_env)
     space = make_space(layers)
     if name is None:
-        name = file_name(env)[:NAME_LENGTH]
+        name = file_name(config.subject)[:NAME_LENGTH]
     check_name(name, "--name")
     nested = config.to_dict()
     return SweepSpec(
         name=name,
-        env=env,
+        env=config.subject,
         method=settings.method,
         seed=settings.seed,
         space=space.to_dict(),
         config=nested,
         provenance=provenance.collect(nested),
     )
+
+
+def _with_absolute_paths(layers: Layers) -> Layers:
+    """Returns layers whose files are found from any folder: trials, and later commands, may run in another one."""
+    if layers.kind is not LANGUAGE:
+        return layers
+    given = {name: layers.settings[name] for name in ("data.path", "eval.hellaswag")}
+    for name, setting in given.items():
+        if setting.value not in ("", BUILT_IN):
+            layers = layers.with_values({name: str(Path(setting.value).absolute())}, setting.source)
+    return layers
 
 
 def designer(spec: SweepSpec, settings: SweepConfig) -> Designer:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 from protein.config.resolve import file_name
 from protein.errors import UsageError, remedy
 from protein.sweep import resuming
-from protein.trainer.config import RunConfig
+from protein.trainer import environments, kinds
+from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.errors import TrainerError
 from protein.trainer.events import Event, EventSink, JsonLines, RunResult, read_line
 from protein.trainer.launch import launch
@@ -45,13 +46,29 @@ def require_device(name: str) -> None:
         resolve_device(name)
 
 
-def new_directory(config: RunConfig) -> Path:
+def check_data(config: kinds.Config, processes: int = 1) -> None:
+    """Finds, before anything is made, what a run would fail for because of what it learns from.
+
+    Raises:
+        UsageError, trainer.errors.TrainerError: there is no such environment or text, or it does not fit the config.
+    """
+    if isinstance(config, RunConfig):
+        check_batch(config, environments.spec(config.env.name, config.env.args).agents_per_env, processes)
+        return
+    from protein.trainer.language.data.corpus import open_corpus  # loads numpy
+
+    corpus, length = open_corpus(config.data.path), config.model.sequence_length
+    corpus.train.require_rows(length, config.train.batch_tokens // length)
+    corpus.validation.require_rows(length, 1)
+
+
+def new_directory(config: kinds.Config) -> Path:
     """Makes a new folder, `runs/train/<env>-<date>`, and writes the config into it.
 
     Raises:
         UsageError: it cannot be written.
     """
-    stem = f"{file_name(config.env.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{file_name(config.subject)}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         for number in itertools.count(1):
             path = RUNS / (stem if number == 1 else f"{stem}-{number}")
@@ -71,7 +88,7 @@ def new_directory(config: RunConfig) -> Path:
 
 
 def train(
-    config: RunConfig,
+    config: kinds.Config,
     *,
     directory: Path,
     report: EventSink,
@@ -176,7 +193,7 @@ def interrupted_run(given: Path) -> Interrupted:
         return Interrupted(
             checkpoint=checkpoint,
             directory=folder if (folder / CONFIG_FILE).is_file() else None,
-            config=RunConfig.from_dict(run["config"]).to_dict(),
+            config=kinds.read(run["config"]).to_dict(),
             steps=int(run["steps"]),
             elapsed_seconds=float(run["elapsed_seconds"]),
         )

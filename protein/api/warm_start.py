@@ -9,6 +9,8 @@ from protein.errors import UsageError
 from protein.ports import Store
 from protein.space import Space
 from protein.sweep import source_snapshot
+from protein.sweep.job import runs_trainer
+from protein.trainer.kinds import kind_of
 from protein.types import Params, SweepRecord, SweepSpec
 
 ALL = "all"
@@ -56,7 +58,7 @@ def snapshot(
 
     Raises:
         UsageError: the stored sweep had another warm start; or a source sweep is the sweep itself, is not in the store,
-            or has no score in this space; or of "all" none has two.
+            is of another kind of training, or has no score in this space; or of "all" none has two.
     """
     now = None if wanted is None else asked(wanted)
     stored = store.find_sweep(spec.name)
@@ -68,6 +70,13 @@ def snapshot(
     space = Space.from_dict(spec.space)
     found: list[tuple[tuple[bool, int, str], SweepRecord]] = []
     for source in _sources(store, spec.name, now):
+        if _other_kind(source.spec, spec):
+            if now == ALL:
+                continue
+            raise UsageError(
+                f"the source sweep '{source.spec.name}' trained {source.spec.env}, and this one trains {spec.env}:"
+                " nothing is learned between an agent and a language model; start warm from other sweeps"
+            )
         taken = _taken(store, source, space)
         configs = source_snapshot.num_configs(taken, space, start)
         if now != ALL and not configs:
@@ -84,6 +93,13 @@ def snapshot(
     best = [source for _, source in sorted(found, key=lambda one: one[0])[:MAX_SOURCES]]
     share = source_snapshot.MAX_TRIALS // len(best)
     return {"asked": now, "sources": [_taken(store, source, space, share) for source in best]}
+
+
+def _other_kind(one: SweepSpec, other: SweepSpec) -> bool:
+    """Whether one sweep trains agents and the other language models: settings of the same name mean other things."""
+    if not (runs_trainer(one.config) and runs_trainer(other.config)):
+        return False
+    return kind_of(one.config) is not kind_of(other.config)
 
 
 def _check_unchanged(name: str, held: Mapping[str, Any], now: Asked | None) -> None:

@@ -1,4 +1,7 @@
-"""`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it."""
+"""`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it.
+
+A language model's checkpoint is measured, or writes: `protein.cli.evaluate_language`.
+"""
 
 import dataclasses
 import statistics
@@ -10,13 +13,17 @@ from typing import Any
 
 from rich.live import Live
 
-from protein.cli import INTERRUPTED_CODE
+from protein.cli import INTERRUPTED_CODE, evaluate_language
 from protein.cli.arguments.search import EvalArguments
 from protein.cli.output import print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.resolve import file_name
 from protein.errors import UsageError
+from protein.sweep.resuming import checkpoint_header
+from protein.trainer.errors import TrainerError
+from protein.trainer.kinds import read
+from protein.trainer.language.config import LanguageConfig
 from protein.view import tables, text
 
 EPISODES = 256
@@ -35,11 +42,22 @@ def run(command: Command) -> int:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
+    model = _language_model(arguments.checkpoint)
+    if model is not None:
+        return evaluate_language.run(arguments, arguments.checkpoint, model)
+    for name, given in (
+        ("--prompt", arguments.prompt),
+        ("--tokens", arguments.tokens),
+        ("--temperature", arguments.temperature),
+        ("--hellaswag", arguments.hellaswag),
+    ):
+        if given is not None:
+            raise UsageError(f"{name} is for language models, and {arguments.checkpoint} is none; drop {name}")
     from protein.trainer.machine import (
         checkpoint as checkpoints,  # torch takes seconds to import: mistakes are reported before
     )
 
-    env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").config.env.name
+    env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").subject
     if watched:
         return _watch(arguments, arguments.checkpoint, env, episodes)
     from protein.trainer.evaluate import evaluate
@@ -62,6 +80,16 @@ def run(command: Command) -> int:
         soft_wrap=True,
     )
     return 0
+
+
+def _language_model(checkpoint: Path) -> LanguageConfig | None:
+    """Returns the config of a language model's checkpoint; None: it is an agent's, or cannot be read."""
+    run = checkpoint_header(checkpoint) or {}
+    try:
+        config = read(run["config"])
+    except (KeyError, TypeError, AttributeError, TrainerError):
+        return None  # reading the file as an agent's says what is wrong with it
+    return config if isinstance(config, LanguageConfig) else None
 
 
 def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) -> int:

@@ -16,11 +16,12 @@ DESCRIPTION = """Protein: cost-aware hyperparameter sweeps.
   protein sweep --env pong --max-cost 10m    search; run it again to resume
   protein pareto pong                        score against cost
   protein train --env pong --from pong       train the recommended config
+  protein sweep --env text/python            the same with a language model
   protein --version                          print the version"""
 
 # title -> its commands. Every command is in one group.
 GROUPS: Mapping[str, Sequence[str]] = {
-    "Search and train": ("sweep", "train", "eval"),
+    "Search and train": ("sweep", "train", "eval", "data"),
     "Read the result": ("status", "pareto", "best", "laws", "show", "note"),
     "See and compare": ("view", "report", "plot", "compare"),
     "Steer a sweep that runs": ("pause", "resume", "stop", "cancel"),

@@ -13,19 +13,21 @@ import itertools
 import sys
 import typing
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
 
 from protein.cli import env_args
-from protein.cli.arguments import keeping, machine, results, search, steering, views
+from protein.cli.arguments import data, keeping, machine, results, search, steering, views
 from protein.cli.field_texts import with_old_unions
 from protein.cli.help import SWEEP_GROUPS, grouped, overview
 from protein.cli.values import given_values, with_values
-from protein.config.layers import Layers, Setting
+from protein.config.layers import Layers, Setting, read_config_file
 from protein.config.resolve import load
 from protein.errors import ProteinError, UsageError
 from protein.spelling import nearest
+from protein.trainer.kinds import KINDS, LANGUAGE, PPO, Kind, kind_of, kind_of_flags, kind_of_subject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
     "sweep": (search.SweepArguments, "sweep"),
     "train": (search.TrainArguments, "train"),
     "eval": (search.EvalArguments, "evaluate"),
+    "data": (data.DataArguments, "data"),
     "status": (results.StatusArguments, "status"),
     "pareto": (results.ParetoArguments, "pareto"),
     "best": (results.BestArguments, "best"),
@@ -71,6 +74,8 @@ COMMANDS: Mapping[str, tuple[type, str]] = {
 # Commands with a flag for every value of a run, and the values without one: the environment is --env, and a sweep
 # gives each trial its own seed.
 _WITH_VALUES = {"sweep": frozenset({"env.name", "train.seed"}), "train": frozenset({"env.name"})}
+# The environment whose values the help shows where none is named: that of no file but the shipped one of all.
+_NO_ENV: Mapping[str, str] = {PPO.name: PPO.defaults, LANGUAGE.name: LANGUAGE.config().subject}
 # Flags that were renamed: command -> {old: new}. The old spelling works and prints a hint.
 _RENAMED: Mapping[str, Mapping[str, str]] = {"sweep": {"--prior": "--warm-start"}}
 
@@ -145,17 +150,38 @@ def _class(name: str, words: Sequence[str]) -> type:
         command.__annotations__ = {field: with_old_unions(hint) for field, hint in hints.items()}
     if name not in _WITH_VALUES or words[0] != name:
         return command
-    return with_values(command, _settings(words), _WITH_VALUES[name], ranges=name == "sweep")
+    kind = _kind(words)
+    return with_values(command, kind, _settings(words, kind), _WITH_VALUES[name], ranges=name == "sweep")
 
 
-def _settings(words: Sequence[str]) -> Mapping[str, Setting]:
+def _kind(words: Sequence[str]) -> Kind:
+    """Returns the kind of run whose settings a command line may have as flags.
+
+    `--env` or the file of `--config` tells it, else the flags do. A stored sweep or run is not read here: it may be of
+    the other kind, and what both have is read alike.
+    """
+    if env := _value_of("--env", words):
+        return kind_of_subject(env)
+    if config := _value_of("--config", words):
+        with contextlib.suppress(ProteinError):  # the command reports it
+            return kind_of(read_config_file(Path(config)))
+    return kind_of_flags(words) or PPO
+
+
+def _value_of(flag: str, words: Sequence[str]) -> str | None:
+    """Returns what a flag is given on a command line."""
+    for word, after in itertools.zip_longest(words, words[1:]):
+        if word == flag or word.startswith(f"{flag}="):
+            return after if word == flag else word.partition("=")[2]
+    return None
+
+
+def _settings(words: Sequence[str], kind: Kind) -> Mapping[str, Setting]:
     """Returns the values that a command's help shows as defaults: those of the named environment's files, if any."""
-    if "--help" not in words and "-h" not in words:
-        return Layers.defaults().settings
-    env = next((after for word, after in itertools.pairwise(words) if word == "--env"), "default")
-    with contextlib.suppress(ProteinError):  # help must not fail over a file that a command would refuse
-        return load(env).settings
-    return Layers.defaults().settings
+    if "--help" in words or "-h" in words:
+        with contextlib.suppress(ProteinError):  # help must not fail over a file that a command would refuse
+            return load(_value_of("--env", words) or _NO_ENV[kind.name]).settings
+    return Layers.defaults(kind).settings
 
 
 def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
@@ -174,15 +200,21 @@ def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
             raise
         raise UsageError(f"{_missing(words, classes[words[0]])}; see protein {words[0]} --help") from None
     if unknown:
-        raise UsageError(_unknown(unknown[0], words[0], classes[words[0]]))
+        raise UsageError(_unknown(unknown[0], words, classes[words[0]]))
     return parsed
 
 
-def _unknown(word: str, command: str, kind: type) -> str:
+def _unknown(word: str, words: Sequence[str], kind: type) -> str:
+    command = words[0]
     if not word.startswith("-"):
         return f"unexpected argument '{word}'; see protein {command} --help"
     given = word.partition("=")[0]
     known = _flags(kind)
+    if command in _WITH_VALUES:
+        name, run = given.removeprefix("--").replace("-", "_"), _kind(words)
+        for other in KINDS:
+            if name in other.names and name not in run.names:
+                return f"'{given}' is a setting of a {other.name} run, and this is a {run.name} run; leave it out"
     close = nearest(given.replace("_", "-"), known)
     return f"unknown flag '{given}'{close if 'did you mean' in close else f'; see protein {command} --help'}"
 

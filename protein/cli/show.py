@@ -15,6 +15,7 @@ from protein.direction import shown_trial
 from protein.engine.calibration import calibration
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.trainer.kinds import kind_of
 from protein.types import Measurement, SweepRecord, TrialRecord
 from protein.view import calibration as views
 from protein.view import data, tables
@@ -52,7 +53,7 @@ def run(command: Command) -> int:
     if arguments.json:
         print_json({"sweep": sweep.spec.name, **data.trial(trials[0], curve=True)})
     else:
-        console.print(tables.trial(trials[0], console.width))
+        console.print(tables.trial(trials[0], console.width, kind_of(sweep.spec.config).unit))
     return 0
 
 

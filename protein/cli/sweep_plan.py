@@ -17,7 +17,7 @@ from protein.cli import command_sweep
 from protein.cli.arguments.search import SweepArguments
 from protein.cli.parse import Command
 from protein.config.layers import Layers
-from protein.config.resolve import find_env, load
+from protein.config.resolve import find_env, load, require_subject
 from protein.config.settings import SweepConfig
 from protein.errors import ConfigError, UsageError
 from protein.ports import Designer
@@ -121,12 +121,14 @@ def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
     if command_sweep.asked(arguments):
         settings = _settings(arguments, Layers.defaults())
         return command_sweep.define(command, settings, console), settings
-    env = find_env(arguments.environment, arguments.config, envs_c.names())
+    env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=command.values)
     layers = load(env, config_file=arguments.config, flags=command.values, for_sweep=True)
+    config = layers.run_config()
+    require_subject(arguments.environment, config)
     settings = _settings(arguments, layers)
-    spec = trainer_sweep.define(env, layers, settings, arguments.name)
+    spec = trainer_sweep.define(layers, settings, arguments.name)
     if not backends.Place(backend=arguments.backend).is_remote:  # this machine's devices are not those of the trials
-        require_device(layers.run_config().train.device)
+        require_device(config.train.device)
     return spec, settings
 
 

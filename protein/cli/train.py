@@ -1,7 +1,9 @@
 """`protein train`: one training run, from config files or from what a sweep recommends."""
 
+import textwrap
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +17,7 @@ from protein.api.training import (
     MEASUREMENTS,
     Interrupted,
     Recorder,
+    check_data,
     interrupted_run,
     new_directory,
     require_device,
@@ -25,14 +28,16 @@ from protein.cli.arguments.search import TrainArguments
 from protein.cli.output import require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
-from protein.config.layers import flatten
-from protein.config.resolve import find_env, load
+from protein.config.layers import flag, flatten
+from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
-from protein.trainer import environments
-from protein.trainer.config import RunConfig, check_batch, check_processes
+from protein.trainer.config import RunConfig
+from protein.trainer.events import RunResult
+from protein.trainer.kinds import PPO, Config, kind_of, kind_of_config
 from protein.trainer.launch import check_launch
 from protein.view import commands, tables, text
+from protein.view.printing import MAX_TEXT, cleaned
 from protein.view.training import TrainingState, make_watcher
 
 
@@ -46,15 +51,18 @@ def run(command: Command) -> int:
         config = _resumed_config(arguments, before, command.values)
     _check(arguments, config)
     directory = before.directory if before and before.directory else new_directory(config)
-    steps = config.train.total_timesteps
-    resumed = f", from step {before.steps:,} on" if before else ""
-    console.print(f"training {config.env.name} for {steps:,} steps into {directory}{resumed}", soft_wrap=True)
+    kind, steps = kind_of_config(config), config.total_steps
+    resumed = f", from {kind.unit.removesuffix('s')} {before.steps:,} on" if before else ""
+    console.print(f"training {config.subject} for {steps:,} {kind.unit} into {directory}{resumed}", soft_wrap=True)
     stop = threading.Event()
     state = TrainingState(
-        env=config.env.name,
+        env=config.subject,
         total_steps=steps,
         max_seconds=config.train.max_seconds,
-        evaluation_episodes=config.eval.episodes,
+        unit=kind.unit,
+        held_out=kind.held_out,
+        score_means=kind.score_means,
+        evaluation=f"{config.eval.episodes:,} {kind.held_out}" if isinstance(config, RunConfig) else kind.held_out,
     )
     measurements = directory / MEASUREMENTS
     with (
@@ -89,41 +97,71 @@ def run(command: Command) -> int:
         console.print(
             f"trace: {arguments.trace}; open it at https://ui.perfetto.dev or chrome://tracing", soft_wrap=True
         )
-    done = f"{result.steps:,} steps in {text.seconds(result.elapsed_seconds)} of training"
+    done = f"{result.steps:,} {kind.unit} in {text.seconds(result.elapsed_seconds)} of training"
     if result.interrupted:
         console.print(f"interrupted after {done}; checkpoint: {where}", soft_wrap=True)
         console.print(f"go on with\n  {commands.command('train', '--resume', str(directory))}", soft_wrap=True)
         return INTERRUPTED_CODE
     console.print(f"{done}; checkpoint: {where}", soft_wrap=True)
-    spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
-    console.print(
-        f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {episodes:.0f} new episodes)"
-    )
-    console.print(f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(where))}", soft_wrap=True)
+    for line in agents_end(result, where) if kind is PPO else language_end(result, where, config):
+        console.print(line, soft_wrap=True, markup=False)
     return 0
 
 
-def _check(arguments: TrainArguments, config: RunConfig) -> None:
+def agents_end(result: RunResult, checkpoint: Path) -> list[str]:
+    """Returns what is said at the end of an agent's training: its score, and what to do next."""
+    spread, episodes = result.metrics.get("score_std"), result.metrics.get("evaluation_episodes", 0.0)
+    return [
+        f"score {text.score(result.score)} (standard deviation {text.score(spread)}, {episodes:.0f} new episodes)",
+        f"play more episodes with\n  {commands.command('eval', '--checkpoint', str(checkpoint))}",
+    ]
+
+
+def language_end(result: RunResult, checkpoint: Path, config: Config) -> list[str]:
+    """Returns what is said at the end of a language model's training: its score, its sample, and what to do next."""
+    tokens = result.metrics.get("evaluation_tokens", 0.0)
+    lines = [f"score {text.score(result.score)}: {text.loss(result.metrics)}, over {tokens:,.0f} tokens"]
+    if result.steps < config.total_steps and config.train.lr_schedule != "constant":
+        share = result.steps / config.total_steps
+        lines.append(
+            f"--train.max-seconds {config.train.max_seconds:g} ended it after {share:.0%} of"
+            " its tokens, before the step size had fallen; with --train.total-tokens"
+            f" {_rounded(result.steps)} it fits the time, and most often scores higher"
+        )
+    if result.sample:
+        lines.append(f"it writes\n{textwrap.indent(cleaned(result.sample, MAX_TEXT), '  ', lambda _: True)}")
+    more = commands.command("eval", "--checkpoint", str(checkpoint), "--prompt", commands.PROMPT)
+    return [*lines, f"let it write more with\n  {more}"]
+
+
+def _rounded(number: int) -> int:
+    """Returns a number with its first two digits, the others 0."""
+    unit: int = 10 ** max(len(str(number)) - 2, 0)
+    return max(number // unit, 1) * unit
+
+
+def _check(arguments: TrainArguments, config: Config) -> None:
     """Finds, before anything is created, what the run would fail for. Raises `UsageError` or a `TrainerError`."""
     check_launch(arguments.nproc, watched=arguments.profile or arguments.trace is not None)
-    check_processes(config, arguments.nproc)
-    check_batch(config, environments.spec(config.env.name, config.env.args).agents_per_env, arguments.nproc)
+    config.check_processes(arguments.nproc)
+    check_data(config, arguments.nproc)
     require_device(config.train.device)
-    for flag, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
+    for name, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
         if path is not None:
-            require_file(flag, path)
+            require_file(name, path)
 
 
-def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapping[str, Any]) -> RunConfig:
+def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapping[str, Any]) -> Config:
     """Returns the config of a run that goes on: that of its checkpoint, changed by the flags that were given.
 
     Raises:
         UsageError: other flags name another config; or the run has finished.
     """
-    for flag, given in (("--from", arguments.from_), ("--config", arguments.config), ("--under", arguments.under)):
+    for name, given in (("--from", arguments.from_), ("--config", arguments.config), ("--under", arguments.under)):
         if given is not None:
-            raise UsageError(f"{flag} {given} contradicts --resume, which takes the run's own config; drop one of them")
-    env = before.config["env"]["name"]
+            raise UsageError(f"{name} {given} contradicts --resume, which takes the run's own config; drop one of them")
+    kind = kind_of(before.config)
+    env = kind.config.from_dict(before.config).subject
     if arguments.environment not in (None, env):
         raise UsageError(f"--env {arguments.environment} contradicts --resume {arguments.resume}, a run of '{env}'")
     source = f"the checkpoint {before.checkpoint}"
@@ -132,10 +170,10 @@ def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapp
     )
     config = layers.run_config()
     train = config.train
-    if before.steps >= train.total_timesteps:
+    if before.steps >= config.total_steps:
         raise UsageError(
-            f"--resume {arguments.resume}: the run has made its {before.steps:,} steps; to train on, give more with"
-            " --train.total-timesteps"
+            f"--resume {arguments.resume}: the run has made its {before.steps:,} {kind.unit}; to train on, give more"
+            f" with {flag(kind.total_steps)}"
         )
     if train.max_seconds and before.elapsed_seconds >= train.max_seconds:
         raise UsageError(
@@ -145,19 +183,21 @@ def _resumed_config(arguments: TrainArguments, before: Interrupted, values: Mapp
     return config
 
 
-def _config(arguments: TrainArguments, values: Mapping[str, Any], console: Console) -> RunConfig:
+def _config(arguments: TrainArguments, values: Mapping[str, Any], console: Console) -> Config:
     """Returns the config of the run; prints which trial it comes from, if any."""
     if arguments.from_ is not None:
         return _recommended_config(arguments, arguments.from_, values, console)
     if arguments.under is not None:
         raise UsageError(f"--under {arguments.under} chooses among a sweep's trials; name the sweep with --from")
-    env = find_env(arguments.environment, arguments.config, envs_c.names())
-    return load(env, config_file=arguments.config, flags=values).run_config()
+    env = find_env(arguments.environment, arguments.config, envs_c.names(), flags=values)
+    config = load(env, config_file=arguments.config, flags=values).run_config()
+    require_subject(arguments.environment, config)
+    return config
 
 
 def _recommended_config(
     arguments: TrainArguments, sweep_name: str, values: Mapping[str, Any], console: Console
-) -> RunConfig:
+) -> Config:
     if arguments.config is not None:
         raise UsageError(
             f"--config {arguments.config} would be overruled by --from {sweep_name}, which brings a whole config;"

@@ -16,7 +16,7 @@ from protein.cli.field_texts import field_texts, with_old_unions
 from protein.config.layers import Setting, flag, value_types
 from protein.errors import UsageError
 from protein.spelling import nearest
-from protein.trainer.config import RunConfig
+from protein.trainer.kinds import Kind
 
 _TRUTH = {"true": True, "false": False}
 
@@ -58,25 +58,28 @@ def value_spec(kind: Any, name: str = "") -> PrimitiveConstructorSpec[Any]:
     )
 
 
-def with_values(command: type, settings: Mapping[str, Setting], without: frozenset[str], *, ranges: bool) -> type:
+def with_values(
+    command: type, kind: Kind, settings: Mapping[str, Setting], without: frozenset[str], *, ranges: bool
+) -> type:
     """Returns a subclass of a command's dataclass with one more field, `values`: the dotted flags.
 
     Args:
         command: the dataclass.
+        kind: of the runs whose settings get flags.
         settings: what the values are without a flag; shown in the help.
         without: dotted names that get no flag.
         ranges: whether the help shows what a sweep would try.
     """
-    documentation = _documentation()
+    documentation = _documentation(kind)
     sections: dict[str, list[tuple[str, Any, Any]]] = {}
-    for name, kind in value_types().items():
+    for name, value_type in value_types(kind).items():
         section, key = name.split(".")
         if name in without:
             continue
-        spec = value_spec(kind, flag(name))
+        spec = value_spec(value_type, flag(name))
         text = tyro.conf.arg(help=documentation[name], help_behavior_hint=_hint(settings[name], ranges=ranges))
         sections.setdefault(section, []).append(
-            (key, Annotated[with_old_unions(kind | None), spec, text], dataclasses.field(default=None))
+            (key, Annotated[with_old_unions(value_type | None), spec, text], dataclasses.field(default=None))
         )
     groups = []
     for section, fields in sections.items():
@@ -101,10 +104,10 @@ def given_values(arguments: Any) -> dict[str, Any]:
     return given
 
 
-def _documentation() -> dict[str, str]:
+def _documentation(kind: Kind) -> dict[str, str]:
     """Returns the docstring of every value of a run config, by dotted name."""
-    sections = typing.get_type_hints(RunConfig).items()
-    return {f"{section}.{key}": text for section, kind in sections for key, text in field_texts(kind).items()}
+    sections = typing.get_type_hints(kind.config).items()
+    return {f"{section}.{key}": text for section, fields in sections for key, text in field_texts(fields).items()}
 
 
 def _hint(setting: Setting, *, ranges: bool) -> str:

@@ -2,6 +2,8 @@
 
     dataclass defaults < configs/default.toml < configs/<env>.toml < --config FILE < stored trial < flags
 
+For a language model `configs/gpt.toml` takes the place of `default.toml`.
+
 A value that may be swept carries its range beside it, in one table. A later layer may give the whole table, some of its
 keys, or a plain value, which is then fixed:
 
@@ -13,23 +15,23 @@ range. Its values replace those of the earlier layers, and the ranges of the ear
 outside its range, the range is widened to hold it. So a sweep of such a file begins from that config and searches what
 the environment's file searches.
 
-The sections and keys are the fields of a run's dataclass, `trainer.config.RunConfig`.
+The sections and keys are the fields of a run's dataclass: that of its kind, see `trainer.kinds`.
 """
 
 import dataclasses
 import json
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
 from protein.spelling import nearest
-from protein.trainer.config import RunConfig
 from protein.trainer.config_reading import has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
+from protein.trainer.kinds import KINDS, PPO, Config, Kind
 
 if typing.TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
@@ -58,10 +60,12 @@ class Layers:
     settings: Mapping[str, Setting]  # dotted name -> setting, every value of a run config
     sweep: SweepConfig = dataclasses.field(default_factory=SweepConfig)
     sweep_source: str = "built-in default"  # the last file with a [sweep] section
+    kind: Kind = PPO  # of the runs that this configures
 
     @classmethod
-    def defaults(cls) -> "Layers":
-        return cls(settings={name: Setting(value=value) for name, value in flatten(RunConfig().to_dict()).items()})
+    def defaults(cls, kind: Kind = PPO) -> "Layers":
+        values = flatten(kind.config().to_dict())
+        return cls(settings={name: Setting(value=value) for name, value in values.items()}, kind=kind)
 
     def with_file(self, path: Path, *, for_sweep: bool = False) -> "Layers":
         """Lays a config file over these layers.
@@ -77,7 +81,7 @@ class Layers:
         settings, sweep, sweep_source = dict(self.settings), self.sweep, self.sweep_source
         for section, table in read_config_file(path).items():
             if section not in (known := {name.partition(".")[0] for name in settings} | {"sweep"}):
-                raise ConfigError(f"{source}: unknown section '{section}'{nearest(section, known)}")
+                raise ConfigError(f"{source}: {_unknown_section(section, known, self.kind)}")
             if not isinstance(table, dict):
                 raise ConfigError(f"{source}: '{section}' must be a section, [{section}], not {table!r}")
             if section == "sweep":
@@ -86,16 +90,17 @@ class Layers:
             for name, given in _named(section, table, source):
                 if _retired(name, given, source):
                     continue
-                if name not in settings and is_argument(name):
+                if name not in settings and self._takes(name):
                     settings[name] = _new_argument(name, given, source)
                     continue
                 if name not in settings:
-                    raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
+                    raise ConfigError(f"{source}: {_unknown_key(name, settings, self.kind)}")
                 if plain and for_sweep and name in OF_ONE_TRIAL:
                     continue
                 below = settings[name]
                 settings[name] = _with_value(below, given, source) if plain else _override(name, below, given, source)
-        return Layers(settings=_checked(settings, f"{source}: "), sweep=sweep, sweep_source=sweep_source)
+        settings = self._checked(settings, f"{source}: ")
+        return dataclasses.replace(self, settings=settings, sweep=sweep, sweep_source=sweep_source)
 
     def with_values(self, values: Mapping[str, Any], source: str) -> "Layers":
         """Lays plain values over these layers, by dotted name: they are fixed from now on, and leave the space.
@@ -107,23 +112,36 @@ class Layers:
         for name, value in values.items():
             if _retired(name, value, source):
                 continue
-            if name not in settings and not is_argument(name):
-                raise ConfigError(f"{source}: unknown key '{name}'{nearest(name, settings)}")
+            if name not in settings and not self._takes(name):
+                raise ConfigError(f"{source}: {_unknown_key(name, settings, self.kind)}")
             settings[name] = Setting(value=value, source=source)
-        return dataclasses.replace(self, settings=_checked(settings, ""))
+        return dataclasses.replace(self, settings=self._checked(settings, ""))
 
     def values(self) -> dict[str, Any]:
         """Returns every value by dotted name."""
         return {name: setting.value for name, setting in self.settings.items()}
 
-    def run_config(self) -> RunConfig:
+    def run_config(self) -> Config:
         """Returns the values as one run config."""
-        return _read(self.values(), "")
+        return _read(self.values(), "", self.kind)
 
     def parameters(self) -> "list[Parameter]":
         """Returns the swept values as parameters of a space, in the order of the dataclass. Raises `ConfigError`."""
         values = self.values()
-        return [_parameter(name, setting, values) for name, setting in self.settings.items() if setting.range]
+        return [
+            _parameter(name, setting, values, self.kind) for name, setting in self.settings.items() if setting.range
+        ]
+
+    def _takes(self, name: str) -> bool:
+        """Whether a name may be added: an argument of the environment, in a kind of run that has environments."""
+        return is_argument(name) and "env" in self.kind.sections
+
+    def _checked(self, settings: Mapping[str, Setting], prefix: str) -> dict[str, Setting]:
+        """Returns the settings with their values as the run config keeps them: an int becomes a float where due."""
+        values = flatten(
+            _read({name: setting.value for name, setting in settings.items()}, prefix, self.kind).to_dict()
+        )
+        return {name: dataclasses.replace(setting, value=values[name]) for name, setting in settings.items()}
 
 
 def _retired(name: str, value: Any, source: str) -> bool:
@@ -160,13 +178,27 @@ def read_config_file(path: Path) -> dict[str, Any]:
     return found
 
 
-def value_types() -> dict[str, Any]:
-    """Returns the type of every value of a run config, by dotted name, in order."""
+def _unknown_section(section: str, known: Collection[str], kind: Kind) -> str:
+    for other in KINDS:
+        if section in other.sections:
+            return f"[{section}] is a section of a {other.name} run, and this is a {kind.name} run; leave it out"
+    return f"unknown section '{section}'{nearest(section, known)}"
+
+
+def _unknown_key(name: str, known: Collection[str], kind: Kind) -> str:
+    for other in KINDS:
+        if name in other.names:
+            return f"'{name}' is a setting of a {other.name} run, and this is a {kind.name} run; leave it out"
+    return f"unknown key '{name}'{nearest(name, known)}"
+
+
+def value_types(kind: Kind = PPO) -> dict[str, Any]:
+    """Returns the type of every value of a kind's run config, by dotted name, in order."""
     types: dict[str, Any] = {}
-    for section, section_type in typing.get_type_hints(RunConfig).items():
+    for section, section_type in typing.get_type_hints(kind.config).items():
         for key, value_type in typing.get_type_hints(section_type).items():
             types[f"{section}.{key}"] = value_type
-    del types[ARGS]
+    types.pop(ARGS, None)
     return types
 
 
@@ -229,10 +261,10 @@ def _new_argument(name: str, given: Any, source: str) -> Setting:
     return _override(name, Setting(value=None), given, source)
 
 
-def _kind(name: str, setting: Setting) -> Any:
+def _type(name: str, setting: Setting, kind: Kind) -> Any:
     """Returns a value's type. That of an argument is what it holds: a float where any of its numbers is one."""
     if not is_argument(name):
-        return value_types()[name]
+        return value_types(kind)[name]
     numbers = [setting.value, *(setting.range[bound] for bound in ("min", "max") if bound in setting.range)]
     return float if any(type(number) is float for number in numbers) else type(setting.value)
 
@@ -278,11 +310,12 @@ def _override(name: str, below: Setting, given: Any, source: str) -> Setting:
     )
 
 
-def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Parameter":
-    """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name."""
+def _parameter(name: str, setting: Setting, values: Mapping[str, Any], run: Kind) -> "Parameter":
+    """Returns a swept value as a parameter. `values` are all values of the run config, by dotted name; `run`: its
+    kind."""
     from protein.space.parameters import Categorical, Float, Integer
 
-    kind, source, given = _kind(name, setting), setting.range_source, setting.range
+    kind, source, given = _type(name, setting, run), setting.range_source, setting.range
     listed = given["choices"] if "choices" in given else [given["min"], given["max"]]
     if not isinstance(listed, list):
         raise ConfigError(f"{source}: {name}: choices = {listed!r} must be a list")
@@ -302,7 +335,7 @@ def _parameter(name: str, setting: Setting, values: Mapping[str, Any]) -> "Param
     except SpaceError as error:
         raise ConfigError(f"{source}: {error}") from error
     for bound in listed:  # the trainer must take every value that a trial may get
-        _read({**values, name: bound}, f"{source}: ")
+        _read({**values, name: bound}, f"{source}: ", run)
     try:
         value: Any = float(setting.value) if kind is float and type(setting.value) is int else setting.value
         parameter.check(value, "value ")
@@ -327,14 +360,8 @@ def _check_bounds(name: str, given: Mapping[str, Any], source: str) -> None:
         )
 
 
-def _checked(settings: Mapping[str, Setting], prefix: str) -> dict[str, Setting]:
-    """Returns the settings with their values as the run config keeps them: an int becomes a float where one is due."""
-    values = flatten(_read({name: setting.value for name, setting in settings.items()}, prefix).to_dict())
-    return {name: dataclasses.replace(setting, value=values[name]) for name, setting in settings.items()}
-
-
-def _read(values: Mapping[str, Any], prefix: str) -> RunConfig:
+def _read(values: Mapping[str, Any], prefix: str, kind: Kind) -> Config:
     try:
-        return RunConfig.from_dict(unflatten(values))
+        return kind.config.from_dict(unflatten(values))
     except RunConfigError as error:
         raise ConfigError(f"{prefix}{error}") from error

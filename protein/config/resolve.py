@@ -1,14 +1,17 @@
 """From an environment's name, files, stored results and flags to the configuration of a run or a sweep."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import protein
-from protein.config.layers import Layers, display_path, read_config_file
+from protein.config.layers import Layers, display_path, flag, read_config_file
 from protein.errors import ConfigError, SpaceError, UsageError
 from protein.spelling import nearest
+from protein.trainer.config_reading import strip_ranges
+from protein.trainer.kinds import LANGUAGE, PPO, Config, kind_of, kind_of_flags, kind_of_subject
+from protein.trainer.language.config import BUILT_IN, subject_of_path
 
 if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help does not need
@@ -17,18 +20,24 @@ CONFIG_DIRECTORY = Path(protein.__file__).parent / "configs"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str:
-    """Returns the name of the environment: that of `--env`, or the one in a config file.
+def find_env(env: str | None, config_file: Path | None, known: list[str], *, flags: Iterable[str] = ()) -> str:
+    """Returns what a run learns: the environment of `--env`, or the one in a config file; `text/NAME` for a language
+    model.
 
     For `gym:...` and `python:...` this does not check that the environment exists (see `trainer.environments.spec`).
+
+    Args:
+        env: `--env`, if given.
+        config_file: `--config`, if given.
+        known: the environments that are built in.
+        flags: the given settings, by dotted name. `model.num_layers` alone tells that a language model is meant.
 
     Raises:
         UsageError: none is named, it is unknown, or the flag and the file name different ones.
     """
-    named: Any = None
-    if config_file is not None:
-        section = read_config_file(config_file).get("env")
-        named = section.get("name") if isinstance(section, dict) else None
+    named = None if config_file is None else _subject_of(config_file)
+    if env is None and not named and kind_of_flags(map(flag, flags)) is LANGUAGE:
+        return LANGUAGE.config().subject
     if env is None and not named:
         raise UsageError(f"no environment is named; give --env NAME; known: {', '.join(known)}")
     if env is not None and named and named != env:
@@ -36,9 +45,30 @@ def find_env(env: str | None, config_file: Path | None, known: list[str]) -> str
         file = display_path(config_file)
         raise UsageError(f"--env {env} contradicts {file}, which is for '{named}'; drop one of the two")
     name = str(env if env is not None else named)
-    if name not in known and ":" not in name:
-        raise UsageError(f"unknown environment '{name}'{nearest(name, known)}")
+    if name not in known and ":" not in name and kind_of_subject(name) is PPO:
+        raise UsageError(f"unknown environment '{name}'{nearest(name, [*known, LANGUAGE.config().subject])}")
     return name
+
+
+def _subject_of(path: Path) -> str | None:
+    """Returns what the runs of a config file learn; None: it does not say. Raises `ConfigError`."""
+    nested = strip_ranges(read_config_file(path))
+    kind = kind_of(nested)
+    section, key = kind.subject.split(".")
+    table = nested.get(section, {})
+    value = table.get(key) if isinstance(table, dict) else None
+    if kind is PPO:
+        return value
+    return subject_of_path(value if isinstance(value, str) else BUILT_IN)
+
+
+def require_subject(env: str | None, config: Config) -> None:
+    """Raises `UsageError` where `--env text/NAME` is not what a run would learn."""
+    if env not in (None, config.subject):
+        raise UsageError(
+            f"--env {env} contradicts data.path, which is '{config.subject}' as a name; give {flag(LANGUAGE.subject)}"
+            " FOLDER alone"
+        )
 
 
 def file_name(env: str) -> str:
@@ -59,20 +89,21 @@ def load(
     """Returns all layers of an environment's configuration.
 
     Args:
-        env: the environment.
+        env: the environment, or `text/NAME`, which stands for a language model.
         config_file: a file of the user's own, TOML or a run's `config.json`.
         stored: values of a stored trial by dotted name, which override files.
         stored_source: where `stored` comes from, for messages.
         flags: values of dotted flags, which override everything.
         for_sweep: leave out what a `config.json` holds of one trial alone (see `Layers.with_file`).
-        directory: holds `default.toml`, `python.toml` (for environments in Python, Gymnasium's too) and `<env>.toml`,
-            named by `file_name`; any may be missing.
+        directory: holds `default.toml` (`gpt.toml` for language models), `python.toml` (for environments in Python,
+            Gymnasium's too) and `<env>.toml`, named by `file_name`; any may be missing.
 
     Raises:
         ConfigError: a file or value that cannot be used.
     """
-    layers = Layers.defaults()
-    for name in ("default", *(["python"] if ":" in env else []), file_name(env)):
+    kind = kind_of_subject(env)
+    layers = Layers.defaults(kind)
+    for name in (kind.defaults, *(["python"] if ":" in env else []), file_name(env)):
         path = directory / f"{name}.toml"
         if path.exists():
             layers = layers.with_file(path)
@@ -80,7 +111,8 @@ def load(
         layers = layers.with_file(config_file, for_sweep=for_sweep)
     if stored:
         layers = layers.with_values(stored, stored_source)
-    layers = layers.with_values({"env.name": env}, "--env")
+    if kind is PPO:  # the text of a language model is a setting like others, data.path
+        layers = layers.with_values({PPO.subject: env}, "--env")
     return layers.with_values(flags or {}, "the command line")
 
 

@@ -42,7 +42,8 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
             key = name.removeprefix(f"{section}.")
             if key == name or name not in values:
                 continue
-            text = _setting(name, values[name], setting, searched.get(name), ranges.get(name))
+            is_subject = name == below.kind.subject
+            text = _setting(values[name], setting, searched.get(name), ranges.get(name), is_subject=is_subject)
             if text is not None:
                 how = found if name in searched else "the trial's own" if name == SEED else "fixed by the sweep"
                 lines.append(f"{key} = {text}  # {_comment(values[name], setting, how, section)}")
@@ -54,11 +55,14 @@ def to_toml(values: Mapping[str, Any], space: Space, below: Layers, head: Sequen
 
 
 def _setting(
-    name: str, value: Any, setting: Setting, searched: Parameter | None, below: Parameter | None
+    value: Any, setting: Setting, searched: Parameter | None, below: Parameter | None, *, is_subject: bool
 ) -> str | None:
-    """Returns what the file says of a value: alone, or in a table beside its range; None: nothing differs."""
+    """Returns what the file says of a value: alone, or in a table beside its range; None: nothing differs.
+
+    What is learnt (`is_subject`) is said in any case.
+    """
     if searched is None:
-        same = _same(value, setting.value) and below is None and name != "env.name"
+        same = _same(value, setting.value) and below is None and not is_subject
         return None if same else _text(value)
     if below is not None and _range(searched) == _range(below):
         return None if _same(value, setting.value) else _table({"value": value})
@@ -76,8 +80,8 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _comment(value: Any, setting: Setting, how: str, section: str) -> str:
-    if section == "env" and _same(value, setting.value):
-        return "the environment"
+    if section in ("env", "data") and _same(value, setting.value):
+        return "the environment" if section == "env" else "the text"
     if setting.value is None:
         return f"{how}; {setting.source} has it"
     where = setting.source

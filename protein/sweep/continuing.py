@@ -11,11 +11,11 @@ from pathlib import Path
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.sweep.job import runs_trainer
+from protein.trainer.kinds import kind_of
 from protein.types import CONTINUABLE, CONTINUABLE_SECONDS, SweepSpec, TrialRecord
 
 ARTIFACT, SECONDS = CONTINUABLE, CONTINUABLE_SECONDS
 SCHEDULES = ("constant", "wsd")  # of the step size; with others a run ends at its steps
-_STEPS = "train.total_timesteps"
 _SCHEDULE = "train.lr_schedule"
 _ENTROPY = "ent_coef_final"
 
@@ -42,8 +42,9 @@ def why_never(spec: SweepSpec) -> str | None:
     if not runs_trainer(spec.config):
         return None
     space = Space.from_dict(spec.space)
-    if space.cost_parameter != _STEPS:
-        return f"trials are never continued: {_STEPS} is not searched as the cost parameter"
+    steps = kind_of(spec.config).total_steps
+    if space.cost_parameter != steps:
+        return f"trials are never continued: {steps} is not searched as the cost parameter"
     schedules = [spec.config["train"].get("lr_schedule")]
     if _SCHEDULE in space.names:
         parameter = space.parameter(_SCHEDULE)

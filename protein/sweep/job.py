@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from protein.trainer.kinds import kind_of
 from protein.types import Params
 
 CHECKPOINT_SECONDS = 10.0  # of training between a trial's checkpoints: so much is lost when the machine dies
@@ -59,5 +60,6 @@ def max_seconds(config: Mapping[str, Any]) -> float | None:
 
 def total_steps(config: Mapping[str, Any]) -> int | None:
     """Returns the steps after which a trial of this config is trained to its end; None: that is not known."""
-    steps: int | None = config.get("train", {}).get("total_timesteps")
+    section, key = kind_of(config).total_steps.split(".")
+    steps: int | None = config.get(section, {}).get(key)
     return steps

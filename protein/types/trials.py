@@ -75,7 +75,8 @@ CONTINUABLE_SECONDS = "continuable_seconds"  # the metric: seconds of the trial'
 class Artifact:
     """A file that a trial left behind; `path` is absolute.
 
-    `kind` is "checkpoint", "log", "config", or `CONTINUABLE`: what a longer run goes on from, perhaps a folder.
+    `kind` is "checkpoint", "log", "config", "sample" (what a language model wrote), or `CONTINUABLE`: what a longer run
+    goes on from, perhaps a folder.
     """
 
     kind: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from protein.config.layers import display_path
 
 NAME = "protein"
+PROMPT = "def "  # with which a language model of the built-in text shows what it writes
 
 
 def command(*words: str) -> str:

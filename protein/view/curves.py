@@ -11,6 +11,7 @@ from typing import Any
 
 from protein.errors import UsageError
 from protein.trainer.events import read_line
+from protein.trainer.kinds import LANGUAGE, kind_of_subject
 from protein.types import Measurement
 from protein.view import text
 from protein.view.figures.style import COLORS, DOTS_PER_INCH
@@ -85,10 +86,11 @@ def write_curves(runs: Sequence[Run], thresholds: Mapping[str, float], path: Pat
         of_env = [run for run in runs if run.env == env]
         _draw(row[0], of_env, thresholds.get(env), by_seconds=True)
         _draw(row[1], of_env, thresholds.get(env), by_seconds=False)
-        row[0].set_ylabel("score (mean of the last episodes)")
+        kind = kind_of_subject(env)
+        row[0].set_ylabel("score (minus bits per byte)" if kind is LANGUAGE else "score (mean of the last episodes)")
         row[0].set_title(env, loc="left", fontsize=11, fontweight="bold")
         row[0].set_xlabel("seconds of training")
-        row[1].set_xlabel("steps (decisions of one agent)")
+        row[1].set_xlabel(kind.unit if kind is LANGUAGE else "steps (decisions of one agent)")
         row[1].legend(loc="best", fontsize=8, framealpha=0.85)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="png")
@@ -106,7 +108,9 @@ def _draw(axes: Any, runs: Sequence[Run], threshold: float | None, *, by_seconds
             if run.final_score is not None:
                 axes.plot(x[-1], run.final_score, "o", color=color, markersize=5, markeredgecolor="white", zorder=3)
     if any(run.final_score is not None for run in runs):
-        axes.plot([], [], "o", color="#666666", markersize=5, label="evaluation on new episodes")
+        axes.plot(
+            [], [], "o", color="#666666", markersize=5, label=f"evaluation on {kind_of_subject(runs[0].env).held_out}"
+        )
     if threshold is not None:
         axes.axhline(threshold, color="#444444", linestyle="--", linewidth=1.1, label=f"threshold {threshold:g}")
     axes.set_xlim(left=0)

@@ -191,8 +191,8 @@ def params(values: Params) -> Table:
     return table
 
 
-def trial(record: TrialRecord, width: int) -> RenderableType:
-    """Everything about one trial."""
+def trial(record: TrialRecord, width: int, unit: str = "steps") -> RenderableType:
+    """Everything about one trial; `unit` is what its steps are called."""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim")
     facts.add_column(overflow="fold")
@@ -214,7 +214,7 @@ def trial(record: TrialRecord, width: int) -> RenderableType:
     facts.add_row("  predicted", text.estimate_seconds(record.predicted_cost_seconds))
     if error := text.cost_error(record):
         facts.add_row("  off by", error)
-    facts.add_row("steps", f"{record.steps:,}")
+    facts.add_row(unit, f"{record.steps:,}")
     facts.add_row("suggested in", text.seconds(record.suggest_seconds))
     for name, value in record.timings.items():
         facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protein.engine.calibration import MAX_Z, Quantity, z_score
 from protein.types import Estimate, Measurement, ParamValue, TrialEnd, TrialRecord, TrialState
@@ -35,12 +35,24 @@ def seconds(value: float | None) -> str:
 
 
 def score(value: float | None) -> str:
-    """Returns a score with two decimals, more where it is small, none where it is large."""
+    """Returns a score with two decimals, more where it is small, none where it is large.
+
+    Between -10 and 0 it has three: a score there is minus a loss, such as the bits per byte of a language model.
+    """
     if value is None:
         return MISSING
     if value != 0 and abs(value) < 0.1:
         return f"{value:.3g}"
+    if -10.0 < value < 0.0:
+        return f"{value:.3f}"
     return f"{value:.2f}" if abs(value) < 10_000 else f"{value:.6g}"
+
+
+def loss(metrics: Mapping[str, float]) -> str:
+    """Returns how well a language model predicts: `1.934 bits per byte, 1.340 nats per token`."""
+    bits, nats = metrics.get("bits_per_byte"), metrics.get("loss")
+    known = [(bits, "bits per byte"), (nats, "nats per token")]
+    return ", ".join(f"{value:.3f} {what}" for value, what in known if value is not None)
 
 
 def count(value: int) -> str:

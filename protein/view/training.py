@@ -32,6 +32,7 @@ SHARE_WIDTH = 25  # of a time split's row, without its bar
 
 # The metrics that are shown, and their names here; those that a run does not report are left out.
 _FIGURES: Sequence[tuple[str, str]] = (
+    ("train_loss", "training loss"),
     ("loss", "loss"),
     ("policy_loss", "policy loss"),
     ("value_loss", "value loss"),
@@ -41,8 +42,9 @@ _FIGURES: Sequence[tuple[str, str]] = (
     ("explained_variance", "explained variance"),
     ("gradient_norm", "gradient norm"),
     ("learning_rate", "learning rate"),
+    ("peak_share", "share of peak"),
 )
-_SHARES = frozenset({"clip_fraction"})
+_SHARES = frozenset({"clip_fraction", "peak_share"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,10 @@ class TrainingState:
     env: str
     total_steps: int
     max_seconds: float = 0.0  # of training; 0: no limit
-    evaluation_episodes: int = 0
+    unit: str = "steps"  # what a step is
+    evaluation: str = "new episodes"  # what the score is measured on at the end
+    held_out: str = "new episodes"  # the same without a number
+    score_means: str = ""  # what the score is, where that is not clear by itself
     start: Start | None = None
     curve: tuple[Measurement, ...] = ()
     end: FinalEvent | None = None
@@ -153,10 +158,14 @@ class PlainWatcher:
             for line in (_machine_line(event), *event["notes"]):
                 self._console.print(line, soft_wrap=True, markup=False)
         elif event["event"] == "measurement":
-            total, steps, seconds = self._state.total_steps, event["steps"], event["elapsed_seconds"]
+            total, unit = self._state.total_steps, self._state.unit
+            steps, seconds = event["steps"], event["elapsed_seconds"]
             rate = text.count(round(steps / max(seconds, 1e-9)))
+            reached = f"score {text.score(event['score'])}"
+            if event["score"] is None and "train_loss" in event["metrics"]:
+                reached = f"training loss {_figure('train_loss', event['metrics']['train_loss'])}"
             self._console.print(
-                f"{steps:,} of {total:,} steps, score {text.score(event['score'])}  {rate} steps/s,"
+                f"{steps:,} of {total:,} {unit}, {reached}  {rate} {unit}/s,"
                 f" {text.seconds(seconds)}, {text.seconds(self._state.left_seconds)} left",
                 soft_wrap=True,
             )
@@ -220,9 +229,9 @@ def _heading(state: TrainingState, width: int) -> list[Text]:
     line.append(phase, style=style)
     if state.curve:
         last = state.curve[-1]
-        line.append(f"   {text.count(last.steps)} of {text.count(state.total_steps)} steps")
+        line.append(f"   {text.count(last.steps)} of {text.count(state.total_steps)} {state.unit}")
         line.append(
-            f" in {text.seconds(last.elapsed_seconds)}, {text.count(round(state.steps_per_second or 0))} steps/s"
+            f" in {text.seconds(last.elapsed_seconds)}, {text.count(round(state.steps_per_second or 0))} {state.unit}/s"
         )
     line.truncate(width, overflow="ellipsis")
     return [*lines, line]
@@ -235,7 +244,7 @@ def _phase(state: TrainingState) -> tuple[str, str]:
     if state.stopping:
         return "stopping; Ctrl-C again ends it at once", "bold yellow"
     if state.trained:
-        return f"evaluating on {state.evaluation_episodes:,} new episodes, {text.seconds(state.silent_seconds)}", "cyan"
+        return f"evaluating on {state.evaluation}, {text.seconds(state.silent_seconds)}", "cyan"
     if state.left_seconds is None:
         return "waiting for the first measurement" if state.start is not None else "loading", "dim"
     return f"{text.seconds(state.left_seconds)} left", ""
@@ -246,12 +255,13 @@ def _score(state: TrainingState, width: int, height: int) -> list[Text]:
     points = [(point.elapsed_seconds, point.score) for point in state.curve if point.score is not None]
     if height < 1:
         return []
+    meaning = f" ({state.score_means})" if state.score_means else ""
     if state.end is not None and state.end["event"] != "failed" and state.end["score"] is not None:
-        heading = f"score {text.score(state.end['score'])} on new episodes"
+        heading = f"score {text.score(state.end['score'])}{meaning} on {state.held_out}"
         if points:
             heading += f", {text.score(points[-1][1])} in training"
     else:
-        heading = f"score {text.score(points[-1][1] if points else None)}"
+        heading = f"score {text.score(points[-1][1] if points else None)}{meaning}"
     line = _line(heading, width, "bold")
     plot_height = min(height - 2, MAX_PLOT_HEIGHT)
     if len(points) < 2:
@@ -278,7 +288,9 @@ def _body(state: TrainingState, width: int, height: int) -> list[Text]:
         return []
     metrics = state.curve[-1].metrics
     figures = [
-        _line(f"{name:<20}{_figure(key, metrics[key]):>9}", FIGURES_WIDTH) for key, name in _FIGURES if key in metrics
+        _line(f"{name:<20}{_figure(key, metrics[key]):>9}", FIGURES_WIDTH)
+        for key, name in _FIGURES
+        if key in metrics and not (key == "loss" and "train_loss" in metrics)  # that of the score, at some points only
     ]
     beside = width >= COLUMNS_WIDTH
     split = _split(metrics, width - FIGURES_WIDTH if beside else width)
@@ -326,10 +338,13 @@ def _usage(state: TrainingState, width: int) -> list[Text]:
 
 def _machine_line(start: Start) -> str:
     workers = f" worker processes: {start['workers']}," if "workers" in start else ""
-    normalised = ", observations normalised" if start["normalize_observations"] else ""
-    scaled = ", rewards scaled" if start["scale_rewards"] else ""
+    normalised = ", observations normalised" if start.get("normalize_observations") else ""
+    scaled = ", rewards scaled" if start.get("scale_rewards") else ""
+    precision = f" in {start['precision']}" if "precision" in start else ""
+    rows = f", micro-batches of {start['micro_batch']} sequences" if "micro_batch" in start else ""
     return (
-        f"{start['parameters']:,} parameters on {start['device']}, threads: {start['threads']}{normalised}{scaled},"
+        f"{start['parameters']:,} parameters on {start['device']}{precision}, threads: {start['threads']}{rows}"
+        f"{normalised}{scaled},"
         f"{workers} ready in {text.seconds(start['startup_seconds'])}"
     )
 

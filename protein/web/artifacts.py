@@ -6,6 +6,7 @@ request.
 """
 
 import dataclasses
+import json
 import mimetypes
 import os
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,15 @@ def tail(path: Path) -> dict[str, Any]:
     return {"size": size, "cut": size > LOG_BYTES, "lines": [line[:MAX_LINE] for line in lines]}
 
 
+def beginning(path: Path) -> str:
+    """Returns the first `LOG_BYTES` of a text; nothing where it cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LOG_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> bytes:
     """Returns a GIF of one episode that a checkpoint plays, by `protein eval` in a process of its own.
 
@@ -114,26 +125,60 @@ def play(checkpoint: Path, env: str, seed: int, stopping: threading.Event) -> by
     """
     with tempfile.TemporaryDirectory(prefix="protein-view-") as folder:
         path, errors = Path(folder) / f"{file_name(env)}.gif", Path(folder) / "stderr"
-        words = ["eval", "--checkpoint", str(checkpoint), "--gif", str(path), "--seed", str(seed), "--json"]
-        with errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "protein", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},  # a running sweep keeps the other cores
-            )
-            until = time.monotonic() + PLAY_SECONDS
-            while process.poll() is None:
-                if stopping.wait(0.05) or time.monotonic() > until:
-                    process.kill()
-                    process.wait()
-                    raise UsageError(f"an episode takes longer than {PLAY_SECONDS:.0f} s, so no picture was made")
+        words = ["--checkpoint", str(checkpoint), "--gif", str(path), "--seed", str(seed), "--json"]
+        _evaluate(words, Path(folder), stopping, f"an episode takes longer than {PLAY_SECONDS:.0f} s")
         if not path.exists():
-            lines = errors.read_text(errors="replace").splitlines()
-            line = next((line for line in reversed(lines) if line.strip()), "no picture was drawn")
-            raise UsageError(f"the agent cannot be shown at play: {line.strip().removeprefix('error: ')}")
+            raise UsageError(f"the agent cannot be shown at play: {_last_line(errors) or 'no picture was drawn'}")
         return path.read_bytes()
+
+
+def write(checkpoint: Path, prompt: str, seed: int, stopping: threading.Event) -> str:
+    """Returns a text that begins with `prompt`, as a language model goes on, by `protein eval` in a process of its own.
+
+    Args:
+        checkpoint: of the trainer.
+        prompt: beginning of the text.
+        seed: of what is drawn.
+        stopping: ends the process when it is set.
+
+    Raises:
+        UsageError: it cannot write; says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="protein-view-") as folder:
+        words = ["--checkpoint", str(checkpoint), f"--prompt={prompt}", "--seed", str(seed), "--json"]
+        written = _evaluate(words, Path(folder), stopping, f"writing takes longer than {PLAY_SECONDS:.0f} s")
+        try:
+            return str(json.loads(written)["text"])
+        except (ValueError, KeyError) as error:
+            raise UsageError(f"the model cannot write: {_last_line(Path(folder) / 'stderr')}") from error
+
+
+def _evaluate(words: Sequence[str], folder: Path, stopping: threading.Event, too_long: str) -> str:
+    """Runs `protein eval`; returns what it printed, and leaves its errors in the file `stderr` of the folder.
+
+    Raises:
+        UsageError: it was stopped, or `too_long`.
+    """
+    with (folder / "stderr").open("wb") as stderr, (folder / "stdout").open("wb") as stdout:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "protein", "eval", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # a running sweep keeps the other cores
+        )
+        until = time.monotonic() + PLAY_SECONDS
+        while process.poll() is None:
+            if stopping.wait(0.05) or time.monotonic() > until:
+                process.kill()
+                process.wait()
+                raise UsageError(f"{too_long}, so it was ended")
+    return (folder / "stdout").read_text(errors="replace")
+
+
+def _last_line(errors: Path) -> str:
+    lines = errors.read_text(errors="replace").splitlines()
+    return next((line.strip().removeprefix("error: ") for line in reversed(lines) if line.strip()), "")
 
 
 def _file(root: Path, path: Path, kind: str) -> File:

@@ -1,6 +1,7 @@
 """What each command takes, as dataclasses that tyro turns into flags and help. A field's docstring is its help text.
 
     search.py      sweep, train, eval
+    data.py        data
     results.py     status, pareto, best, laws, show, note
     views.py       view, report, plot, compare
     steering.py    pause, resume, stop, cancel

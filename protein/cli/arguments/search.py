@@ -12,10 +12,11 @@ from protein.cli.values import value_spec
 class SweepArguments(StoreArguments):
     """Search for good configs under a budget. The same command again resumes the sweep.
 
-    Every value of the run has a flag. Giving one fixes the value: it is not searched."""
+    Every value of the run has a flag. Giving one fixes the value: it is not searched. The flags of a language model's
+    settings are shown with --env text/python or --config configs/gpt.toml."""
 
     environment: Annotated[str | None, shown("NAME", "(default: the one that --config names)", "env")] = None
-    """Environment to train on; `protein envs` lists them."""
+    """Environment to train on; `protein envs` lists them. text/python: a language model of the built-in text."""
     name: Annotated[str | None, shown("TEXT", "(default: the environment's)")] = None
     """Name of the sweep, to resume it and to ask for it."""
     max_cost: Annotated[str | None, shown("DURATION", "(default: what it was before, or no limit)")] = None
@@ -65,7 +66,8 @@ class SweepArguments(StoreArguments):
     tracker: Trackers = ()
     """Also write the trials to mlflow, neptune, wandb, tensorboard or trackio. Give it several times for several."""
     config: Config = None
-    """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
+    """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's.
+    One with [data] or [model] trains a language model, and overrides configs/gpt.toml."""
 
     backend: Annotated[str, shown("local|ray[:HOST:PORT]|slurm")] = "local"
     """Where trials run: on this machine, on the nodes of a Ray cluster, or in jobs of Slurm."""
@@ -106,12 +108,14 @@ class SweepArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainArguments(StoreArguments):
-    """Train one agent, from the config files or from the best trial of a sweep."""
+    """Train one agent or language model, from the config files or from the best trial of a sweep.
+
+    The flags of a language model's settings are shown with --env text/python or --config configs/gpt.toml."""
 
     environment: Annotated[
         str | None, shown("NAME", "(default: the sweep's, or the one that --config names)", "env")
     ] = None
-    """Environment to train on; `protein envs` lists them."""
+    """Environment to train on; `protein envs` lists them. text/python: a language model of the built-in text."""
     resume: Annotated[Path | None, shown("RUN", "(default: none)")] = None
     """Go on with an interrupted run: its folder in runs/train, or its checkpoint. It takes its config from there."""
     from_: Annotated[str | None, shown("SWEEP", "(default: none)", "from")] = None
@@ -119,11 +123,12 @@ class TrainArguments(StoreArguments):
     under: Under = None
     """With --from: the best among configs that are expected to cost at most this much training time, as in 30s."""
     config: Config = None
-    """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's."""
+    """Your own config file: TOML, or a run's config.json. It overrides configs/default.toml and the environment's.
+    One with [data] or [model] trains a language model, and overrides configs/gpt.toml."""
     checkpoint: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """Where to put a copy of the final checkpoint. The run's own folder in runs/train holds it in any case."""
     nproc: Annotated[int, value_spec(int, "--nproc"), shown("INT", "(default: 1)")] = 1
-    """Processes that train together on this machine. Each takes its share of the environments and of the batch."""
+    """Processes that train together on this machine. Each takes its share of the batch (and of the environments)."""
     profile: Switch = False
     """Print at the end where the time went. On a GPU each step then waits for the device, which is slower."""
     trace: Annotated[Path | None, shown("FILE", "(default: none)")] = None
@@ -132,12 +137,14 @@ class TrainArguments(StoreArguments):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalArguments:
-    """Play episodes with a trained agent and report its score."""
+    """Play episodes with a trained agent and report its score; or measure a language model, or let it write.
+
+    A language model is measured on validation text. With --prompt it writes instead."""
 
     checkpoint: Annotated[Path | None, shown("FILE", "(required)")] = None
     """A checkpoint that protein train has written."""
     environment: Annotated[str | None, shown("NAME", "(default: the checkpoint's)", "env")] = None
-    """Environment to play."""
+    """Environment to play; for a language model, text/NAME as it was trained on."""
     episodes: Annotated[
         int | None, value_spec(int, "--episodes"), shown("INT", "(default: 256; 1 with --render or --gif)")
     ] = None
@@ -145,10 +152,22 @@ class EvalArguments:
     seed: Annotated[int, value_spec(int, "--seed")] = 0
     """Source of the episodes' randomness."""
     greedy: Switch = False
-    """Take the most probable action instead of sampling."""
+    """Take the most probable action, or token, instead of sampling."""
     render: Switch = False
     """Watch one environment in the terminal, and write what was seen as a GIF."""
     gif: Annotated[Path | None, shown("FILE", "(default: with --render, beside the checkpoint)")] = None
     """Where to write the GIF. Without --render nothing is shown in the terminal."""
+    prompt: Annotated[str | None, shown("TEXT", "(default: none)")] = None
+    """With a language model: print a text that begins so, and as it goes on."""
+    tokens: Annotated[
+        int | None,
+        value_spec(int, "--tokens"),
+        shown("INT", "(default: 256 with --prompt, else the run's eval.tokens)"),
+    ] = None
+    """With a language model: tokens to write, or to measure on."""
+    temperature: Annotated[float | None, value_spec(float, "--temperature"), shown("FLOAT", "(default: 0.8)")] = None
+    """With --prompt: below 1 it writes what is more probable, above 1 what is more surprising."""
+    hellaswag: Annotated[Path | None, shown("FILE", "(default: none)")] = None
+    """With a language model: also ask it HellaSwag's questions, as in hellaswag_val.jsonl."""
     json: Switch = False
     """Print JSON."""

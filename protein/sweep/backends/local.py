@@ -15,6 +15,7 @@ from protein.sweep.backends import bounded_log, child, folders, memory, messages
 from protein.sweep.backends.processes import SILENCE_SECONDS, ProcessBackend, TrialOfProcess
 from protein.sweep.backends.trial_server import shared
 from protein.sweep.speed import own_limits
+from protein.trainer.language.config import SAMPLE_FILE
 from protein.types import MAX_SCORE, Artifact, Measurement, Outcome, TrialEnd, TrialState
 
 MAX_LINE_BYTES = 1 << 20  # a longer line is garbage, and is dropped
@@ -217,4 +218,6 @@ class TrainerRecord:
             path = (self._final or {}).get(key)
             if isinstance(path, str) and Path(path).is_file():
                 found.append(Artifact(kind=kind, path=str(Path(path).resolve())))
+        if (self._job.directory / SAMPLE_FILE).is_file():
+            found.append(Artifact(kind="sample", path=str(self._job.directory / SAMPLE_FILE)))
         return tuple(found)

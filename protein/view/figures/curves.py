@@ -17,6 +17,7 @@ import numpy as np
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.spelling import nearest
+from protein.trainer.kinds import LANGUAGE, kind_of
 from protein.types import Direction, TrialRecord, TrialState
 from protein.view import text
 from protein.view.figures import style
@@ -96,7 +97,9 @@ def curves(
         else:
             _several(axes, sweeps, lines, trials, direction)
         _x_axis(axes, x, log_x=log_x)
-        axes.set_xlabel(_LABELS[x] + (" (log scale)" if log_x else ""))
+        kind = kind_of(sweeps[0][0].spec.config)
+        label = _LABELS[x] if x != "steps" or kind is not LANGUAGE else kind.unit
+        axes.set_xlabel(label + (" (log scale)" if log_x else ""))
         axes.set_ylabel(axes.get_ylabel() + (f", smoothed by {smooth:g}" if smooth else ""))
         axes.set_title(style.title(sweeps))
         if axes.get_legend_handles_labels()[0]:

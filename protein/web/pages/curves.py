@@ -22,6 +22,7 @@ from protein.columns import MAX_CURVE_POINTS, CurveColumns
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest
+from protein.trainer.kinds import kind_of
 from protein.types import Direction, TrialState
 from protein.web.answers import Query, get, plain
 from protein.web.frame import Frame, Table
@@ -147,9 +148,11 @@ def _read(
     state, score = table.columns["state"].listed(rows), table.columns["score"].listed(rows)
     cost = table.columns["cost_seconds"].listed(rows)
     by_sweep: dict[str, dict[int, CurveColumns]] = {}
+    units: dict[str, str] = {}
     for name in dict.fromkeys(str(name) for name in sweeps):
         own = {int(str(n)): state[i] for i, (n, of) in enumerate(zip(numbers, sweeps, strict=True)) if of == name}
         finished = [number for number, one in own.items() if one not in (TrialState.RUNNING, TrialState.WAITING)]
+        units[name] = kind_of(viewer.sweep(name).spec.config).unit
         by_sweep[name] = kept.curves(viewer.store, viewer.sweep(name).id, list(own), finished, points, metric)
     found = []
     for i, (of, number) in enumerate(zip(sweeps, numbers, strict=True)):
@@ -169,6 +172,7 @@ def _read(
                 "cost_seconds": plain(cost[i]),
                 "points": curve.num_points,
                 "steps": curve.steps[usable].tolist(),
+                "unit": units[str(of)],
                 "seconds": rounded(seconds[usable]).tolist(),
                 "value": rounded(value[usable]).tolist(),
             }

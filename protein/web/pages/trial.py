@@ -16,6 +16,7 @@ from protein.errors import SpaceError, UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical
 from protein.sweep.job import runs_trainer
+from protein.trainer.kinds import LANGUAGE, kind_of
 from protein.types import Params, SweepRecord, TrialRecord, TrialState
 from protein.view import commands, data, text
 from protein.web import artifacts, findings
@@ -27,6 +28,7 @@ from protein.web.viewer import Viewer
 
 CURVE_POINTS = 2_000  # of each leg
 MAX_LEGS = 50
+MAX_PROMPT = 2_000  # characters
 MAX_NUMBER = 2**53  # the largest whole number that a page can send
 _NO_STORE = {"cache-control": "no-store"}
 
@@ -82,6 +84,35 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
             return {"state": "ready", "error": ""}
         return Response(found.value, media_type="image/gif", headers=_NO_STORE)
 
+    def write(given: Mapping[str, Any]) -> dict[str, Any]:
+        name, number, prompt, seed = (given.get(key) for key in ("sweep", "number", "prompt", "seed"))
+        if not isinstance(name, str) or type(number) is not int:
+            raise UsageError("to write, give sweep as a text and number as a whole number")
+        if not isinstance(prompt, str) or len(prompt) > MAX_PROMPT or "\0" in prompt:
+            raise UsageError(f"a prompt is a text of at most {MAX_PROMPT} characters; give a shorter one")
+        if type(seed) is not int or not 0 <= seed <= MAX_NUMBER:
+            raise UsageError("a seed is a whole number from 0 on")
+        sweep, record = find(viewer, name, number)
+        path, problem = checkpoint_of(viewer, sweep, record, writes=True)
+        if path is None:
+            raise UsageError(problem)
+        found = player.ask(
+            ("text", record.id),
+            (prompt, seed),
+            lambda: artifacts.write(path, prompt, seed, viewer.stopping),
+            patience=0.0,
+            retry=0.0,
+        )
+        return {"state": found.state}
+
+    def written(query: Query) -> dict[str, Any]:
+        _, record = asked_for(viewer, query)
+        found = player.known(("text", record.id))
+        if found is None or found.state != "ready":
+            state, error = ("none", "") if found is None else (found.state, found.error)
+            return {"state": state, "error": error, "text": ""}
+        return {"state": "ready", "error": "", "text": found.value}
+
     return [
         get("/trial", trial),
         get("/trial/curve", curve),
@@ -89,6 +120,8 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
         get("/trial/file", file),
         post("/trial/play", play),
         get("/trial/played", played),
+        post("/trial/write", write),
+        get("/trial/written", written),
     ]
 
 
@@ -115,14 +148,18 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
     frame = viewer.frame(sweep.spec.name)
     legs = legs_of(frame, record)
     root = viewer.artifact_directory(sweep.spec.name)
-    checkpoint, problem = checkpoint_of(viewer, sweep, record)
-    listed = [artifacts.described(one) for one in artifacts.files(root, record)]
+    kind = kind_of(sweep.spec.config)
+    checkpoint, problem = checkpoint_of(viewer, sweep, record, writes=kind is LANGUAGE)
+    kept = artifacts.files(root, record)
+    listed = [artifacts.described(one) for one in kept]
     return {
         "sweep": {
             "name": sweep.spec.name,
             "env": sweep.spec.env,
             "method": sweep.spec.method,
             "direction": str(sweep.spec.direction),
+            "kind": kind.name if runs_trainer(sweep.spec.config) else "",
+            "unit": kind.unit,  # what a step is
             "last": int(frame.numbers[-1]) if len(frame) else record.number,
         },
         "trial": {
@@ -145,8 +182,9 @@ def whole(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> dict[str, 
         "then": then(frame, record),
         "same_config": same_config(frame, record),
         "files": listed,
+        "sample": next((artifacts.beginning(one.path) for one in kept if one.kind == "sample" and one.path), ""),
         "playback": {"possible": checkpoint is not None, "problem": problem},
-        "possible_scores": score_range(sweep.spec.env),
+        "possible_scores": _finite(score_range(sweep.spec.env)),
         "commands": _commands(viewer, sweep, record, root),
     }
 
@@ -268,17 +306,23 @@ def same_config(frame: Frame, record: TrialRecord) -> list[dict[str, Any]]:
     return [{key: frame.columns[key].value(int(row)) for key in keys} for row in rows]
 
 
-def checkpoint_of(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> tuple[Path | None, str]:
-    """Returns the checkpoint with which a trial's agent can play, or why there is none."""
+def checkpoint_of(
+    viewer: Viewer, sweep: SweepRecord, record: TrialRecord, *, writes: bool = False
+) -> tuple[Path | None, str]:
+    """Returns the checkpoint with which a trial's agent can play, or its language model write (`writes`); or why there
+    is none."""
     if not runs_trainer(sweep.spec.config):
         return None, "this sweep runs a function, so there is no agent that can play"
+    if writes != (kind_of(sweep.spec.config) is LANGUAGE):
+        return None, "an agent plays, and a language model writes"
+    what = "model" if writes else "agent"
     if ":" in sweep.spec.env:
         return None, f"{sweep.spec.env} is code in Python, which this page does not run; use protein eval --gif"
     if not record.state.finished:
         gone = interrupted({record.number: record.owner})
         now = "waits to be taken up again" if record.state is TrialState.WAITING else "still runs"
         now = "was interrupted" if record.state is TrialState.RUNNING and gone else now
-        return None, f"the trial {now}; it leaves its agent at its end"
+        return None, f"the trial {now}; it leaves its {what} at its end"
     root = viewer.artifact_directory(sweep.spec.name)
     kept = [one for one in artifacts.files(root, record) if one.kind == "checkpoint"]
     for one in reversed(kept):
@@ -286,7 +330,12 @@ def checkpoint_of(viewer: Viewer, sweep: SweepRecord, record: TrialRecord) -> tu
             return one.path, ""
     if kept:
         return None, f"its checkpoint cannot be read: {kept[-1].problem}"
-    return None, "it left no checkpoint, so its agent cannot play"
+    return None, f"it left no checkpoint, so its {what} cannot {'write' if writes else 'play'}"
+
+
+def _finite(ends: text.Range | None) -> list[float | None] | None:
+    """Returns the ends of the possible scores; None where there is no end, which JSON has no number for."""
+    return None if ends is None else [end if math.isfinite(end) else None for end in ends]
 
 
 def _leg(frame: Frame, number: int) -> dict[str, Any]:
@@ -302,5 +351,6 @@ def _commands(viewer: Viewer, sweep: SweepRecord, record: TrialRecord, root: Pat
     if runs_trainer(sweep.spec.config) and "config" in kept:
         found["train"] = commands.command("train", "--config", str(kept["config"]))
     if "checkpoint" in kept:
-        found["play"] = commands.command("eval", "--checkpoint", str(kept["checkpoint"]), "--render")
+        how = ["--prompt", commands.PROMPT] if kind_of(sweep.spec.config) is LANGUAGE else ["--render"]
+        found["play"] = commands.command("eval", "--checkpoint", str(kept["checkpoint"]), *how)
     return found

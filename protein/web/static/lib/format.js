@@ -20,13 +20,14 @@ export function numbers(values) {
   return values.map(number);
 }
 
-/** A score: two decimals, more where it is small, none where it is large. */
+/** A score: two decimals, more where it is small, three between -10 and 0 (minus a loss), none where it is large. */
 export function score(value) {
   const x = number(value);
   if (x === null) return MISSING;
   const special = unusual(x);
   if (special) return special;
   if (x !== 0 && Math.abs(x) < 0.1) return signed(significant(x, 3));
+  if (x > -10 && x < 0) return signed(x.toFixed(3));
   return signed(Math.abs(x) < 10000 ? x.toFixed(2) : significant(x, 6));
 }
 

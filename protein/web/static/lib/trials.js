@@ -24,7 +24,7 @@ export const KINDS = {
 
 // What the seconds beside a trial's cost are; see protein/sweep/backends/usage.py for the last four.
 export const TIMINGS = {
-  startup: "startup, not in the cost", compile: "compiling, not in the cost", evaluation: "evaluation, not in the cost", wall: "on the clock", cpu: "CPU time",
+  startup: "startup, not in the cost", compile: "compiling, not in the cost", evaluation: "evaluation, not in the cost", curve: "points of its curve, not in the cost", sample: "its sample, not in the cost", wall: "on the clock", cpu: "CPU time",
   waited: "waited for a busy core", others: "CPU time of other programs",
 };
 

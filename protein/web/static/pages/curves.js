@@ -75,10 +75,18 @@ export async function render(root, context) {
     root.dataset.drawnMs = String(Math.round(performance.now() - began));
   }
 
+  /** What a step of all shown trials is called. */
+  function unit() {
+    const all = new Set(found.curves.map((one) => one.unit || AXES.steps.label));
+    return all.size === 1 ? [...all][0] : AXES.steps.label;
+  }
+
   async function draw() {
     if (!found) return;
     picks.set(pick());
     xs.set(axis());
+    const name = unit();
+    xs.root.querySelector("[data-value=steps]").textContent = name[0].toUpperCase() + name.slice(1);
     drawNotes();
     if (!found.curves.some((one) => one.value.length)) {
       plot?.room.remove();
@@ -92,7 +100,7 @@ export async function render(root, context) {
     const made = series();
     const options = {
       name: `curves of ${state.sweeps.join(", ")}`, height: Math.max(300, Math.min(560, window.innerHeight - 330)), signal,
-      series: made.drawn, x: { ...AXES[axis()], log: state.get("logx") === "1" },
+      series: made.drawn, x: { ...AXES[axis()], ...(axis() === "steps" ? { label: unit() } : {}), log: state.get("logx") === "1" },
       y: { label: state.get("metric") || "score", format: tick, log: state.get("logy") === "1" },
       onHover: (one) => light(one?.trial), onClick: (one) => open(one.trial), describe,
     };
@@ -157,7 +165,7 @@ export async function render(root, context) {
         h("button", { type: "button", class: "button", text: "Show the best ones", onclick: () => state.set({ pick: "best" }) }));
     }
     if (state.get("metric")) return stateOf("empty", `No curve has ${state.get("metric")}.`);
-    if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", "No episode ended while they trained. Show another field instead: the list at the top has all of them.");
+    if (found.curves.some((one) => one.points > 0)) return stateOf("empty", "These trials have no curve of the score.", `${unit() === "steps" ? "No episode ended" : "No score was measured"} while they trained. Show another field instead: the list at the top has all of them.`);
     if (pick() === "selected" || state.get("filter")) return stateOf("empty", "These trials have no curve.", "They failed before their first measurement, or the filter leaves none of them.");
     return stateOf("empty", "There is no learning curve yet.", "A trial reports its first points within seconds of its start. They appear here by themselves.");
   }

@@ -96,7 +96,7 @@ export async function render(root, context) {
     const cells = [
       ["score", score(trial.score), trial.predicted_score ? `predicted ${estimate(trial.predicted_score)}` : trial.score === null ? "" : "nothing was predicted", found.off_by.score && `off by ${found.off_by.score}`],
       ["cost", seconds(trial.cost_seconds), trial.predicted_cost_seconds ? `predicted ${estimate(trial.predicted_cost_seconds, seconds)}` : "", found.off_by.cost && `off by ${found.off_by.cost}`],
-      ["steps", count(trial.steps), `${whole(trial.steps)} decisions`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
+      [unit(), count(trial.steps), `${whole(trial.steps)} ${unit() === "steps" ? "decisions" : unit()}`, trial.cost_seconds > 0 && trial.continues === null ? `${count(trial.steps / trial.cost_seconds)} a second` : ""],
     ];
     const failure = trial.state === "failed" || trial.state === "pruned" || trial.reason || trial.interrupted;
     const how = trial.interrupted ? "interrupted: its process is gone; start the sweep again to go on" : trial.state === "waiting" ? WAITS : ENDS[trial.end] || trial.end || "";
@@ -113,7 +113,7 @@ export async function render(root, context) {
       metrics.length ? h("select", { class: "input", "aria-label": "What the curve shows", onchange: (event) => state.set({ metric: event.target.value }) },
         ["", ...metrics].map((one) => h("option", { value: one, text: one || "score", selected: one === state.get("metric") }))) : null,
       h("div", { class: "segments", role: "group", "aria-label": "Horizontal axis" }, X_AXES.map(([one, title]) =>
-        h("button", { type: "button", "aria-pressed": one === axis ? "true" : "false", text: title, onclick: (event) => {
+        h("button", { type: "button", "aria-pressed": one === axis ? "true" : "false", text: one === "steps" ? unit() : title, onclick: (event) => {
           for (const other of event.target.parentNode.children) other.setAttribute("aria-pressed", other === event.target ? "true" : "false");
           state.set({ x: one === "steps" ? "" : one });
         } }))),
@@ -138,7 +138,7 @@ export async function render(root, context) {
     if (!points.length) {
       curve = null;
       room.parentNode.querySelector(".curve-menu")?.remove();
-      fill(room, h("p", { class: "empty-line muted", text: metric ? `The curve has no ${metric}.` : unfinished(found.trial) ? "No episode has ended yet." : "It left no learning curve." }));
+      fill(room, h("p", { class: "empty-line muted", text: metric ? `The curve has no ${metric}.` : unfinished(found.trial) ? (found.sweep.kind === "language model" ? "No score has been measured yet." : "No episode has ended yet.") : "It left no learning curve." }));
       return;
     }
     const theme = colors();
@@ -149,7 +149,7 @@ export async function render(root, context) {
       return { key: `${leg.number}`, label: `trial ${leg.number}`, color: leg.number === number ? theme.series[0] : theme.series[(i % 8) + 1],
         width: leg.number === number ? 2 : 1.4, x: leg[axis].map((x) => x + shift), y: leg.value.map((value) => (typeof value === "number" ? value : null)) };
     });
-    const shown = { series, x: { label: axis === "steps" ? "steps" : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } };
+    const shown = { series, x: { label: axis === "steps" ? unit() : "seconds of training", format: axis === "steps" ? count : seconds }, y: { label: metric || "score", format: undefined } };
     if (curve?.room.isConnected) return curve.set(shown);
     fill(room);
     curve = await lines(room, { name: `curve of trial ${number} of ${name}`, signal, height: 300, ...shown });
@@ -198,8 +198,42 @@ export async function render(root, context) {
       h("td", { class: "muted", text: one.kind }), h("td", { class: "number muted", text: one.problem || bytes(one.size) }))))) : h("p", { class: "muted", text: "It left no files." }));
   }
 
+  /** What a step of this sweep's trials is called. */
+  function unit() {
+    return found.sweep.unit || "steps";
+  }
+
+  /** What a language model has written at its end, and what it writes when asked. */
+  function sample() {
+    const room = h("div", {}, found.sample ? h("pre", { class: "sample", tabindex: "0", text: found.sample })
+      : h("p", { class: "muted", text: unfinished(found.trial) ? "It writes a sample at its end." : "It left no sample." }));
+    const prompt = h("input", { class: "input", placeholder: "Beginning of a text", "aria-label": "Beginning of a text", maxlength: "2000" });
+    let seed = 0; // each time another text
+    const form = h("form", { class: "tags", onsubmit: (event) => { event.preventDefault(); write(room, prompt.value, seed++); } }, prompt, h("button", { class: "button", text: "Let it write" }));
+    return h("section", { class: "card" }, h("h2", { text: "What it writes" }), room,
+      api.live && found.playback.possible ? form : null,
+      found.commands.play ? h("details", { class: "fixed" }, h("summary", { text: "let it write more, in a terminal" }), commandLine(found.commands.play)) : null);
+  }
+
+  async function write(room, prompt, seed) {
+    fill(room, stateOf("loading", "It writes."));
+    try {
+      await api.post("/trial/write", { sweep: name, number, prompt, seed }, { signal });
+      for (;;) {
+        await pause(400, signal);
+        if (signal.aborted) return;
+        const answer = await api.get("/trial/written", { sweep: name, number }, { signal });
+        if (answer.state === "ready") return fill(room, h("pre", { class: "sample", tabindex: "0", text: answer.text }));
+        if (answer.state !== "computing") return fill(room, h("p", { class: "bad", text: sentence(answer.error || "It wrote nothing.") }));
+      }
+    } catch (error) {
+      if (error.name !== "AbortError") fill(room, h("p", { class: "bad", text: sentence(error.message) }));
+    }
+  }
+
   /** The agent at play: a picture among its files, or one that is made on demand from its checkpoint. */
   function playback() {
+    if (found.sweep.kind === "language model") return sample();
     const shown = found.files.find((one) => one.media?.startsWith("image/") || one.media?.startsWith("video/"));
     const room = h("div", { class: "stage" });
     if (shown) {
@@ -277,7 +311,7 @@ export async function render(root, context) {
   function legs() {
     if (!found.legs.length) return null;
     return h("section", { class: "card" }, h("h2", { text: "Legs of its run" }), h("table", { class: "facts" },
-      h("thead", {}, h("tr", {}, ["trial", "steps", "score", "own cost", "run cost"].map((title, i) => h("th", { class: i ? "number" : null, text: title })))),
+      h("thead", {}, h("tr", {}, ["trial", unit(), "score", "own cost", "run cost"].map((title, i) => h("th", { class: i ? "number" : null, text: title })))),
       h("tbody", {}, found.legs.map((leg) => h("tr", { class: leg.number === number ? "picked" : null }, h("td", {}, leg.number === number ? `${leg.number}` : trialLink(state, name, leg.number)),
         h("td", { class: "number", text: count(leg.steps) }), h("td", { class: "number", text: score(leg.score) }), h("td", { class: "number", text: seconds(leg.cost_seconds) }), h("td", { class: "number", text: seconds(leg.run_seconds) }))))));
   }
