@@ -58,7 +58,7 @@ def make(path: Path, *, trials: int, points: int, name: str = "big", seed: int =
     """
     layers = load(ENV, config_file=None, flags={}, for_sweep=True)
     store = open_store(str(path))
-    sweep = store.create_sweep(trainer_sweep.define(ENV, layers, SweepConfig(), name), 1e9)
+    sweep = store.create_sweep(trainer_sweep.define(layers, SweepConfig(), name), 1e9)
     store.close()
     space, rng = Space.from_dict(sweep.spec.space), np.random.default_rng(seed)
     engine = create_engine(f"sqlite:///{path}")

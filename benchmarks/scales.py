@@ -25,9 +25,9 @@ import machine
 
 from protein.config.resolve import load
 from protein.trainer.config import RunConfig
+from protein.trainer.course import pace
 from protein.trainer.environments import spec
 from protein.trainer.events import Event
-from protein.trainer.ppo import training
 from protein.trainer.run import run
 
 GAMES = ("cartpole", "pong", "pendulum")
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--no-result", action="store_true", help="only print the table")
     arguments = parser.parse_args()
-    training.REPORT_SECONDS = training.REPORT_FRACTION = 0.0  # each iteration, so that the step is known exactly
+    pace.REPORT_SECONDS = pace.REPORT_FRACTION = 0.0  # each iteration, so that the step is known exactly
     path = machine.RESULTS / "scales.json"
     kept: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
     for seed in arguments.seeds:

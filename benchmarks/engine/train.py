@@ -127,7 +127,7 @@ def sweep(env: str, method: str, seed: int, budget: float, folder: Path, flags: 
     ours, _, options = method.partition(":")
     name = f"{env}-{method.replace(':', '-')}-{seed}"
     settings = dataclasses.replace(layers.sweep, seed=seed, method="protein", workers=1)
-    spec = trainer_sweep.define(env, layers, settings, name)
+    spec = trainer_sweep.define(layers, settings, name)
     space, values = Space.from_dict(spec.space), flatten(spec.config)
     start = {key: values[key] for key in space.names}
     designer: Designer = trainer_sweep.designer(spec, settings)

@@ -46,7 +46,7 @@ def is_own(name: str) -> bool:
 
 def make_own(name: str, num_envs: int) -> Any:
     """Makes one of our games as a vector environment, at the frame skip of its shipped configuration."""
-    skip = load(name).run_config().env.frame_skip
+    skip = load(name).values()["env.frame_skip"]
     return gymnasium.make_vec(f"protein/{name}-v0", num_envs=num_envs, frame_skip=skip)
 
 
