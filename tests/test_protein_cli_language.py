@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Run, folder, run  # noqa: F401
+from commands import Run
 from language_runs import write_corpus
 from patience import PATIENCE_SECONDS
 
@@ -39,7 +39,7 @@ prompt = "aaa is"
 
 
 @pytest.fixture
-def words(folder: Path) -> Path:  # noqa: F811
+def words(folder: Path) -> Path:
     """A working directory with a small text and the config of tiny models of it."""
     write_corpus(folder / "words")
     (folder / "words.toml").write_text(CONFIG)
@@ -51,7 +51,7 @@ def trained(words: Path) -> Path:
     return max((words / "runs" / "train").iterdir(), key=lambda path: path.stat().st_mtime)
 
 
-def test_a_model_is_trained_measured_and_writes(words: Path, run: Run) -> None:  # noqa: F811
+def test_a_model_is_trained_measured_and_writes(words: Path, run: Run) -> None:
     said = run("train --config words.toml --train.total-tokens 1024")
     assert said.startswith("training text/words for 1,024 tokens into runs/train/text-words-")
     assert re.search(r"\n1,024 of 1,024 tokens, .* tokens/s, ", said)
@@ -76,7 +76,7 @@ def test_a_model_is_trained_measured_and_writes(words: Path, run: Run) -> None: 
     assert once == again != other
 
 
-def test_flags_of_agents_are_refused_with_a_language_model(words: Path, run: Run) -> None:  # noqa: F811
+def test_flags_of_agents_are_refused_with_a_language_model(words: Path, run: Run) -> None:
     run("train --config words.toml --train.total-tokens 128 --checkpoint model.safetensors")
     for flags, said in (
         ("--episodes 3", "--episodes is for agents, and model.safetensors is a language model's; use --prompt TEXT"),
@@ -91,7 +91,7 @@ def test_flags_of_agents_are_refused_with_a_language_model(words: Path, run: Run
         assert run.error(f"eval --checkpoint model.safetensors {flags}") == said
 
 
-def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> None:  # noqa: F811
+def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> None:
     for flags, said in (
         (
             "--data.path nowhere",
@@ -121,7 +121,7 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
     assert not (words / "runs").exists()
 
 
-def test_a_run_at_its_limit_goes_on(words: Path, run: Run) -> None:  # noqa: F811
+def test_a_run_at_its_limit_goes_on(words: Path, run: Run) -> None:
     run("train --config words.toml --train.total-tokens 2048 --train.max-seconds 0.001")
     directory = trained(words)
     assert "the run has reached its limit of 0.001 s" in run.error(f"train --resume {directory}")
@@ -133,7 +133,7 @@ def test_a_run_at_its_limit_goes_on(words: Path, run: Run) -> None:  # noqa: F81
     assert "contradicts --resume" in run.error(f"train --resume {directory} --env pong")
 
 
-def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:  # noqa: F811
+def test_ctrl_c_ends_a_run_that_can_go_on(words: Path, run: Run) -> None:
     line = [sys.executable, "-m", "protein", "train", "--config", "words.toml", "--train.total-tokens", "10000000"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -201,11 +201,11 @@ def test_a_sweep_keeps_scores_steps_and_samples(sweep: Path) -> None:
         ("report text-words -o report.html", "report: report.html"),
     ],
 )
-def test_commands_read_such_a_sweep(sweep: Path, run: Run, line: str, words: str) -> None:  # noqa: F811
+def test_commands_read_such_a_sweep(sweep: Path, run: Run, line: str, words: str) -> None:
     assert words in run(line)
 
 
-def test_the_best_config_is_written_and_trained(sweep: Path, run: Run) -> None:  # noqa: F811
+def test_the_best_config_is_written_and_trained(sweep: Path, run: Run) -> None:
     run("best --write best.toml")
     written = (sweep / "best.toml").read_text()
     assert f'path = "{sweep / "words"}"' in written and "total_timesteps" not in written
@@ -218,7 +218,7 @@ def test_the_best_config_is_written_and_trained(sweep: Path, run: Run) -> None: 
     assert "is a setting of a PPO run" in run.error("train --from text-words --train.horizon 8")
 
 
-def test_a_sweep_goes_on_and_refuses_another_definition(sweep: Path, run: Run) -> None:  # noqa: F811
+def test_a_sweep_goes_on_and_refuses_another_definition(sweep: Path, run: Run) -> None:
     run("sweep --config words.toml --name second --seed 1 --max-trials 1 --warm-start text-words")
     said = run("sweep --config words.toml --name second --seed 1 --max-trials 2 --warm-start text-words")
     assert said.startswith("sweep 'second' is resumed: 1 trial so far") and "from the source sweep" in said
@@ -228,7 +228,7 @@ def test_a_sweep_goes_on_and_refuses_another_definition(sweep: Path, run: Run) -
     assert "compared in text/words" in run("compare text-words second")
 
 
-def test_an_agents_checkpoint_writes_nothing(words: Path, run: Run) -> None:  # noqa: F811
+def test_an_agents_checkpoint_writes_nothing(words: Path, run: Run) -> None:
     small = "--env.num-envs 16 --train.horizon 16 --train.minibatch-size 128 --eval.episodes 8 --eval.num-envs 8"
     run(f"train --env cartpole {small} --train.total-timesteps 256 --train.threads 1 --checkpoint agent.safetensors")
     assert run.error("eval --checkpoint agent.safetensors --prompt x") == (
@@ -236,7 +236,7 @@ def test_an_agents_checkpoint_writes_nothing(words: Path, run: Run) -> None:  # 
     )
 
 
-def test_events_of_a_run_are_kept(words: Path, run: Run) -> None:  # noqa: F811
+def test_events_of_a_run_are_kept(words: Path, run: Run) -> None:
     run("train --config words.toml")
     events = [json.loads(line) for line in (trained(words) / "measurements.jsonl").read_text().splitlines()]
     assert [events[0]["event"], events[-1]["event"]] == ["start", "result"]

@@ -114,8 +114,8 @@ def largest_fitting(rows: int, attempt: Callable[[int], None], free: Callable[[]
 
     Args:
         rows: of a step on this process.
-        attempt: makes a forward and a backward pass of so many rows; raises `torch.OutOfMemoryError` where they do not
-            fit.
+        attempt: takes a number of rows, and makes a forward and a backward pass of them. It raises
+            `torch.OutOfMemoryError` where they do not fit.
         free: how much memory was free at the peak of the last attempt.
         reserved: bytes that will be needed beside it, for the optimiser.
 

@@ -43,7 +43,7 @@ def sample(
         data: `data.path` of the text whose tokenizer is used; empty: that of the run.
         tokens: to write, at most.
         temperature: the logits are divided by it; 0: the most probable token, always.
-        top_k: only so many most probable tokens may be drawn; 0: all.
+        top_k: each token is drawn from the `top_k` most probable ones; 0: from all.
         seed: of the draws.
         threads: 0: one per core.
         device: as `train.device`.

@@ -53,8 +53,8 @@ class Batches:
     ) -> None:
         """Args:
             part: training or validation.
-            batch_rows: rows of one step over all processes and micro-batches. Only within so many rows is the order
-                changed to bring those with a document's beginning to the end.
+            batch_rows: rows of one step, over all processes and micro-batches. Within a step, rows with a document's
+                beginning come last.
             seed: of the order.
             evaluation: one order for all seeds, of blocks of `BLOCK_TOKENS` tokens. So the first rows are a sample of
                 all documents, and hold the same text at every sequence length that divides a block.

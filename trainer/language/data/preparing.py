@@ -89,7 +89,7 @@ class Split:
 
     @classmethod
     def of(cls, share: float, total_bytes: int) -> "Split":
-        """Returns the split of texts of so many bytes together."""
+        """Returns the split of texts that have `total_bytes` bytes together."""
         return cls(validation_share=share, cut_above=total_bytes * share * _CUT_SHARE)
 
     def parts(self, document: Document) -> list[tuple[str, int, int]]:

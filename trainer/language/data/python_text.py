@@ -6,7 +6,7 @@ generated (of character sets, of help topics), and the files that were written w
 its machine.
 
 The tokens are kept in the user's cache, in a folder named after the version and the files' sizes. They are written
-beside it and renamed, so many runs may start at once: the first one to finish wins, and all have made the same.
+beside it and then renamed, so several runs may start at once. All make the same tokens, and the first to finish wins.
 """
 
 import hashlib
