@@ -1,6 +1,8 @@
 """Real sweeps: methods of the comparison on our own trainer, at equal cost.
 
     python benchmarks/engine/train.py --envs breakout --methods protein tpe gp puffer --seeds 3 --max-cost 20m
+    python benchmarks/engine/train.py --envs text/python --config benchmarks/language/sweep.toml --at 30s 60s 120s \
+        --methods protein:continuing tpe random --seeds 3 --max-cost 20m
 
 Every sweep has the space and the initial config of its environment, one worker, and the loop, the store and the
 trials' processes of `protein sweep`. Only the designer differs. A trial that reaches a quarter of the budget, or what
@@ -15,6 +17,7 @@ Figures
     measured     highest measured score of a trial trained to its end
     area         mean over the budget of the highest score measured so far; before the first, that of the worst trial
                  of all sweeps on this environment
+    at 30s       highest measured score of a trial that was trained to its end within 30 s
     volume       hypervolume of (score, log cost), from that worst score and from 1 s to the budget, over the width
 
 Rows are appended to the result file. A sweep that stands there is not run again; one that was cut short is resumed.
@@ -37,10 +40,10 @@ import numpy as np
 from engine.methods import make_method
 from engine.protocol import Method
 
-from protein import envs_c, storage
+from protein import storage
 from protein.api import trainer_sweep
 from protein.config.layers import flatten
-from protein.config.resolve import load
+from protein.config.resolve import file_name, load
 from protein.engine import pareto, recommend
 from protein.ports import Designer, SweepStatus
 from protein.space import Space
@@ -121,11 +124,13 @@ class _Quiet:
         print(f"  {line}", flush=True)
 
 
-def sweep(env: str, method: str, seed: int, budget: float, folder: Path, flags: dict[str, Any]) -> dict[str, Any]:
+def sweep(
+    env: str, method: str, seed: int, budget: float, folder: Path, config: Path | None, flags: dict[str, Any]
+) -> dict[str, Any]:
     """Runs one sweep and trains what it hands over again; returns its row."""
-    layers = load(env, config_file=None, flags=flags, for_sweep=True)
+    layers = load(env, config_file=config, flags=flags, for_sweep=True)
     ours, _, options = method.partition(":")
-    name = f"{env}-{method.replace(':', '-')}-{seed}"
+    name = f"{file_name(env)}-{method.replace(':', '-')}-{seed}"
     settings = dataclasses.replace(layers.sweep, seed=seed, method="protein", workers=1)
     spec = trainer_sweep.define(layers, settings, name)
     space, values = Space.from_dict(spec.space), flatten(spec.config)
@@ -210,34 +215,47 @@ def _plain(trial: TrialRecord) -> dict[str, Any]:
     }
 
 
-def table(rows: Sequence[dict[str, Any]], env: str) -> list[str]:
-    """Returns the table of one environment: means over seeds, and the spread of the config handed over."""
+def table(rows: Sequence[dict[str, Any]], env: str, at: Sequence[str] = ()) -> list[str]:
+    """Returns the table of one environment: means over seeds, and the spread of the config handed over.
+
+    `at` are durations: a column for each shows what was found that trains within it.
+    """
     rows = [row for row in rows if row["env"] == env and row["recommended"]]
     if not rows:
         return []
     seen = [t["score"] for row in rows for t in row["trials"] if t["state"] == "complete"]
     low = min(score for score in seen if score is not None)
-    lines = [
-        "| method | seeds | handed over | each seed | judged by us | measured | area | volume | trials | think |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    names = ["handed over", "each seed", "judged by us", "measured", *(f"at {t}" for t in at), "area", "volume"]
+    names = ["method", "seeds", *names, "trials", "think"]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     found = []
     for method in dict.fromkeys(row["method"] for row in rows):
         own = [row for row in rows if row["method"] == method]
         handed = [float(np.mean(row["recommended" if row["ours"] else "by_measured"])) for row in own]
-        figures = {
-            "judged": np.mean([np.mean(row["recommended"]) for row in own]),
-            "measured": np.mean([row["measured"] for row in own]),
-            "area": np.mean([_area(row, low) for row in own]),
-            "volume": np.mean([_volume(row, low) for row in own]),
-            "trials": np.mean([len(row["trials"]) for row in own]),
-            "think": np.mean([t["suggest_seconds"] for row in own for t in row["trials"]]),
-        }
-        each = ", ".join(f"{score:.1f}" for score in handed)
-        line = f"| {method} | {len(own)} | {np.mean(handed):.2f} | {each} | {figures['judged']:.2f} |"
-        line += f" {figures['measured']:.2f} | {figures['area']:.2f} | {figures['volume']:.2f} |"
-        found.append((float(np.mean(handed)), line + f" {figures['trials']:.0f} | {figures['think']:.2f} s |"))
+        figures = [
+            np.mean([np.mean(row["recommended"]) for row in own]),
+            np.mean([row["measured"] for row in own]),
+            *(np.mean([_best_within(row, low, parse_duration(t, "--at")) for row in own]) for t in at),
+            np.mean([_area(row, low) for row in own]),
+            np.mean([_volume(row, low) for row in own]),
+        ]
+        each = ", ".join(f"{score:.4g}" for score in handed)
+        line = f"| {method} | {len(own)} | {np.mean(handed):.4g} | {each} | "
+        line += " | ".join(f"{figure:.4g}" for figure in figures)
+        trials, think = _mean_trials(own)
+        found.append((float(np.mean(handed)), f"{line} | {trials:.0f} | {think:.2f} s |"))
     return [*lines, *(line for _, line in sorted(found, reverse=True))]
+
+
+def _mean_trials(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """Returns how many trials a sweep had, and the seconds that each took to be suggested."""
+    think = np.mean([trial["suggest_seconds"] for row in rows for trial in row["trials"]])
+    return float(np.mean([len(row["trials"]) for row in rows])), float(think)
+
+
+def _best_within(row: dict[str, Any], low: float, seconds: float) -> float:
+    done = [t for t in row["trials"] if t["state"] == "complete" and t["run_seconds"] <= seconds]
+    return float(max((trial["score"] for trial in done), default=low))
 
 
 def _area(row: dict[str, Any], low: float) -> float:
@@ -262,10 +280,12 @@ def _volume(row: dict[str, Any], low: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--envs", nargs="+", default=["breakout", "snake"], choices=envs_c.names())
+    parser.add_argument("--envs", nargs="+", default=["breakout", "snake"], help="or text/python")
+    parser.add_argument("--config", type=Path, help="a config file over that of the environment")
     parser.add_argument("--methods", nargs="+", default=["protein", "tpe", "gp", "puffer"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-cost", default="20m", help="of each sweep, as in 20m")
+    parser.add_argument("--at", nargs="*", default=[], help="durations, as in 30s: what was found that trains in them")
     parser.add_argument("--folder", type=Path, default=Path("runs/trained"), help="where the sweeps' stores go")
     parser.add_argument("--report", action="store_true", help="print the tables of what stands in the result file")
     arguments = parser.parse_args()
@@ -278,13 +298,13 @@ def main() -> None:
             continue
         print(f"{env}, {method}, seed {seed}", flush=True)
         flags = {"train.lr_schedule": "wsd"} if method == "protein:continuing" else {}
-        row = sweep(env, method, seed, budget, arguments.folder, flags)
+        row = sweep(env, method, seed, budget, arguments.folder, arguments.config, flags)
         rows.append(row)
         with RESULTS.open("a") as file:
             file.write(json.dumps(row) + "\n")
     for env in dict.fromkeys(row["env"] for row in rows if row["budget"] == budget):
         print(f"\n{env}, {arguments.max_cost}")
-        print("\n".join(table([row for row in rows if row["budget"] == budget], env)))
+        print("\n".join(table([row for row in rows if row["budget"] == budget], env, arguments.at)))
 
 
 if __name__ == "__main__":
