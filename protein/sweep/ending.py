@@ -1,13 +1,17 @@
 """Ends running trials before their own end, each once: for the budget, early stopping, memory, or as people ask."""
 
+import math
 import time
+from collections.abc import Sequence
 
 from protein.ports import Backend, Designer, Listener
 from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings
 from protein.sweep.trials import SweepTrials
-from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
+from protein.types import CANCELLED, PREEMPTED, Measurement, TrialEnd, TrialRecord
+
+_TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
 
 
 class Ending:
@@ -63,6 +67,21 @@ class Ending:
             if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
                 self.end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
 
+    def end_if_too_slow(self, trial: TrialRecord) -> None:
+        """Ends a trial that has reported, where its pace shows that it would reach its cap long before its last step.
+
+        At the cap it would be stopped anyway, and its config is not recommended. So all that it costs until then is
+        lost. That may be a quarter of the budget.
+        """
+        limits = self._launcher.limits[trial.number]
+        if limits.max_seconds is None or limits.total_steps is None or limits.ends_itself(trial):
+            return
+        expected = _expected_seconds(trial.curve, limits.total_steps)
+        if expected > _TOO_SLOW * limits.max_seconds:
+            what = "what is left of the budget" if limits.at_max_seconds is TrialEnd.OUT_OF_BUDGET else "its cap"
+            reason = f"at its pace it would take {expected:.0f} s; {what} is {limits.max_seconds:.0f} s"
+            self.end(trial.number, limits.at_max_seconds, f"{limits.at_max_seconds.text}, before it: {reason}")
+
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
         """Asks the designer about a trial that has reported, unless that trial is being ended already.
 
@@ -80,3 +99,15 @@ class Ending:
         self.designer_seconds += time.monotonic() - began
         if reason is not None:
             self.end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
+
+
+def _expected_seconds(curve: Sequence[Measurement], total_steps: int) -> float:
+    """Returns what a run costs in all at the pace of its curve; 0 while the curve does not tell.
+
+    The pace is that since the first point: what comes before it is compiling, or filling caches.
+    """
+    if len(curve) < 2 or not 0 < curve[0].steps < curve[-1].steps <= total_steps:
+        return 0.0
+    pace = (curve[-1].elapsed_seconds - curve[0].elapsed_seconds) / (curve[-1].steps - curve[0].steps)
+    expected = curve[-1].elapsed_seconds + pace * (total_steps - curve[-1].steps)
+    return expected if math.isfinite(expected) else 0.0
