@@ -1,17 +1,18 @@
 """Ends running trials before their own end, each once: for the budget, early stopping, memory, or as people ask."""
 
-import math
 import time
-from collections.abc import Sequence
 
 from protein.ports import Backend, Designer, Listener
+from protein.space import Space
+from protein.sweep import pace
 from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings
 from protein.sweep.trials import SweepTrials
-from protein.types import CANCELLED, PREEMPTED, Measurement, TrialEnd, TrialRecord
+from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
 
 _TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
+_LOOKED_AT = 0.05  # of its limit: before that, a trial's pace is not worth looking at
 
 
 class Ending:
@@ -34,6 +35,7 @@ class Ending:
         self._trials, self._launcher = trials, launcher
         self._designer, self._backend = designer, backend
         self._settings, self._listener = settings, listener
+        self._space = Space.from_dict(trials.sweep.spec.space)
 
     def end(self, number: int, end: TrialEnd, reason: str) -> bool:
         """Tells a running trial to end. Returns False where it was told already."""
@@ -74,12 +76,16 @@ class Ending:
         lost. That may be a quarter of the budget.
         """
         limits = self._launcher.limits[trial.number]
-        if limits.max_seconds is None or limits.total_steps is None or limits.ends_itself(trial):
+        cap = limits.max_seconds
+        if limits.told_to_end or cap is None or limits.ends_itself(trial) or trial.cost_seconds < _LOOKED_AT * cap:
             return
-        expected = _expected_seconds(trial.curve, limits.total_steps)
-        if expected > _TOO_SLOW * limits.max_seconds:
-            what = "what is left of the budget" if limits.at_max_seconds is TrialEnd.OUT_OF_BUDGET else "its cap"
-            reason = f"at its pace it would take {expected:.0f} s; {what} is {limits.max_seconds:.0f} s"
+        if limits.total_steps is None and limits.steps_by_others is None:
+            by_others = pace.steps_by_others(self._space, self._trials.history(), trial.params)
+            limits.steps_by_others = by_others or 0.0
+        expected = pace.expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
+        if expected > _TOO_SLOW * cap:
+            what = "its cap" if limits.at_max_seconds is TrialEnd.CAPPED else "what is left of the budget"
+            reason = f"at its pace it would take {expected:.0f} s; {what} is {cap:.0f} s"
             self.end(trial.number, limits.at_max_seconds, f"{limits.at_max_seconds.text}, before it: {reason}")
 
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
@@ -99,15 +105,3 @@ class Ending:
         self.designer_seconds += time.monotonic() - began
         if reason is not None:
             self.end(trial.number, TrialEnd.STOPPED_EARLY, f"{TrialEnd.STOPPED_EARLY.text}: {reason}")
-
-
-def _expected_seconds(curve: Sequence[Measurement], total_steps: int) -> float:
-    """Returns what a run costs in all at the pace of its curve; 0 while the curve does not tell.
-
-    The pace is that since the first point: what comes before it is compiling, or filling caches.
-    """
-    if len(curve) < 2 or not 0 < curve[0].steps < curve[-1].steps <= total_steps:
-        return 0.0
-    pace = (curve[-1].elapsed_seconds - curve[0].elapsed_seconds) / (curve[-1].steps - curve[0].steps)
-    expected = curve[-1].elapsed_seconds + pace * (total_steps - curve[-1].steps)
-    return expected if math.isfinite(expected) else 0.0

@@ -26,6 +26,7 @@ class Limits:
     max_seconds: float | None  # of its cost; the trial ends itself there ...
     at_max_seconds: TrialEnd  # ... and this is its end
     total_steps: int | None  # the trial ends itself there, too
+    steps_by_others: float | None = None  # the same, judged by other trials; None: not looked at, 0: they do not tell
     began: float = dataclasses.field(default_factory=time.monotonic)
     told_to_end: bool = False
 
@@ -137,7 +138,7 @@ class Launcher:
         by_budget = limit != budget.max_trial_seconds and own_limit == limit
         at_limit = TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED
         self.limits[trial.number] = Limits(
-            max_seconds=own_limit, total_steps=total_steps(config), at_max_seconds=at_limit
+            max_seconds=own_limit, at_max_seconds=at_limit, total_steps=total_steps(config)
         )
         spent = 0.0 if place is None else trial.cost_seconds
         directory = self._folder(trial.number)
