@@ -294,6 +294,7 @@ def main() -> None:
     parser.add_argument("--at", nargs="*", default=[], help="durations, as in 30s: what was found that trains in them")
     parser.add_argument("--again", type=int, default=2, help="runs of each config that is handed over")
     parser.add_argument("--folder", type=Path, default=Path("runs/trained"), help="where the sweeps' stores go")
+    parser.add_argument("--figure", type=Path, help="where to draw what was found in the first of --envs")
     parser.add_argument("--report", action="store_true", help="print the tables of what stands in the result file")
     arguments = parser.parse_args()
     budget = parse_duration(arguments.max_cost, "--max-cost")
@@ -312,6 +313,11 @@ def main() -> None:
     for env in dict.fromkeys(row["env"] for row in rows if row["budget"] == budget):
         print(f"\n{env}, {arguments.max_cost}")
         print("\n".join(table([row for row in rows if row["budget"] == budget], env, arguments.at)))
+    if arguments.figure is not None:
+        from engine.trained_figure import draw
+
+        shown = [row for row in rows if (row["env"], row["budget"]) == (arguments.envs[0], budget)]
+        draw(shown, arguments.methods[0], arguments.figure)
 
 
 if __name__ == "__main__":
