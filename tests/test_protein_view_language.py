@@ -114,7 +114,7 @@ def test_the_dashboard_counts_tokens_and_names_the_score() -> None:
     )
     assert "25.0s left   500k of 1M tokens in 25.0s, 20k tokens/s" in picture
     assert "score -2.400 (minus bits per byte)" in picture
-    assert "training loss" in picture and "1.88" in picture and "share of peak" in picture and "25.0 %" in picture
+    assert "training loss" in picture and "1.875" in picture and "share of peak" in picture and "25.0 %" in picture
     assert "steps" not in picture and "episodes" not in picture
     evaluating = shown.after(measured(1_000_000, -2.0))
     assert "evaluating on validation text" in drawn(evaluating)
@@ -130,7 +130,7 @@ def test_plain_lines_say_the_loss_where_no_score_was_measured() -> None:
         watcher(event)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
-        "50,000 of 1,000,000 tokens, training loss 1.88  20k tokens/s, 2.50s, 47.5s left",
+        "50,000 of 1,000,000 tokens, training loss 1.875  20k tokens/s, 2.50s, 47.5s left",
         "100,000 of 1,000,000 tokens, score -3.250  20k tokens/s, 5.00s, 45.0s left",
     ]
 
