@@ -22,12 +22,13 @@ from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_th
 from ..machine.transfer import to_device
 from .data import hellaswag
 from .data.batches import Batches
-from .data.corpus import Corpus, open_corpus
+from .data.corpus import Corpus
 from .data.hellaswag import Question
+from .data.tokenizer import Tokenizer
 from .micro_batch import cached_rows
 from .model import GPT
 from .precision import prepare, resolve_precision
-from .state import MODEL, load_model, read, require_corpus
+from .trained import open_trained
 
 CPU_TOKENS, CUDA_TOKENS = 2**13, 2**16  # of a forward pass
 
@@ -61,8 +62,8 @@ def evaluate(
     """Measures a checkpoint's network on validation text.
 
     Args:
-        checkpoint_path: the file that a run has written.
-        data: `data.path` of the text; empty: that of the run.
+        checkpoint_path: the file that a run has written, or a folder of GPT-2's released weights.
+        data: `data.path` of the text; empty: that of the run. Released weights have none.
         tokens: of the validation text; 0: as many as the run's `eval.tokens`.
         questions: HellaSwag's file; None: it is not asked.
         threads: 0: one per core.
@@ -73,20 +74,32 @@ def evaluate(
         DataError: the text or the questions cannot be read.
         ConfigError: no such device, or fewer tokens than one sequence.
     """
-    saved = read(checkpoint_path, prefix=MODEL)
-    corpus = open_corpus(data or saved.config.data.path)
-    require_corpus(saved, checkpoint_path, corpus)
+    trained = open_trained(checkpoint_path, data)
+    corpus = trained.corpus
     asked = None if questions is None else hellaswag.read_questions(questions)
     where, count = resolve_device(device), resolve_threads(threads)
-    precision = resolve_precision(saved.config.train.precision, where)
+    precision = resolve_precision(trained.precision, where)
     with Arithmetic(where, count, precision) as arithmetic:
-        prepare(arithmetic, saved.config.model)
-        model = load_model(saved, checkpoint_path, where)
-        found = Evaluator(corpus, tokens or saved.config.eval.tokens, model).measure(precision)
+        prepare(arithmetic, trained.config)
+        model = trained.network(where)
+        found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision)
         assert found is not None
         if asked is not None:
-            found = dataclasses.replace(found, hellaswag=answer(asked, corpus, model, precision))
+            found = dataclasses.replace(found, hellaswag=answer(asked, corpus.tokenizer, model, precision))
     return found
+
+
+def ask(checkpoint_path: Path, questions: Path, *, data: str = "", threads: int = 0, device: str = "cpu") -> float:
+    """Returns the share of HellaSwag's questions that a network answers right, without measuring it on any text.
+
+    The arguments are those of `evaluate`. Without `data` released weights use the tokenizer in their folder.
+    """
+    trained, asked = open_trained(checkpoint_path, data), hellaswag.read_questions(questions)
+    where = resolve_device(device)
+    precision = resolve_precision(trained.precision, where)
+    with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
+        prepare(arithmetic, trained.config)
+        return answer(asked, trained.tokenizer, trained.network(where), precision)
 
 
 class Evaluator:
@@ -156,14 +169,14 @@ class Evaluator:
         )
 
 
-def answer(questions: Sequence[Question], corpus: Corpus, model: GPT, precision: str) -> float:
+def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str) -> float:
     """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
     device, length = next(model.parameters()).device, model.config.sequence_length
     rows = max(hellaswag.NUM_ENDINGS, (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length)
     with torch.no_grad(), autocast(device, precision):
         found = hellaswag.evaluate(
             questions,
-            corpus.tokenizer,
+            tokenizer,
             model,
             longest=length,
             batch_rows=max(rows, hellaswag.NUM_ENDINGS),

@@ -180,7 +180,7 @@ class LanguageTraining:
         metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
         if world.is_first and self._questions and not interrupted:
             began = time.perf_counter()
-            metrics["hellaswag"] = answer(self._questions, self._corpus, self._model, self._precision)
+            metrics["hellaswag"] = answer(self._questions, self._corpus.tokenizer, self._model, self._precision)
             timings["hellaswag"] = time.perf_counter() - began
         written: str | None = None
         if found is not None:
@@ -195,7 +195,11 @@ class LanguageTraining:
         if world.is_first and not interrupted and config.eval.sample_tokens:
             began = time.perf_counter()
             written = samples.write(
-                self._model, self._corpus, config.eval.prompt, tokens=config.eval.sample_tokens, seed=config.train.seed
+                self._model,
+                self._corpus.tokenizer,
+                config.eval.prompt,
+                tokens=config.eval.sample_tokens,
+                seed=config.train.seed,
             )
             timings["sample"] = time.perf_counter() - began
             if course.path:

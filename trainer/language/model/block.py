@@ -13,12 +13,12 @@ from torch import nn
 from torch.nn import functional
 
 from ...kernels.attention import attention, turned
+from ..released import LAYER_NORM_EPSILON
 from .cache import Cache
 from .design import Design
 from .rms_norm import RMS_NORM_EPSILON, rms_norm
 
 GPT2_DEVIATION = 0.02
-LAYER_NORM_EPSILON = 1e-5
 
 
 def make_linear(inputs: int, outputs: int, design: Design) -> nn.Linear:
