@@ -1,9 +1,9 @@
 """What is due when in a run of any kind, and when the step size begins to fall."""
 
-from types import SimpleNamespace
-
 import pytest
 
+from protein.trainer.config import TrainConfig
+from protein.trainer.config_rules import LRSchedule
 from protein.trainer.course.decay import decay_is_next, rate_stays
 from protein.trainer.course.pace import Pace
 
@@ -34,9 +34,9 @@ def test_reports_are_due_by_the_share_that_is_done_and_by_the_clock() -> None:
 @pytest.mark.parametrize(("steps", "is_next"), [(0, False), (60, False), (70, True), (80, False), (90, False)])
 def test_the_decay_begins_in_the_step_whose_middle_is_past_it(steps: int, is_next: bool) -> None:
     """It begins after 75 of 100 steps: the batch of 70 to 80 has its middle there."""
-    settings = SimpleNamespace(lr_schedule="wsd", decay_fraction=0.26)
+    settings = TrainConfig(lr_schedule="wsd", decay_fraction=0.26)
     assert decay_is_next(settings, 100, steps, next_size=10, full_size=10) is is_next
-    other = SimpleNamespace(lr_schedule="cosine", decay_fraction=0.26)
+    other = TrainConfig(lr_schedule="cosine", decay_fraction=0.26)
     assert not decay_is_next(other, 100, steps, next_size=10, full_size=10)
 
 
@@ -44,5 +44,7 @@ def test_the_decay_begins_in_the_step_whose_middle_is_past_it(steps: int, is_nex
     ("schedule", "progress", "stays"),
     [("constant", 1.0, True), ("wsd", 0.7, True), ("wsd", 0.8, False), ("cosine", 0.1, False), ("linear", 0.1, False)],
 )
-def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(schedule: str, progress: float, stays: bool) -> None:
-    assert rate_stays(SimpleNamespace(lr_schedule=schedule, decay_fraction=0.25), progress) is stays
+def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(
+    schedule: LRSchedule, progress: float, stays: bool
+) -> None:
+    assert rate_stays(TrainConfig(lr_schedule=schedule, decay_fraction=0.25), progress) is stays

@@ -11,7 +11,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin
+from typing import Any, Literal, Self, TypeVar, get_origin
 
 from protein.spelling import nearest
 
@@ -26,6 +26,30 @@ _RETIRED: dict[str, object] = {
     "train.prio_alpha": 0.0,
     "train.prio_beta": None,  # counted only beside a prio_alpha above 0
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SectionedConfig:
+    """A config whose fields are its sections, each a dataclass of values."""
+
+    @classmethod
+    def from_dict(cls, nested: Mapping[str, Any]) -> Self:
+        """Reads `{section: {key: value}}`; what is missing keeps its default.
+
+        Raises:
+            ConfigError: an unknown section or key, a value of the wrong type, or one that `validate` refuses.
+        """
+        config = read_sections(cls, nested)
+        config.validate()
+        return config
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Returns the nested form that `from_dict` reads: the exact round trip."""
+        return dataclasses.asdict(self)
+
+    def validate(self) -> None:
+        """Raises `ConfigError` for a value out of range or values that contradict each other."""
+        raise NotImplementedError
 
 
 def is_retired(name: str, value: object) -> bool:

@@ -20,10 +20,9 @@ The sections and keys are the fields of a run's dataclass: that of its kind, see
 
 import dataclasses
 import json
-import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
@@ -32,7 +31,7 @@ from protein.trainer.config_reading import has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import KINDS, PPO, Config, Kind
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale")
@@ -195,10 +194,7 @@ def _unknown_key(name: str, known: Collection[str], kind: Kind) -> str:
 
 def value_types(kind: Kind = PPO) -> dict[str, Any]:
     """Returns the type of every value of a kind's run config, by dotted name, in order."""
-    types: dict[str, Any] = {}
-    for section, section_type in typing.get_type_hints(kind.config).items():
-        for key, value_type in typing.get_type_hints(section_type).items():
-            types[f"{section}.{key}"] = value_type
+    types = kind.types
     types.pop(ARGS, None)
     return types
 

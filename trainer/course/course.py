@@ -8,8 +8,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
+from ..config_rules import TrainSettings
 from ..errors import CheckpointError
 from ..events import (
     Continuation,
@@ -25,24 +25,11 @@ from ..events import (
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
 from .context import RunContext
-from .decay import DecaySettings, rate_stays
+from .decay import rate_stays
 from .pace import Pace
 
 Write = Callable[[Path], None]  # writes a checkpoint to the path
 Restore = Callable[[Path], Checkpoint]  # reads one, and sets the run's parts to what it holds
-
-
-class CourseSettings(DecaySettings, Protocol):
-    """What it needs of a run's settings."""
-
-    @property
-    def max_seconds(self) -> float: ...
-    @property
-    def checkpoint_seconds(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def warmup_fraction(self) -> float: ...
 
 
 class Course:
@@ -57,7 +44,7 @@ class Course:
         interrupted: whether a signal has come to any of the processes.
     """
 
-    def __init__(self, settings: CourseSettings, context: RunContext, *, total_steps: int, steps_name: str) -> None:
+    def __init__(self, settings: TrainSettings, context: RunContext, *, total_steps: int, steps_name: str) -> None:
         """`steps_name`: the setting that holds `total_steps`."""
         self._settings, self._total_steps, self._steps_name = settings, total_steps, steps_name
         self._context, self._world, self._speed = context, context.world, context.speed
