@@ -122,3 +122,62 @@ def test_what_does_not_fit_is_one_line(here: Any, run: Run, folder: Path) -> Non
     assert "the text's tokens are not those of the tokenizer in gpt2: make the tokens" in run.error(
         "eval --checkpoint gpt2 --data words --prompt x"
     )
+
+
+FLAGS = (
+    "--model.init-from gpt2 --data.path words --train.batch-tokens 128 --train.optimizer adamw --eval.sample-tokens 0"
+    " --train.learning-rate 0.0003 --train.embedding-learning-rate 0.0003 --train.threads 1 --eval.tokens 256"
+)
+
+
+def test_training_begins_with_the_weights(here: Any, run: Run, folder: Path) -> None:
+    length = f"--model.sequence-length {POSITIONS}"
+    run(f"train {FLAGS} {length} --train.total-tokens 128 --train.learning-rate 1e-9 --checkpoint first.safetensors")
+    config = json.loads(next((folder / "runs" / "train").glob("*/config.json")).read_text())
+    assert config["model"] == {
+        "arch": "gpt2",
+        "num_layers": 3,
+        "width_ratio": 16.0,
+        "head_size": 12,
+        "sequence_length": POSITIONS,
+        "init_from": "gpt2",
+    }
+    before = run.json("eval --checkpoint gpt2 --data words --json --tokens 256")["score"]
+    begun = run.json("eval --checkpoint first.safetensors --json")["score"]
+    assert begun == pytest.approx(before, rel=0.05), "one step with nearly no step size"
+    run(f"train {FLAGS} {length} --train.total-tokens 4096 --checkpoint last.safetensors")
+    assert run.json("eval --checkpoint last.safetensors --json")["score"] > before + 0.5
+    run(f"train {FLAGS} --model.sequence-length 16 --train.total-tokens 128")  # its first positions
+
+
+def test_a_run_that_began_with_weights_goes_on_without_them(here: Any, run: Run, folder: Path) -> None:
+    run(f"train {FLAGS} --model.sequence-length 16 --train.total-tokens 2560 --train.max-seconds 0.001")
+    [directory] = (folder / "runs" / "train").iterdir()
+    shutil.rmtree(folder / "gpt2")
+    assert "512 tokens in " in run(f"train --resume {directory} --train.total-tokens 512 --train.max-seconds 0")
+
+
+def test_weights_that_do_not_fit_a_run_are_one_line(here: Any, run: Run, folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "gpt2" / "model.safetensors").rename(folder / "weights")
+    for flags, said in (
+        (
+            "--model.sequence-length 64",
+            f"model.sequence_length (64) is longer than the {POSITIONS} positions of gpt2: give at most that many",
+        ),
+        (
+            "--model.sequence-length 32 --model.num-layers 4 --model.head-size 8",
+            "model.num_layers is 4, model.head_size is 8, model.width_ratio is 16.0, and the weights in gpt2 have"
+            " another size: give --model.num-layers 3 --model.width-ratio 16 --model.head-size 12",
+        ),
+        ("--model.sequence-length 32 --data.path python", "the text's tokens are not those of the tokenizer in gpt2"),
+        ("--model.sequence-length 32 --model.init-from empty", "cannot read empty/config.json: "),
+        (
+            "--model.sequence-length 32",
+            "gpt2 has no model.safetensors: write the checkpoint again with save",
+        ),
+    ):
+        said_by = run.error(f"train {FLAGS} {flags}")
+        assert said in said_by, said_by
+    assert "is longer than the 32 positions" in run.error(f"sweep --max-trials 1 {FLAGS} --model.sequence-length 64")
+    assert not (folder / "runs").exists()

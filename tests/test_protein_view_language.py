@@ -153,7 +153,10 @@ def test_the_end_says_the_loss_the_sample_and_what_is_next() -> None:
     assert lines.endswith("eval --checkpoint best.safetensors --prompt 'def '")
     assert "it writes" not in "\n".join(language_end(dataclasses.replace(ended, sample=None), Path("x"), config))
     assert "ended it" not in lines
-    longer = LanguageConfig.from_dict({"train": {"total_tokens": 1_000_000, "max_seconds": 60.0}})
+    ends = {"total_tokens": 1_000_000, "max_seconds": 60.0}
+    fallen = LanguageConfig.from_dict({"train": ends})
+    assert "ended it" not in "\n".join(language_end(dataclasses.replace(ended, steps=436_789), Path("x"), fallen))
+    longer = LanguageConfig.from_dict({"train": ends | {"schedule_end": "tokens"}})
     assert (
         "--train.max-seconds 60 ended it after 44% of its tokens, before the step size had fallen; with"
         " --train.total-tokens 430000 it fits the time, and most often scores higher"
@@ -179,6 +182,7 @@ def test_the_possible_scores_end_at_zero() -> None:
 
 def test_a_sweep_knows_when_its_trials_end_and_go_on() -> None:
     config = trial_config(spec().config, {"train.total_tokens": 123_456}, seed=7, threads=2, max_seconds=30.0)
+    assert config["train"]["schedule_end"] == "tokens", "a trial does not depend on the machine's speed"
     assert total_steps(config) == 123_456
     assert (config["train"]["seed"], config["train"]["threads"], config["train"]["max_seconds"]) == (7, 2, 30.0)
     assert continuing.why_never(spec()) is None

@@ -38,7 +38,7 @@ NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
 ARGS = "env.args"  # the one table of values: arguments of the environment, each a value of its own, `env.args.NAME`
 # What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
-OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds"})
+OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds", "train.schedule_end"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

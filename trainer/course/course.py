@@ -25,7 +25,7 @@ from ..events import (
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
 from .context import RunContext
-from .decay import rate_stays
+from .decay import decay_is_next, rate_stays
 from .pace import Pace
 
 Write = Callable[[Path], None]  # writes a checkpoint to the path
@@ -44,11 +44,26 @@ class Course:
         interrupted: whether a signal has come to any of the processes.
     """
 
-    def __init__(self, settings: TrainSettings, context: RunContext, *, total_steps: int, steps_name: str) -> None:
-        """`steps_name`: the setting that holds `total_steps`."""
+    def __init__(
+        self,
+        settings: TrainSettings,
+        context: RunContext,
+        *,
+        total_steps: int,
+        steps_name: str,
+        by_time: bool = False,
+    ) -> None:
+        """Args:
+        settings: of the run.
+        context: what it is given beside them.
+        total_steps: after which it ends.
+        steps_name: the setting that holds `total_steps`.
+        by_time: whether its schedules go by the nearer of its two limits, steps and seconds; else by the steps.
+        """
         self._settings, self._total_steps, self._steps_name = settings, total_steps, steps_name
         self._context, self._world, self._speed = context, context.world, context.speed
         self._limit = settings.max_seconds or math.inf
+        self._by_time = by_time and bool(settings.max_seconds)
         self._pace = Pace(total_steps, settings.checkpoint_seconds, self._world.size)
         directory = context.directory
         self.path = directory / checkpoints.FILE_NAME if directory else None
@@ -60,6 +75,7 @@ class Course:
         self.steps, self.elapsed, self.first_step = 0, 0.0, 0
         self._warmed_up = False  # the warm-up of the step size was that of a shorter run
         self._progress = 1.0  # of the schedules, in the middle of the last step
+        self._advanced = False  # whether a step was made here
 
     def require_writable(self) -> None:
         """Raises `DiskError` where there is a folder for checkpoints that cannot be created or written to."""
@@ -169,12 +185,33 @@ class Course:
 
         Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
         """
-        progress = min((self.steps + 0.5 * size) / self._total_steps, 1.0)
+        progress = self._fraction(self.steps + 0.5 * size)
         return max(progress, self._settings.warmup_fraction) if self._warmed_up else progress
+
+    @property
+    def done(self) -> float:
+        """The fraction of the run that is made, in [0, 1]."""
+        return self._fraction(self.steps)
+
+    def _fraction(self, steps: float) -> float:
+        """Returns the fraction of the run after `steps` and the seconds so far."""
+        by_time = self.elapsed / self._limit if self._by_time else 0.0
+        return min(max(steps / self._total_steps, by_time), 1.0)
+
+    def decay_is_next(self, size: int) -> bool:
+        """Whether the step size of `wsd` begins to fall in the next step; every step is of `size`.
+
+        By the steps this is known exactly. By the time, a resumed run may have passed the place already.
+        """
+        if not self._by_time:
+            return decay_is_next(self._settings, self._total_steps, self.steps, next_size=size, full_size=size)
+        last = self._progress if self._advanced else self._fraction(self.steps - 0.5 * size)
+        stays = rate_stays(self._settings, last)
+        return self._settings.lr_schedule == "wsd" and stays and not rate_stays(self._settings, self.progress(size))
 
     def advance(self, size: int) -> None:
         """Counts a step of `size`."""
-        self._progress = self.progress(size)
+        self._progress, self._advanced = self.progress(size), True
         self.steps += size
 
     @property

@@ -60,6 +60,9 @@ class ModelConfig:
     """Width of one attention head."""
     sequence_length: int = 256
     """Tokens that the network sees at once, and positions that it knows."""
+    init_from: str = ""
+    """Weights to begin with: a folder of GPT-2's, `config.json` and `model.safetensors`, whose sizes `arch`,
+    `num_layers`, `width_ratio` and `head_size` then are; empty: random ones."""
 
     @property
     def num_heads(self) -> int:
@@ -99,12 +102,15 @@ class TrainConfig(TrainSettings):
     embedding_learning_rate: float = 0.01
     """Largest step size of the embedding, the output layer and all vectors, which AdamW trains."""
     lr_schedule: LRSchedule = "wsd"
-    """How the step size falls over `total_tokens`; `wsd` (warm-up, stable, decay): it is constant until the last
+    """How the step size falls over the run; `wsd` (warm-up, stable, decay): it is constant until the last
     `decay_fraction`, and then falls linearly. Runs with `constant` or `wsd` can be continued to more tokens."""
+    schedule_end: Literal["nearer", "tokens"] = "nearer"
+    """Where the schedule ends: at the `nearer` of `total_tokens` and `max_seconds`, so that the step size of a run that
+    time ends has fallen, too; or at `total_tokens`, as in a sweep's trials, which no clock may change."""
     warmup_fraction: float = 0.02
-    """Share of `total_tokens` over which the step size first rises from 0."""
+    """Share of the run over which the step size first rises from 0."""
     decay_fraction: float = 0.4
-    """Share of `total_tokens`, at the end, over which the step size of `wsd` falls."""
+    """Share of the run, at the end, over which the step size of `wsd` falls."""
     final_fraction: float = 0.0
     """Share of the largest step size at which it ends."""
     weight_decay: float = 0.1
@@ -125,9 +131,10 @@ class EvalConfig:
     tokens: int = 131_072
     """Tokens of the validation text that the run's score is measured on; where there are fewer, all."""
     curve_points: int = 20
-    """How often the score is measured on a part of the validation text during training. Its time is no cost."""
+    """How often the score is measured on a part of the validation text during training. Its time is no cost. In short
+    runs it is measured less often, but at each quarter."""
     curve_tokens: int = 16_384
-    """Tokens of that part."""
+    """Tokens of that part, which is about as hard as the whole."""
     hellaswag: str = ""
     """File of HellaSwag (JSON lines) to measure at the end; empty: none."""
     prompt: str = ""

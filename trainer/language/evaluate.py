@@ -11,7 +11,7 @@ would draw, or changes a weight.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,8 +20,9 @@ from ..errors import ConfigError
 from ..machine.distributed import ALONE, World
 from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_threads
 from ..machine.transfer import to_device
+from .curve_rows import choose_rows
 from .data import hellaswag
-from .data.batches import Batches
+from .data.batches import Batches, Rows
 from .data.corpus import Corpus
 from .data.hellaswag import Question
 from .data.tokenizer import Tokenizer
@@ -105,8 +106,12 @@ def ask(checkpoint_path: Path, questions: Path, *, data: str = "", threads: int 
 class Evaluator:
     """Measures a network on a fixed part of the validation text, again and again the same one."""
 
-    def __init__(self, corpus: Corpus, tokens: int, model: GPT, world: World = ALONE) -> None:
+    def __init__(
+        self, corpus: Corpus, tokens: int, model: GPT, world: World = ALONE, *, curve_tokens: int | None = None
+    ) -> None:
         """`tokens` are rounded down to whole rows; where there are fewer, all are used.
+
+        `curve_tokens`: of these, that are really read, for a point of the learning curve: see `choose_rows`.
 
         Raises:
             ConfigError: it is less than one row.
@@ -117,11 +122,14 @@ class Evaluator:
         if tokens < length:
             raise ConfigError(
                 f"{tokens:,} tokens are less than one sequence, model.sequence_length ({length:,}): raise eval.tokens"
-                " and eval.curve_tokens"
             )
         self._batches = Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
         self._beginning = self._batches.state()
         self._rows = min(tokens // length, self._batches.rows_per_epoch)
+        self._chosen: Rows | None = None
+        if curve_tokens is not None:
+            self._chosen = choose_rows(corpus, self._batches, self._rows, curve_tokens)
+            self._rows = len(self._chosen[0])
         self._document_token = corpus.document_token
         self._bytes = torch.from_numpy(corpus.token_bytes).to(self._device)
 
@@ -144,11 +152,9 @@ class Evaluator:
         )
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
         most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
-        self._batches.set_state(self._beginning)
-        for turn, first in enumerate(range(0, self._rows, most)):
+        for turn, (inputs, targets, documents) in enumerate(self._groups(most)):
             if turn % world.size == 0 and world.agree(stop(), 0.0)[0]:
                 return None
-            inputs, targets, documents = self._batches.next(min(most, self._rows - first))
             if turn % world.size != world.rank:
                 continue
             inputs, targets = to_device(inputs, device), to_device(targets, device)
@@ -167,6 +173,19 @@ class Evaluator:
             num_bytes=int(num_bytes),
             seconds=time.perf_counter() - began,
         )
+
+    def _groups(self, most: int) -> Iterator[Rows]:
+        """Yields all rows, at most `most` together."""
+        if self._chosen is None:
+            self._batches.set_state(self._beginning)
+            for first in range(0, self._rows, most):
+                yield self._batches.next(min(most, self._rows - first))
+            return
+        inputs, targets, documents = self._chosen
+        for first in range(0, self._rows, most):
+            part = slice(first, first + most)
+            cut = documents is not None and bool(documents[part].any())
+            yield inputs[part], targets[part], documents[part] if documents is not None and cut else None
 
 
 def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str) -> float:

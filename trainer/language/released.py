@@ -83,6 +83,14 @@ def read_settings(folder: Path) -> Released:
     return _read(settings, folder)
 
 
+def require_weights(found: Released) -> None:
+    """Raises `CheckpointError` where the folder has no file of weights."""
+    if not (found.folder / WEIGHTS_FILE).is_file():
+        raise CheckpointError(
+            f"{found.folder} has no {WEIGHTS_FILE}: write the checkpoint again with save_pretrained(folder)"
+        )
+
+
 def _read(settings: Mapping[str, Any], folder: Path) -> Released:
     file = folder / SETTINGS_FILE
     for key, wanted in _REQUIRED.items():

@@ -141,6 +141,19 @@ def require_tokenizer(found: released.Released, of_data: Tokenizer | None) -> To
     return tokenizer
 
 
+def require_released(model: ModelConfig, tokenizer: Tokenizer) -> None:
+    """Checks that a run of these settings and of this text can begin with the weights that it names.
+
+    Raises:
+        CheckpointError: the weights cannot be read, or are of another size or for other tokens.
+        DataError: the tokenizer beside them cannot be read.
+    """
+    found = released.read_settings(Path(model.init_from))
+    found.require(model)
+    require_tokenizer(found, tokenizer)
+    released.require_weights(found)
+
+
 def _same(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers have the same tokens."""
     if (one.vocab_size, one.document_token) != (other.vocab_size, other.document_token):

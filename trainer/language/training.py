@@ -20,7 +20,6 @@ import torch
 
 from ..course.context import RunContext
 from ..course.course import Course
-from ..course.decay import decay_is_next
 from ..errors import DivergedError
 from ..events import RunResult, Stopped
 from ..machine import checkpoint as checkpoints
@@ -34,10 +33,12 @@ from .curve import Curve
 from .data import hellaswag
 from .data.batches import Batches
 from .data.corpus import open_corpus
-from .evaluate import Evaluator, answer
+from .evaluate import Evaluator, TextLoss, answer
 from .model import GPT
+from .model.released import load_released_
 from .precision import prepare, resolve_precision
 from .state import LanguageState
+from .trained import require_released
 from .update import Updates
 
 # Together they are the time of training, and that of the learning curve, which is no cost.
@@ -53,7 +54,13 @@ class LanguageTraining:
         self._config, self._context, self._device, self._world = config, context, device, world
         self._stopwatch = stopwatch = context.stopwatch
         stopwatch.use(SECTIONS)
-        self.course = Course(train, context, total_steps=train.total_tokens, steps_name="train.total_tokens")
+        self.course = Course(
+            train,
+            context,
+            total_steps=train.total_tokens,
+            steps_name="train.total_tokens",
+            by_time=train.schedule_end == "nearer",
+        )
         self._corpus = corpus = open_corpus(config.data.path)
         free = micro_batches.free_bytes(device)
         estimate = micro_batches.estimated_parameters(config.model, corpus.vocab_size)
@@ -86,10 +93,10 @@ class LanguageTraining:
         evaluating = config.eval
         self._questions = hellaswag.read_questions(Path(evaluating.hellaswag)) if evaluating.hellaswag else []
         self._evaluator = Evaluator(corpus, evaluating.tokens, self._model, world)
+        of_curve = evaluating.curve_tokens if evaluating.curve_points else None  # else its rows need not be chosen
         self._curve = Curve(
-            Evaluator(corpus, max(evaluating.curve_tokens, length), self._model, world),
+            Evaluator(corpus, evaluating.tokens, self._model, world, curve_tokens=of_curve),
             points=evaluating.curve_points,
-            total_steps=train.total_tokens,
             world=world,
         )
         self._micro_batch = train.micro_batch  # 0: not known yet
@@ -114,6 +121,9 @@ class LanguageTraining:
     def run(self, started: float) -> RunResult:
         config, world, course = self._config, self._world, self.course
         length = config.model.sequence_length
+        if config.model.init_from and not course.resumed:
+            require_released(config.model, self._corpus.tokenizer)
+            load_released_(self._model, Path(config.model.init_from))
         self._micro_batch = self._find_micro_batch()
         self._updates.warm(length)
         self._peak_flops = peak_flops(self._device, self._precision)
@@ -136,6 +146,10 @@ class LanguageTraining:
         course.save(self._write)
         timings["curve"] = self._curve.seconds
         found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._context.stop.is_set)
+        if found is not None and not math.isfinite(found.nats_per_token):
+            raise DivergedError(self._diverged("the loss on the validation text"))
+        if found is not None or course.unreported:
+            self._measure(found)  # the curve ends with the score
         world.close()  # from here on the processes share nothing
         interrupted = self._context.stop.is_set() or found is None
         metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
@@ -146,8 +160,6 @@ class LanguageTraining:
         written: str | None = None
         if found is not None:
             timings["evaluation"] = found.seconds
-            if not math.isfinite(found.nats_per_token):
-                raise DivergedError(self._diverged("the loss on the validation text"))
             metrics |= {
                 "loss": found.nats_per_token,
                 "bits_per_byte": found.bits_per_byte,
@@ -180,14 +192,13 @@ class LanguageTraining:
 
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
-        train, course, stopwatch = self._config.train, self.course, self._stopwatch
-        size, total = self._rows * self._config.model.sequence_length * self._world.size, train.total_tokens
+        course, stopwatch, total = self.course, self._stopwatch, self._config.train.total_tokens
+        size = self._rows * self._config.model.sequence_length * self._world.size
         stopped: Stopped | None = None
         course.begin()
-        self._curve.begin(course.steps)
+        self._curve.begin(course.steps, course.done)
         while course.steps < total:
-            decays = decay_is_next(train, total, course.steps, next_size=size, full_size=size)
-            stopped = course.between_steps(self._write, decays=decays)
+            stopped = course.between_steps(self._write, decays=course.decay_is_next(size))
             if stopped:
                 break
             until = course.begin_step()
@@ -196,12 +207,13 @@ class LanguageTraining:
                 course.advance(size)
             stopwatch.stop()
             course.end_step()
-            if self._curve.due(course.steps, course.elapsed / self._context.speed):
-                self._measure(on_curve=True)
-            elif course.report_due:
+            if self._curve.due(course.steps, course.done, course.elapsed / self._context.speed):
+                self._stopwatch.switch("curve")
+                found = self._curve.measure(self._precision, self._context.stop.is_set)
+                self._stopwatch.stop()
+                self._measure(found)
+            elif course.report_due and course.steps < total:
                 self._measure()
-        if course.unreported:
-            self._measure(on_curve=self._curve.due(course.steps, course.elapsed / self._context.speed))
         return stopped or "steps"
 
     def _step(self, progress: float, until: float) -> bool:
@@ -244,8 +256,8 @@ class LanguageTraining:
         whole, rest = divmod(self._rows, self._micro_batch)
         return [self._micro_batch] * whole + ([rest] if rest else [])
 
-    def _measure(self, *, on_curve: bool = False) -> None:
-        """Reports a point of the learning curve; all processes have to call this. With its score, where `on_curve`."""
+    def _measure(self, found: TextLoss | None = None) -> None:
+        """Reports a point of the learning curve, with its score where one was `found`; all processes call this."""
         self._stopwatch.switch("logging")
         sums = torch.stack([self._losses, self._norm / self._world.size])
         loss, norm = self._world.sum_(sums).tolist()
@@ -257,7 +269,7 @@ class LanguageTraining:
             self._losses, self._num_losses = torch.zeros_like(self._losses), 0
         if not math.isnan(self._loss):
             metrics["train_loss"] = self._loss
-        course, found = self.course, None
+        course = self.course
         flops = (
             self._model.flops_per_token
             * self._context.speed
@@ -266,10 +278,6 @@ class LanguageTraining:
         )
         metrics["flops_per_second"] = flops
         metrics["peak_share"] = flops / self._world.size / self._peak_flops
-        if on_curve:
-            self._stopwatch.switch("curve")
-            found = self._curve.measure(self._precision, self._context.stop.is_set)
-            self._stopwatch.stop()
         if found is not None:
             metrics |= {"loss": found.nats_per_token, "bits_per_byte": found.bits_per_byte}
             self._score = found.score if math.isfinite(found.score) else None

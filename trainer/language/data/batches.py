@@ -94,7 +94,7 @@ class Batches:
             most = min(_READ_TOKENS // self.sequence_length, self._planned // self._num_ranks)
             calls = max(most // num_rows, 1)
             firsts = (self._position + (call * self._num_ranks + self._rank) * num_rows for call in range(calls))
-            self._ready = [self._read(first, num_rows) for first in firsts][::-1]
+            self._ready = [self.read(first, num_rows) for first in firsts][::-1]
         self._position += num_rows * self._num_ranks
         return self._ready.pop()
 
@@ -118,8 +118,8 @@ class Batches:
         self._position = position
         self._ready = []
 
-    def _read(self, first: int, num_rows: int) -> Rows:
-        """Returns rows of the stream, from row `first` on."""
+    def read(self, first: int, num_rows: int) -> Rows:
+        """Returns rows of the stream, from row `first` of all processes on, and stays where it is. See `next`."""
         length = self.sequence_length
         tokens = np.empty((num_rows, length + 1), self._dtype)
         cuts: list[tuple[int, int]] = []
