@@ -9,7 +9,6 @@ import torch
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.config_rules import LRSchedule
-from protein.trainer.course import course as course_module
 from protein.trainer.course.context import RunContext
 from protein.trainer.course.course import Course
 from protein.trainer.course.decay import decay_is_next, rate_stays
@@ -64,7 +63,7 @@ def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(
 
 def make_course(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Course:
     """A course of 100 steps and 50 seconds on a clock that a test sets; `wsd` falls over the last quarter."""
-    monkeypatch.setattr(course_module.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("protein.trainer.course.course.time.perf_counter", lambda: clock[0])
     train = TrainConfig(**{"max_seconds": 50.0, "lr_schedule": "wsd", "decay_fraction": 0.25, **settings})
     context = RunContext(
         device=torch.device("cpu"),
@@ -117,7 +116,7 @@ def test_a_resumed_run_goes_on_at_its_share_of_the_time(monkeypatch: pytest.Monk
             kind="language", subject="x", config={}, steps=2 * cut, elapsed_seconds=2.0 * cut, score=None, tensors={}
         )
         resumed = make_course(True, clock, monkeypatch)
-        resumed.resume(Path("none"), lambda path, saved=saved: saved)
+        resumed.resume(Path("none"), {Path("none"): saved}.__getitem__)
         assert resumed.done == 2.0 * cut / 50.0
         assert make_steps(resumed, clock, 24 - cut, 2.0)[1:] == straight[cut + 1 :]
 
