@@ -244,11 +244,21 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
 
 
 def test_a_trial_at_its_limit_is_left_to_its_evaluation(tmp_path: Path) -> None:
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=7)
     with pytest.raises(UsageError, match="smaller than one trial"):
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.6)
     [trial] = stored(tmp_path)
     assert (trial.end, trial.score, trial.cost_seconds) == (TrialEnd.CAPPED, 2.0, 0.6)
+
+
+def test_a_trial_that_would_reach_its_cap_long_before_its_end_is_not_trained_up_to_it(tmp_path: Path) -> None:
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
+    sweeping.sweep(tmp_path, spec=spec, budget_seconds=1000.0, max_trial_seconds=60.0, max_trials=1)
+    [trial] = stored(tmp_path)
+    assert (trial.end, trial.score) == (TrialEnd.CAPPED, 1.0)
+    assert 0.2 <= trial.cost_seconds < 30.0, "the pace is known at the second point, a tenth of a second a step"
+    told = "stopped at its cost cap, before it: at its pace it would take 100000 s; its cap is 60 s"
+    assert trial.reason == told
 
 
 def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path: Path) -> None:

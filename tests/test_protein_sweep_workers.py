@@ -65,7 +65,7 @@ def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path
             if trial.number == 2:
                 all_run.touch()
 
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6, waits_for=str(all_run), hangs_at=10)
+    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=31, waits_for=str(all_run), hangs_at=10)
     designer = ExpectLittle(sweeping.space(), None)
     with pytest.raises(UsageError, match="smaller than one trial"):
         sweeping.sweep(
