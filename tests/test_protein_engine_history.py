@@ -43,15 +43,25 @@ def test_a_trial_stopped_before_its_first_score_did_not_fail_but_was_tried() -> 
     assert len(data.untried(asked)) == 0
 
 
-def test_steps_outside_the_range_count_as_its_ends() -> None:
-    for reached, counted in ((10, 1_000), (510_000, 500_000)):
+def test_steps_just_outside_the_range_count_as_its_ends() -> None:
+    for reached, counted in ((900, 1_000), (510_000, 500_000)):
         data = History.of(SPACE, [stopped_at(reached)], [])
         np.testing.assert_allclose(data.x_scored, SPACE.to_unit({"rate": 0.01, "steps": counted})[None, :])
 
 
+@pytest.mark.parametrize(("steps", "least_seconds"), [(0, 10.0), (10, 500_000.0)])
+def test_a_trial_stopped_long_before_the_shortest_run_teaches_only_what_it_would_have_cost(
+    steps: int, least_seconds: float
+) -> None:
+    data = History.of(SPACE, [stopped_at(steps)], [])
+    assert (len(data.ok), len(data.x_scored)) == (0, 0)
+    np.testing.assert_allclose(data.x_stopped, SPACE.to_unit({"rate": 0.01, "steps": 500_000})[None, :])
+    assert data.least_costs.tolist() == [least_seconds]
+
+
 def test_on_a_scale_of_powers_of_two_the_steps_reached_count_as_the_nearest() -> None:
     space = Space([Integer("steps", 1, 64, scale="pow2")], cost_parameter="steps")
-    for reached, counted in ((0, 1), (30, 32), (40, 32), (64, 64), (70, 64)):
+    for reached, counted in ((1, 1), (30, 32), (40, 32), (64, 64), (70, 64)):
         curve = (Measurement(steps=reached, elapsed_seconds=1.0, score=0.4),)
         cut = Observation(params={"steps": 64}, state=TrialState.PRUNED, score=0.4, cost_seconds=1.0, curve=curve)
         data = History.of(space, [cut], [])

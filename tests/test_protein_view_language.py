@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from browsing import View
-from language_runs import go, small, write_corpus
+from language_runs import small, write_corpus
 from playwright.sync_api import expect
 from rich.console import Console
 from viewing import PROVENANCE, curve, fill_store, sweep_record, trial
+from whole_runs import go
 
 from protein.api import warm_start
 from protein.api.recommended import score_range, shown_trials

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from language_data import random_documents, write_bytes_corpus
-from language_runs import go, small, write_corpus
+from language_runs import small, write_corpus
 from small_models import every_weight_drawn, make_model
+from whole_runs import go
 
 from protein.trainer.errors import CheckpointError, DataError
 from protein.trainer.language.curve import Curve

@@ -63,7 +63,6 @@ from protein.types import (
 from protein.units import parse_duration
 
 RESULTS = machine.RESULTS / "engine_trained.jsonl"
-NUM_AGAIN = 2  # runs of each config that is handed over
 _FIRST_SECOND = 1.0
 
 
@@ -125,7 +124,14 @@ class _Quiet:
 
 
 def sweep(
-    env: str, method: str, seed: int, budget: float, folder: Path, config: Path | None, flags: dict[str, Any]
+    env: str,
+    method: str,
+    seed: int,
+    budget: float,
+    folder: Path,
+    config: Path | None,
+    flags: dict[str, Any],
+    num_again: int,
 ) -> dict[str, Any]:
     """Runs one sweep and trains what it hands over again; returns its row."""
     layers = load(env, config_file=config, flags=flags, for_sweep=True)
@@ -148,7 +154,7 @@ def sweep(
         )
         _run(record, designer, store, limits)
         trials = store.trials(record.id)
-        again = _train_again(store, record, trials, folder, ours == "protein")
+        again = _train_again(store, record, trials, folder, num_again, ours == "protein")
     finally:
         store.close()
     return {
@@ -175,7 +181,7 @@ def _run(record: SweepRecord, designer: Designer, store: Any, limits: LoopSettin
 
 
 def _train_again(
-    store: Any, record: SweepRecord, trials: Sequence[TrialRecord], folder: Path, ours: bool
+    store: Any, record: SweepRecord, trials: Sequence[TrialRecord], folder: Path, num_again: int, ours: bool
 ) -> dict[str, Any]:
     """Trains the recommended config and the one that measured best again, and returns their mean scores."""
     done = [trial for trial in trials if trial.state is TrialState.COMPLETE and trial.score is not None]
@@ -186,9 +192,9 @@ def _train_again(
     if found is None or not done:
         return {"recommended": None, "by_measured": None}
     lucky = max(done, key=lambda trial: trial.score or 0.0)
-    configs = [dict(found.params)] * NUM_AGAIN
+    configs = [dict(found.params)] * num_again
     same = dict(lucky.params) == dict(found.params)
-    configs += [] if same else [dict(lucky.params)] * NUM_AGAIN
+    configs += [] if same else [dict(lucky.params)] * num_again
     name = f"{record.spec.name}-again"
     spec = dataclasses.replace(record.spec, name=name, seed=record.spec.seed + 1000)
     again = store.find_sweep(name) or store.create_sweep(spec, None)
@@ -196,8 +202,8 @@ def _train_again(
     scores = [trial.score for trial in store.trials(again.id)]
     return {
         "ours": ours,
-        "recommended": scores[:NUM_AGAIN],
-        "by_measured": scores[:NUM_AGAIN] if same else scores[NUM_AGAIN:],
+        "recommended": scores[:num_again],
+        "by_measured": scores[:num_again] if same else scores[num_again:],
         "recommended_cost": found.expected_cost_seconds,
         "measured": lucky.score,
         "measured_cost": lucky.run_seconds,
@@ -286,7 +292,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-cost", default="20m", help="of each sweep, as in 20m")
     parser.add_argument("--at", nargs="*", default=[], help="durations, as in 30s: what was found that trains in them")
+    parser.add_argument("--again", type=int, default=2, help="runs of each config that is handed over")
     parser.add_argument("--folder", type=Path, default=Path("runs/trained"), help="where the sweeps' stores go")
+    parser.add_argument("--figure", type=Path, help="where to draw what was found in the first of --envs")
     parser.add_argument("--report", action="store_true", help="print the tables of what stands in the result file")
     arguments = parser.parse_args()
     budget = parse_duration(arguments.max_cost, "--max-cost")
@@ -298,13 +306,18 @@ def main() -> None:
             continue
         print(f"{env}, {method}, seed {seed}", flush=True)
         flags = {"train.lr_schedule": "wsd"} if method == "protein:continuing" else {}
-        row = sweep(env, method, seed, budget, arguments.folder, arguments.config, flags)
+        row = sweep(env, method, seed, budget, arguments.folder, arguments.config, flags, arguments.again)
         rows.append(row)
         with RESULTS.open("a") as file:
             file.write(json.dumps(row) + "\n")
     for env in dict.fromkeys(row["env"] for row in rows if row["budget"] == budget):
         print(f"\n{env}, {arguments.max_cost}")
         print("\n".join(table([row for row in rows if row["budget"] == budget], env, arguments.at)))
+    if arguments.figure is not None:
+        from engine.trained_figure import draw
+
+        shown = [row for row in rows if (row["env"], row["budget"]) == (arguments.envs[0], budget)]
+        draw(shown, arguments.methods[0], arguments.figure)
 
 
 if __name__ == "__main__":

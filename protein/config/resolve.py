@@ -68,8 +68,8 @@ def require_subject(env: str | None, config: Config) -> None:
     """Raises `UsageError` where `--env text/NAME` is not what a run would learn."""
     if env not in (None, config.subject):
         raise UsageError(
-            f"--env {env} contradicts data.path, which is '{config.subject}' as a name; give {flag(LANGUAGE.subject)}"
-            " FOLDER alone"
+            f"--env {env} contradicts data.path, whose text is called '{config.subject}'; give"
+            f" {flag(LANGUAGE.subject)} FOLDER alone"
         )
 
 

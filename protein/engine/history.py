@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protein.engine.gp import Array, Runs
-from protein.engine.run_length import amount_asked, reached, steps_per_unit
+from protein.engine.run_length import amount_asked, least_seconds, reached, steps_per_unit
 from protein.errors import SpaceError
 from protein.space import Space
 from protein.types import Observation, Params, TrialState
@@ -62,8 +62,9 @@ class History:
         curve_runs: `k`, which of the n trials they are of.
         x_tried: `m x d`, the trials that gave a score and those that failed.
         ok: `m`, which of them gave a score.
-        x_stopped: `j x d`, trials that were stopped before their first score or after an unknown share of their run.
-        least_costs: `j`, their costs, the least that such runs cost.
+        x_stopped: `j x d`, trials that were stopped before their first score, after an unknown share of their run, or
+            before the shortest run of the space.
+        least_costs: `j`, the least that such runs cost: what was spent, or more where the pace is known.
         x_running: running trials.
         taken: keys of all points that were tried or are running, excluded ones included.
         num_trials: number of finished and running trials, without those that do not teach.
@@ -134,7 +135,7 @@ class History:
             x_tried=x_finished[~stopped],
             ok=has_score[~stopped],
             x_stopped=x_finished[stopped],
-            least_costs=np.array([o.calm_seconds for o, _ in read])[stopped],
+            least_costs=np.array([least_seconds(space, o, unit) for o, _ in read])[stopped],
             slowdown=_slowdown(history),
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),

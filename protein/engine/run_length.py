@@ -46,10 +46,20 @@ def last_step(observation: Observation) -> int:
     return max(point.steps for point in observation.curve)
 
 
+def least_seconds(space: Space, observation: Observation, unit: float | None) -> float:
+    """Returns the least that a stopped trial's whole run costs: at the pace of its curve where that is known."""
+    asked, seconds = amount_asked(space, observation.params), observation.calm_seconds
+    if unit is None or asked is None or not observation.curve:
+        return seconds
+    made = last_step(observation) / unit
+    return seconds * asked / made if 0.0 < made < asked else seconds
+
+
 def reached(space: Space, observation: Observation, unit: float | None) -> tuple[Params, float | None]:
     """Returns a finished trial's params, the cost parameter lowered to what it reached, and its share.
 
-    The share is 1 for a trial that was not stopped, and None where it is unknown; then the params are as they were.
+    The share is 1 for a trial that was not stopped, and None where it is unknown, or where the space has no run as
+    short as that; then the params are as they were.
     """
     params = observation.params
     if observation.state is not TrialState.PRUNED:
@@ -66,6 +76,8 @@ def reached(space: Space, observation: Observation, unit: float | None) -> tuple
         return params, min(made, 1.0) if made > 0 else None
     parameter = space.parameter(space.cost_parameter)
     assert not isinstance(parameter, Categorical)
+    if made * SAME_LENGTH < parameter.low:  # its score and its cost are not those of the shortest run
+        return params, None
     # Moved into the range (on a scale of powers of two, to the nearest one): the space has to be able to read it.
     lowered = parameter.clip(parameter.raw(min(made, asked)))
     return {**params, space.cost_parameter: lowered}, min(made / asked, 1.0)

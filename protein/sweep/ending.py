@@ -3,11 +3,16 @@
 import time
 
 from protein.ports import Backend, Designer, Listener
+from protein.space import Space
+from protein.sweep import pace
 from protein.sweep.job import trial_seed
 from protein.sweep.launching import Launcher
 from protein.sweep.loop_settings import LoopSettings
 from protein.sweep.trials import SweepTrials
 from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
+
+_TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
+_LOOKED_AT = 0.05  # of its limit: before that, a trial's pace is not worth looking at
 
 
 class Ending:
@@ -30,6 +35,7 @@ class Ending:
         self._trials, self._launcher = trials, launcher
         self._designer, self._backend = designer, backend
         self._settings, self._listener = settings, listener
+        self._space = Space.from_dict(trials.sweep.spec.space)
 
     def end(self, number: int, end: TrialEnd, reason: str) -> bool:
         """Tells a running trial to end. Returns False where it was told already."""
@@ -62,6 +68,25 @@ class Ending:
         for number in self._trials.running:
             if not self._launcher.limits[number].ends_itself(self._trials.records[number]):
                 self.end(number, TrialEnd.OUT_OF_BUDGET, TrialEnd.OUT_OF_BUDGET.text)
+
+    def end_if_too_slow(self, trial: TrialRecord) -> None:
+        """Ends a trial that has reported, where its pace shows that it would reach its cap long before its last step.
+
+        At the cap it would be stopped anyway, and its config is not recommended. So all that it costs until then is
+        lost. That may be a quarter of the budget.
+        """
+        limits = self._launcher.limits[trial.number]
+        cap = limits.max_seconds
+        if limits.told_to_end or cap is None or limits.ends_itself(trial) or trial.cost_seconds < _LOOKED_AT * cap:
+            return
+        if limits.total_steps is None and limits.steps_by_others is None:
+            by_others = pace.steps_by_others(self._space, self._trials.history(), trial.params)
+            limits.steps_by_others = by_others or 0.0
+        expected = pace.expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
+        if expected > _TOO_SLOW * cap:
+            what = "its cap" if limits.at_max_seconds is TrialEnd.CAPPED else "what is left of the budget"
+            reason = f"at its pace it would take {expected:.0f} s; {what} is {cap:.0f} s"
+            self.end(trial.number, limits.at_max_seconds, f"{limits.at_max_seconds.text}, before it: {reason}")
 
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
         """Asks the designer about a trial that has reported, unless that trial is being ended already.

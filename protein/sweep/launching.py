@@ -23,8 +23,10 @@ OVERHEAD_FACTOR = 3.0  # the wall clock may show this many times the trainer's o
 class Limits:
     """What ends one running trial."""
 
-    max_seconds: float | None  # of its cost; the trial ends itself there
+    max_seconds: float | None  # of its cost; the trial ends itself there ...
+    at_max_seconds: TrialEnd  # ... and this is its end
     total_steps: int | None  # the trial ends itself there, too
+    steps_by_others: float | None = None  # the same, judged by other trials; None: not looked at, 0: they do not tell
     began: float = dataclasses.field(default_factory=time.monotonic)
     told_to_end: bool = False
 
@@ -133,8 +135,11 @@ class Launcher:
         self._resources[trial.number] = resources
         config = self._config(trial, budget, trial.seed, resources)
         limit, own_limit = _limit(budget), max_seconds(config)  # the user's own config may hold a lower one
-        self.limits[trial.number] = Limits(max_seconds=own_limit, total_steps=total_steps(config))
         by_budget = limit != budget.max_trial_seconds and own_limit == limit
+        at_limit = TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED
+        self.limits[trial.number] = Limits(
+            max_seconds=own_limit, at_max_seconds=at_limit, total_steps=total_steps(config)
+        )
         spent = 0.0 if place is None else trial.cost_seconds
         directory = self._folder(trial.number)
         job = Job(
@@ -144,7 +149,7 @@ class Launcher:
             max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * (limit - spent),
             max_memory_bytes=self._max_memory_bytes,
             continues=self._parents_state(trial),
-            at_limit=TrialEnd.OUT_OF_BUDGET if by_budget else TrialEnd.CAPPED,
+            at_limit=at_limit,
             resumes=None if place is None else place.path,
             spent_seconds=spent,
             resources=resources,

@@ -368,6 +368,7 @@ class _Loop:
         trial = self._trials.add(event)
         if event.measurements and not self._stop.is_set():
             self._ending.end_all_if_budget_is_spent()
+            self._ending.end_if_too_slow(trial)
             self._ending.stop_early_if_advised(trial)
 
     def _on_finished(self, event: Finished) -> None:

@@ -11,17 +11,7 @@ from pathlib import Path
 
 from ..config_rules import TrainSettings
 from ..errors import CheckpointError
-from ..events import (
-    Continuation,
-    Ending,
-    Interrupted,
-    Measurement,
-    Result,
-    RunResult,
-    Start,
-    Stopped,
-    run_result,
-)
+from ..events import Ending, Interrupted, Measurement, Result, RunResult, Start, Stopped, run_result
 from ..machine import checkpoint as checkpoints
 from ..machine.checkpoint import Checkpoint
 from .context import RunContext
@@ -294,6 +284,7 @@ class Course:
             stays: whether a longer run can go on from the last checkpoint.
             sample: text that a language model wrote; None: none.
         """
+        continuable, continuable_seconds = self._continuable(stopped, stays)
         ending = Ending(
             score=score,
             steps=self.steps,
@@ -301,26 +292,26 @@ class Course:
             timings=timings,
             metrics=metrics,
             checkpoint=str(self.path.absolute()) if self.path else None,
-            **self._continuable(stopped, stays),
+            continuable=continuable,
+            continuable_seconds=continuable_seconds,
             stopped=stopped,
         )
-        event: Result | Interrupted
-        event = Result(event="result", **ending)  # type: ignore[typeddict-item]  # mypy asks for a sample
-        if interrupted:
-            event = Interrupted(event="interrupted", **ending)  # type: ignore[typeddict-item]
         if sample is not None:
-            event["sample"] = sample
+            ending["sample"] = sample
+        event: Result | Interrupted = Result(event="result", **ending)
+        if interrupted:
+            event = Interrupted(event="interrupted", **ending)
         self._context.report(event)
         return run_result(event)
 
-    def _continuable(self, stopped: Stopped, stays: bool) -> Continuation:
+    def _continuable(self, stopped: Stopped, stays: bool) -> tuple[str | None, float | None]:
         """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
         path, seconds = self._stable_path, self._stable_seconds
         if stays:
             path, seconds = self.path, self.elapsed
         if path is None or seconds is None or stopped != "steps":
-            return Continuation(continuable=None, continuable_seconds=None)
-        return Continuation(continuable=str(path.absolute()), continuable_seconds=seconds)
+            return None, None
+        return str(path.absolute()), seconds
 
     def _agree(self) -> None:
         """Passes a signal on to all processes, and sets the clock of all to that of the first."""

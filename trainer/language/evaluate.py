@@ -4,8 +4,7 @@ Bits a byte are `nats / (ln 2 * bytes)`, both summed over the same tokens. So ne
 against each other. The document token stands for no text and is left out of both sums.
 
 The text is read in rows of the network's `sequence_length`, so a token sees between 0 and that many before it. Every
-process reads its share. Nothing here draws a random number that training
-would draw, or changes a weight.
+process reads its share. Nothing here changes a weight, or draws a random number that training would draw.
 """
 
 import dataclasses
@@ -144,12 +143,8 @@ class Evaluator:
 
         All processes have to call this. Each measures every `size`-th group of rows.
         """
-        began, world, device, length = (
-            time.perf_counter(),
-            self._world,
-            self._device,
-            self._model.config.sequence_length,
-        )
+        began = time.perf_counter()
+        world, device, length = self._world, self._device, self._model.config.sequence_length
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
         most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
         for turn, (inputs, targets, documents) in enumerate(self._groups(most)):
@@ -191,7 +186,7 @@ class Evaluator:
 def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str) -> float:
     """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
     device, length = next(model.parameters()).device, model.config.sequence_length
-    rows = max(hellaswag.NUM_ENDINGS, (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length)
+    rows = (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length
     with torch.no_grad(), autocast(device, precision):
         found = hellaswag.evaluate(
             questions,
