@@ -11,7 +11,6 @@ Rows without torch.compile come first, then rows with it, which take longer to p
 no time are named at the end. `--tiny` runs everything uncompiled with small sizes: a test of this file.
 """
 
-import argparse
 import dataclasses
 import itertools
 import os
@@ -21,6 +20,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the trainer does, before torch is imported
 
+import device_table
 import machine
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -42,7 +42,6 @@ POLICIES = {
     "mingru 512": PolicyConfig(hidden_size=512, num_layers=1, recurrence="mingru"),
     "cnn 256": PolicyConfig(hidden_size=256, num_layers=1, encoder="cnn"),
 }
-PRECISIONS = ("fp32", "tf32", "bf16")
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"overlap": True},
     {"cpu_inference": True},
@@ -74,7 +73,7 @@ class Row:
             total_timesteps=2 * agents * horizon if tiny else 10**12,
             max_seconds=0.0 if tiny else SECONDS,  # a busy machine could leave the few steps without an update
             device=device,
-            precision=self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+            precision=self.precision,  # type: ignore[arg-type]  # one of `device_table.PRECISIONS`
             horizon=horizon,
             minibatch_size=agents * horizon // 4,
             lr_schedule="constant",
@@ -92,11 +91,11 @@ def rows(*, tiny: bool) -> Iterator[Row]:
         for env, policy in itertools.product(("pong", "snake") if tiny else ENVS, POLICIES)
         if POLICIES[policy].encoder == "mlp" or len(spec(env).observation_shape) == 3
     ]
-    for (env, policy), precision in itertools.product(cells, ("fp32", "bf16") if tiny else PRECISIONS):
+    for (env, policy), precision in itertools.product(cells, ("fp32", "bf16") if tiny else device_table.PRECISIONS):
         yield Row(env=env, policy=policy, precision=precision)
     for options in OPTIONS:
         yield Row(env="pong", policy="mlp 2x512", precision="tf32", options=options)
-    for precision, (env, policy) in itertools.product(() if tiny else PRECISIONS[1:], cells):
+    for precision, (env, policy) in itertools.product(() if tiny else device_table.PRECISIONS[1:], cells):
         yield Row(env=env, policy=policy, precision=precision, options={"compile": True})
 
 
@@ -134,36 +133,13 @@ def update_flops(config: RunConfig) -> float:
     return float(counter.get_total_flops()) / (steps * agents) * config.train.update_epochs
 
 
-def peak_gflops(device: torch.device, precision: str, size: int) -> float:
-    """Returns the best rate of a large product, in GFLOP/s."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    a = torch.rand(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
-    best = 0.0
-    for _ in range(10):
-        began = time.perf_counter()
-        (a @ a)[0, 0].item()  # waits for the device
-        best = max(best, 2 * size**3 / (time.perf_counter() - began) / 1e9)
-    torch.set_float32_matmul_precision(before)
-    return best
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, mps or cpu")
-    parser.add_argument("--minutes", type=float, default=10.0, help="begin no further row after this time")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, a few steps: a test of this file")
-    parser.add_argument("--no-result", action="store_true", help="only print the table")
+    parser = device_table.make_parser(__doc__, "cuda, cuda:N, mps or cpu")
     arguments = parser.parse_args()
     until = time.monotonic() + 60 * arguments.minutes
-    try:
-        device = resolve_device(arguments.device)
-    except TrainerError as error:
-        parser.exit(2, f"error: {error}; nothing was measured\n")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else arguments.device
+    device, name = device_table.find_device(parser, arguments.device)
     print(f"training on {name}, torch {torch.__version__}: {machine.headline()}")
-    peaks = {precision: peak_gflops(device, precision, 256 if arguments.tiny else 8192) for precision in PRECISIONS}
-    print("peak in TFLOP/s: " + ", ".join(f"{precision} {peak / 1e3:.1f}" for precision, peak in peaks.items()))
+    peaks = device_table.measure_peaks(device, tiny=arguments.tiny)
     print(
         f"\n{'':<52}{'k steps/s':>10}{'act':>8}{'copy':>7}{'env':>7}{'update':>8}{'TFLOP/s':>9}{'of peak':>9}{'MB':>7}"
     )
@@ -186,20 +162,20 @@ def main() -> None:
             print(f"{row.name}  no update fitted into the {SECONDS:g} s", flush=True)
             results.append(dataclasses.asdict(row) | {"error": "no update fitted into the time"})
             continue
-        gflops = update_flops(config) / update / 1e9
+        flops = update_flops(config) / update
         result = dataclasses.asdict(row) | {
             "steps_per_second": round(1 / rate["all"]),
             "act_ns": round(parts["rollout_forward"] * 1e9, 1),
             "copy_ns": round(parts["copy"] * 1e9, 1),
             "env_ns": round(parts["environment"] * 1e9, 1),
             "update_ns": round(update * 1e9, 1),
-            "update_gflops": round(gflops, 1),
-            "of_peak": round(gflops / peaks[row.precision], 4),
+            "update_gflops": round(flops / 1e9, 1),
+            "of_peak": round(flops / peaks[row.precision], 4),
             "device_memory_mb": round(megabytes),
         }
         print(
             f"{row.name}{result['steps_per_second'] / 1e3:>10,.0f}{result['act_ns']:>8,.0f}{result['copy_ns']:>7,.0f}"
-            f"{result['env_ns']:>7,.0f}{result['update_ns']:>8,.0f}{gflops / 1e3:>9.2f}{result['of_peak']:>9.1%}"
+            f"{result['env_ns']:>7,.0f}{result['update_ns']:>8,.0f}{flops / 1e12:>9.2f}{result['of_peak']:>9.1%}"
             f"{megabytes:>7,.0f}",
             flush=True,
         )
@@ -207,9 +183,7 @@ def main() -> None:
     if skipped:
         print(f"\nno time was left for {len(skipped)} rows (--minutes {arguments.minutes:g}):")
         print("\n".join(f"  {row}" for row in skipped))
-    if not arguments.no_result and not arguments.tiny:
-        path = machine.write_result("gpu", results, device=name, peak_gflops={p: round(g) for p, g in peaks.items()})
-        print(f"\nwritten to {path.relative_to(machine.ROOT)}")
+    device_table.write_result("gpu", results, arguments, name, peaks)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ import numpy as np
 from engine.cells import Run, figures
 from engine.paired import measure
 from engine.reference import search
-from engine.synthetic import FAMILIES, SyntheticTask, Truth, make_synthetic
+from engine.synthetic import FAMILIES, make_synthetic
+from engine.synthetic_task import SyntheticTask, Truth
 from engine.variants import variant
 from numpy.typing import NDArray
 

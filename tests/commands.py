@@ -12,6 +12,8 @@ import pytest
 from viewing import fill_store
 
 from protein.cli import main
+from protein.storage import open_store
+from protein.types import SweepRecord, TrialRecord
 
 
 @pytest.fixture
@@ -62,3 +64,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 def sweep_command(filled: Path, more: str = "") -> str:
     """The words that define the stored sweep."""
     return f"sweep --env pong --env.num-envs 64 --train.minibatch-size 1024 {more}"
+
+
+def stored(sweep: str) -> tuple[SweepRecord, list[TrialRecord]]:
+    """Returns a sweep and its trials, of the working directory's default store."""
+    store = open_store("runs/protein.db")
+    record = store.find_sweep(sweep)
+    assert record is not None
+    trials = store.trials(record.id)
+    store.close()
+    return record, trials

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import postgresql
 import pytest
@@ -16,6 +17,9 @@ from planting import planted_served, view_of_planted  # noqa: F401 (of tests of 
 
 from protein.ports import Store
 from protein.storage import open_store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 # As `protein` itself does, before torch is imported: tests run beside each other, and OpenMP threads that spin while
 # they wait take the cores from all the others.
@@ -111,6 +115,17 @@ def own_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/store.db"
     create = request.getfixturevalue("new_postgresql")
     return str(create(request.getfixturevalue("postgresql_template")))
+
+
+@pytest.fixture
+def engine(own_url: str) -> "Iterator[Engine]":
+    """Of a database whose schema the migrations made."""
+    from protein.storage.engine import create_engine, parse_url
+
+    open_store(own_url).close()
+    engine = create_engine(parse_url(own_url))
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

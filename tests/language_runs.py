@@ -1,17 +1,11 @@
 """Runs of language models of a fraction of a second: two layers of width 32, a known text of three thousand bytes."""
 
-import threading
 from pathlib import Path
 from typing import Any
 
-import torch
-from event_log import EventLog
 from language_data import write_bytes_corpus
 
-from protein.trainer.events import RunResult
 from protein.trainer.language.config import LanguageConfig
-from protein.trainer.machine import checkpoint as checkpoints
-from protein.trainer.run import run
 
 LENGTH, ROWS = 16, 8
 STEP = LENGTH * ROWS  # tokens of a step of the optimiser
@@ -40,30 +34,3 @@ def small(data: Path, steps: int = 6, **sections: dict[str, Any]) -> LanguageCon
     for name, values in sections.items():
         nested[name] = nested[name] | values
     return LanguageConfig.from_dict(nested)
-
-
-def go(config: LanguageConfig, directory: Path | None = None, **options: Any) -> tuple[RunResult, EventLog]:
-    events = EventLog()
-    return run(config, directory=directory, report=events.record, **options), events
-
-
-def tensors(folder: Path, name: str = checkpoints.FILE_NAME) -> dict[str, torch.Tensor]:
-    return dict(checkpoints.read(folder / name).tensors)
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
-
-
-class StopAfter(threading.Event):
-    """A signal that comes when it is asked for the `times`-th time."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self._left = times
-
-    def is_set(self) -> bool:
-        self._left -= 1
-        if self._left < 0:
-            self.set()
-        return super().is_set()

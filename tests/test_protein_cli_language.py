@@ -116,7 +116,7 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
         if "nproc" not in flags:
             assert said in run.error(f"sweep --config words.toml --max-trials 1 {flags}")
     assert run.error("train --env text/words") == (
-        "--env text/words contradicts data.path, which is 'text/python' as a name; give --data.path FOLDER alone"
+        "--env text/words contradicts data.path, whose text is called 'text/python'; give --data.path FOLDER alone"
     )
     assert not (words / "runs").exists()
 

@@ -180,6 +180,11 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     assert done.stderr == "[]\n"
     assert "--train.learning-rate" in done.stdout
+    program = "import sys; from protein.cli.parse import parse; print(sorted({'tomllib', 'email'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 def test_the_module_is_the_program() -> None:

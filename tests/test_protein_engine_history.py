@@ -151,6 +151,14 @@ def with_curve(steps: int, cost: float, scores: tuple[float | None, ...]) -> Obs
     return Observation(params=params, state=TrialState.COMPLETE, score=9.0, cost_seconds=cost, curve=curve)
 
 
+def test_a_point_of_a_curve_is_the_nearest_one_that_has_a_score() -> None:
+    """A language model reports more often than it measures: here at each twentieth, and measured at 30 % and 55 %."""
+    scores = tuple({6: 6.0, 11: 7.0}.get(number) for number in range(1, 21))
+    data = History.of(SPACE, [with_curve(400_000, 50.0, scores)], [], max_curve_points=10)
+    assert data.curve_scores.tolist() == [6.0, 7.0]
+    np.testing.assert_allclose(data.curve_unfinished, [0.7, 0.45])
+
+
 def test_curves_give_points_at_the_steps_reached_of_the_most_expensive_trials_first() -> None:
     cheap, expensive = with_curve(2_000, 1.0, (0.1, 0.2, 0.3, 0.4)), with_curve(400_000, 50.0, (None, 6.0, 7.0, 8.0))
     data = History.of(SPACE, [cheap, expensive], [], max_curve_points=10)

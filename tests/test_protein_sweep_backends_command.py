@@ -1,4 +1,7 @@
-"""What only commands do. What every backend does is in tests/contracts/test_backends.py."""
+"""What only commands do. What every backend does is in tests/contracts/test_backends.py.
+
+How their scores are read is in `test_protein_sweep_backends_command_scores`.
+"""
 
 import dataclasses
 import json
@@ -10,71 +13,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_SECONDS, left_behind, wait_until
+from command_jobs import PYTHON, command_backend, command_notes, job, outcome, python, run, wait  # noqa: F401 (fixtures)
+from patience import left_behind, wait_until
 
-from protein.ports import Finished, Job, TrialProgress
+from protein.ports import Finished, Job
 from protein.sweep import continuing
 from protein.sweep.backends import command
 from protein.sweep.backends.command import CommandBackend
-from protein.sweep.commands.settings import CommandSettings
-from protein.types import Direction, Outcome, Resources, Trial, TrialEnd
+from protein.types import Direction, Resources, TrialEnd
 
 ASSETS = Path(__file__).parent / "assets"
-PYTHON = shlex.quote(sys.executable)
-
-
-@pytest.fixture
-def notes() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def backend(notes: list[str]) -> Iterator[CommandBackend]:
-    made = CommandBackend(Direction.MAXIMIZE, note=notes.append)
-    yield made
-    made.close()
-
-
-def job(directory: Path, text: str, number: int = 0, params: dict[str, Any] | None = None, **settings: Any) -> Job:
-    given = CommandSettings(text=text, **{"params": "placeholders", **settings})
-    return Job(
-        trial=Trial(id=number, sweep_id=1, number=number, params=params or {}, seed=7, owner="test"),
-        config={"params": params or {}, "seed": 7, "max_seconds": None, "command": given.to_dict()},
-        directory=directory / str(number),
-        max_seconds=None,
-        max_memory_bytes=None,
-    )
-
-
-def python(code: str) -> str:
-    """Returns the command line of a small Python program."""
-    return f"{PYTHON} -S -c {shlex.quote(code)}".replace("{", "{{").replace("}", "}}")
-
-
-def run(backend: CommandBackend, one: Job) -> tuple[list[tuple[int, float | None]], Finished]:
-    backend.start(one)
-    return wait(backend)
-
-
-def wait(backend: CommandBackend) -> tuple[list[tuple[int, float | None]], Finished]:
-    points: list[tuple[int, float | None]] = []
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        for event in backend.poll(0.1):
-            if isinstance(event, Finished):
-                return points, event
-            assert isinstance(event, TrialProgress)
-            points += [(point.steps, point.score) for point in event.measurements]
-    raise AssertionError("the trial never ended")
-
-
-def outcome(backend: CommandBackend, one: Job) -> Outcome:
-    return run(backend, one)[1].outcome
 
 
 def test_a_program_in_c_is_a_trial(backend: CommandBackend, tmp_path: Path) -> None:
@@ -161,81 +113,6 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
 
 
 @pytest.mark.parametrize(
-    ("text", "pattern", "steps", "points"),
-    [
-        ("epoch 1: reward: 0.5,\nepoch 2: reward: 1,250\n", r"reward: (\S+)", r"epoch (\d+)", [(1, 0.5), (2, 1250.0)]),
-        (
-            "10%| | 1/9 [0.1]\r\x1b[32mstep 2 acc 87.5%\x1b[0m\r",
-            r"step (?P<steps>\d+) acc (?P<score>\S+)",
-            "",
-            [(2, 87.5)],
-        ),
-        ("acc 1\nacc 2", r"acc (\d)", "", [(1, 1.0), (2, 2.0)]),
-    ],
-)
-def test_scores_are_read_from_a_log(
-    backend: CommandBackend, tmp_path: Path, text: str, pattern: str, steps: str, points: list[tuple[int, float]]
-) -> None:
-    code = f"import sys; sys.stderr.write({text!r})"
-    one = job(tmp_path, python(code), score_from="regex", score=pattern, steps=steps)
-    found, finished = run(backend, one)
-    assert found == points
-    assert finished.outcome.score == points[-1][1]
-
-
-def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(
-    backend: CommandBackend, tmp_path: Path
-) -> None:
-    code = """
-import sys, time, pathlib
-folder = pathlib.Path(sys.argv[1])
-def wait_for(name):
-    while not (folder / name).exists():
-        time.sleep(0.05)
-out = folder / "logs" / "progress.csv"
-out.parent.mkdir()
-out.write_text("# made by hand\\nsteps,reward\\n1,0.5\\n")
-wait_for("first")
-out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,")
-wait_for("second")
-out.write_text("# made by hand\\nsteps,loss,reward\\n1,,0.5\\n2,3,0.75\\n3,4,\\n4,5,1.0\\n")
-"""
-    text = python(code) + " {directory}"
-    one = job(tmp_path, text, score_from="csv", score="reward", steps="steps", file="**/progress.csv")
-    backend.start(one)
-    points: list[tuple[int, float | None]] = []
-    for word, known in (("first", (1, 0.5)), ("second", (2, 0.75))):
-        while known not in points:  # it is read before the program ends
-            for event in backend.poll(0.1):
-                assert isinstance(event, TrialProgress)
-                points += [(point.steps, point.score) for point in event.measurements]
-        (one.directory / word).touch()
-    rest, finished = wait(backend)
-    assert points + rest == [(1, 0.5), (2, 0.75), (4, 1.0)]
-    assert finished.outcome.score == 1.0
-
-
-def test_event_files_of_tensorboard_are_read(backend: CommandBackend, tmp_path: Path) -> None:
-    code = """
-import sys
-from torch.utils.tensorboard import SummaryWriter
-writer = SummaryWriter(sys.argv[1] + "/runs/one")
-for step in (10, 20):
-    writer.add_scalar("charts/return", step / 4, step)
-    writer.add_scalar("losses/value", -1.0, step)
-writer.add_scalar("charts/return", 7.0, 30, new_style=True)
-writer.close()
-"""
-    text = f"{PYTHON} -W ignore -c {shlex.quote(code)} {{directory}}"
-    one = job(tmp_path, text, score_from="tensorboard", score="charts/return", file=".")
-    points, finished = run(backend, one)
-    assert points == [(10, 2.5), (20, 5.0), (30, 7.0)]
-    assert finished.outcome.score == 7.0
-    other = outcome(backend, job(tmp_path, text, 1, score_from="tensorboard", score="charts/reward", file="."))
-    assert other.reason.endswith("no event file has the tag 'charts/reward'; tags: charts/return, losses/value")
-
-
-@pytest.mark.parametrize(
     ("code", "settings", "end", "reason"),
     [
         ("print('hello')", {}, TrialEnd.MISTAKE, "exited without a score: it printed no line such as"),
@@ -277,32 +154,6 @@ def test_a_program_that_is_not_there_says_so(backend: CommandBackend, tmp_path: 
     )
 
 
-def test_a_trial_without_a_score_teaches_once_others_have_reported(backend: CommandBackend, tmp_path: Path) -> None:
-    assert outcome(backend, job(tmp_path, python("print('{\"score\": 1}')"))).score == 1
-    assert outcome(backend, job(tmp_path, python("pass"), 1)).end is TrialEnd.CRASHED
-
-
-def test_steps_that_go_back_and_garbage_lose_nothing_and_are_told_once(
-    backend: CommandBackend, tmp_path: Path, notes: list[str]
-) -> None:
-    lines = ['{"steps": 5, "score": 1}', '{"steps": 3, "score": 2}', '{"steps": 4, "score": 2}', '{"score": 1e999}']
-    lines += ['{"steps": 9, "score": 3}', "{" * 50_000, '{"score": [1]}', '{"steps": 10, "score": 4}']
-    points, finished = run(backend, job(tmp_path, python(f"print({chr(10).join(lines)!r})")))
-    assert points == [(5, 1.0), (6, None), (9, 3.0), (10, None), (10, 4.0)]
-    assert finished.outcome.score == 4.0
-    assert [line.split(":")[0] for line in notes] == [
-        "trial 0 reported 3 steps after 5",
-        "trial 0 reported the score inf",
-    ]
-
-
-def test_a_score_that_is_minimised_is_stored_as_its_negative(tmp_path: Path) -> None:
-    backend = CommandBackend(Direction.MINIMIZE)
-    points, finished = run(backend, job(tmp_path, python("print('{\"score\": 2.5}')")))
-    backend.close()
-    assert (points, finished.outcome.score) == ([(1, -2.5)], -2.5)
-
-
 def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBackend, tmp_path: Path) -> None:
     code = "import time; print('{\"score\": 1}', flush=True); time.sleep(600)"
     one = job(tmp_path, python(code))
@@ -337,7 +188,7 @@ def test_nothing_of_a_trial_outlives_a_sweep_that_is_killed(tmp_path: Path) -> N
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_protein_sweep_backends_command import CommandBackend, Direction, job
+from command_jobs import CommandBackend, Direction, job
 backend = CommandBackend(Direction.MAXIMIZE)
 backend.start(job(Path({str(tmp_path)!r}), {text!r}))
 while not backend.poll(0.1):

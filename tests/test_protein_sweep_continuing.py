@@ -1,21 +1,32 @@
-"""Which sweeps can continue trials, and which trials they can."""
+"""Which sweeps can continue trials, which trials they can, and that they do."""
 
 import dataclasses
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sweeping
 from patience import PATIENCE_SECONDS
+from sweeping import stored
 from viewing import trial
 
 from protein.ports import Finished, Job, SweepStatus
 from protein.space import Categorical, Float, Integer, Space
 from protein.sweep import continuing
 from protein.sweep.backends.local import LocalBackend
-from protein.types import Artifact, Provenance, Suggestion, SweepSpec, Trial, TrialEnd, TrialRecord, TrialState
+from protein.sweep.job import max_seconds
+from protein.types import (
+    Artifact,
+    Provenance,
+    Suggestion,
+    SweepSpec,
+    Trial,
+    TrialEnd,
+    TrialRecord,
+    TrialState,
+)
 
 STEPS = Integer("train.total_timesteps", 1000, 10**6, scale="log")
 GAMMA = Float("train.gamma", 0.9, 0.999)
@@ -204,3 +215,60 @@ def test_a_trial_that_loses_its_files_while_it_is_chosen_is_not_trained_anew(tmp
     )
     assert [(trial.continues, trial.continued_seconds) for trial in sweeping.stored(tmp_path)] == [(None, 0.0)] * 2
     assert lines.lines == ["trial 0 has lost its files while it was chosen to go on: something else is tried"]
+
+
+def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
+    designer = sweeping.GoOn(sweeping.space(), None)
+    status = sweeping.sweep(
+        tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
+    )
+    trials = stored(tmp_path)
+    assert len(trials) > 2 and status.spent_seconds == pytest.approx(sum(trial.cost_seconds for trial in trials))
+    assert [trial.continues for trial in trials] == [None, *range(len(trials) - 1)]
+    assert [trial.score for trial in trials] == [1.0 + number for number in range(len(trials))], "legs of one run"
+    assert len({trial.seed for trial in trials}) == 1
+    for number, leg in enumerate(trials):  # of each, two tenths of a second lie behind what it left
+        assert leg.continued_seconds == pytest.approx(0.2 * number)
+        assert leg.run_seconds == pytest.approx(0.2 * number + leg.cost_seconds)
+
+
+def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
+    """Two tenths of a second lie behind each trial, and the third has a fifth of a second left."""
+
+    class Jobs(LocalBackend):
+        limits: ClassVar[list[float | None]] = []
+
+        def start(self, job: Job) -> None:
+            self.limits.append(max_seconds(job.config))
+            super().start(job)
+
+    sweeping.sweep(
+        tmp_path,
+        spec=sweeping.sweep_spec(behaviour="kept"),
+        designer=sweeping.GoOn(sweeping.space(), None),
+        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        budget_seconds=100.0,
+        max_trial_seconds=0.6,
+        max_trials=3,
+        can_continue=True,
+    )
+    assert Jobs.limits == pytest.approx([0.6, 0.4, 0.2])
+
+
+def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
+    designer = sweeping.GoOn(sweeping.space(), None)
+    sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
+    assert {trial.continues for trial in stored(tmp_path)} == {None}
+
+
+def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
+    class Delete(sweeping.Lines):
+        def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+            path = trial.artifact("continuable")
+            if path is not None:
+                Path(path).unlink()
+
+    designer = sweeping.GoOn(sweeping.space(), None)
+    spec = sweeping.sweep_spec(behaviour="kept")
+    sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
+    assert {trial.continues for trial in stored(tmp_path)} == {None}

@@ -1,6 +1,5 @@
 """The loop: budget, resume, kill -9, failures, and a store that refuses writes. All with real processes and SQLite."""
 
-import dataclasses
 import math
 import os
 import signal
@@ -9,10 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -21,18 +18,11 @@ from patience import PATIENCE_SECONDS, wait_until
 from sweeping import stored
 
 from protein import storage
-from protein.engine.designer import RandomDesigner
 from protein.errors import TrialLost, UsageError
-from protein.ports import Job, SweepStatus
-from protein.sweep.backends.local import LocalBackend
-from protein.sweep.job import max_seconds, trial_config, trial_seed
+from protein.ports import SweepStatus
 from protein.sweep.lease import current_owner, dead_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import (
-    Budget,
-    Estimate,
-    Observation,
-    Params,
     Suggestion,
     SuggestionKind,
     TrialEnd,
@@ -253,123 +243,6 @@ def test_a_full_disk_ends_the_sweep_at_once_and_blames_no_params(tmp_path: Path)
     assert trial.end is not None and not trial.end.teaches
 
 
-def test_a_sweep_continues_trials_from_what_they_left(tmp_path: Path) -> None:
-    designer = sweeping.GoOn(sweeping.space(), None)
-    status = sweeping.sweep(
-        tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=2.0, can_continue=True
-    )
-    trials = stored(tmp_path)
-    assert len(trials) > 2 and status.spent_seconds == pytest.approx(sum(trial.cost_seconds for trial in trials))
-    assert [trial.continues for trial in trials] == [None, *range(len(trials) - 1)]
-    assert [trial.score for trial in trials] == [1.0 + number for number in range(len(trials))], "legs of one run"
-    assert len({trial.seed for trial in trials}) == 1
-    for number, trial in enumerate(trials):  # of each, two tenths of a second lie behind what it left
-        assert trial.continued_seconds == pytest.approx(0.2 * number)
-        assert trial.run_seconds == pytest.approx(0.2 * number + trial.cost_seconds)
-
-
-def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
-    """Two tenths of a second lie behind each trial, and the third has a fifth of a second left."""
-
-    class Jobs(LocalBackend):
-        limits: ClassVar[list[float | None]] = []
-
-        def start(self, job: Job) -> None:
-            self.limits.append(max_seconds(job.config))
-            super().start(job)
-
-    sweeping.sweep(
-        tmp_path,
-        spec=sweeping.sweep_spec(behaviour="kept"),
-        designer=sweeping.GoOn(sweeping.space(), None),
-        backend=Jobs(entry=sweeping.TRIAL, preload=()),
-        budget_seconds=100.0,
-        max_trial_seconds=0.6,
-        max_trials=3,
-        can_continue=True,
-    )
-    assert Jobs.limits == pytest.approx([0.6, 0.4, 0.2])
-
-
-def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
-    designer = sweeping.GoOn(sweeping.space(), None)
-    sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)
-    assert {trial.continues for trial in stored(tmp_path)} == {None}
-
-
-def test_a_trial_whose_files_are_gone_is_not_continued(tmp_path: Path) -> None:
-    class Delete(sweeping.Lines):
-        def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
-            path = trial.artifact("continuable")
-            if path is not None:
-                Path(path).unlink()
-
-    designer = sweeping.GoOn(sweeping.space(), None)
-    spec = sweeping.sweep_spec(behaviour="kept")
-    sweeping.sweep(tmp_path, spec=spec, designer=designer, budget_seconds=1.0, can_continue=True, listener=Delete())
-    assert {trial.continues for trial in stored(tmp_path)} == {None}
-
-
-class CountFree(RandomDesigner):
-    """Keeps for each question how many trials run, and how many workers are free."""
-
-    def __init__(self) -> None:
-        super().__init__(sweeping.space(), None)
-        self.asked: list[tuple[int, int]] = []
-
-    def suggest(
-        self, history: Sequence[Observation], running: Sequence[Params], budget: Budget, seed: int
-    ) -> Suggestion | None:
-        self.asked.append((len(running), budget.num_free))
-        return super().suggest(history, running, budget, seed)
-
-
-def test_the_designer_is_told_how_many_workers_are_free(tmp_path: Path) -> None:
-    designer = CountFree()
-    sweeping.sweep(tmp_path, designer=designer, workers=3, max_trials=4, budget_seconds=None)
-    assert designer.asked[:3] == [(0, 3), (1, 2), (2, 1)]
-    assert all(running + free == 3 for running, free in designer.asked)
-
-
-class ExpectLittle(RandomDesigner):
-    """Expects each trial to cost a tenth of a second."""
-
-    def suggest(self, *args: Any, **keywords: Any) -> Suggestion | None:
-        suggestion = super().suggest(*args, **keywords)
-        cost = Estimate(value=0.1, low=0.1, high=0.1)
-        return None if suggestion is None else dataclasses.replace(suggestion, predicted_cost_seconds=cost)
-
-
-def test_trials_side_by_side_do_not_spend_more_than_the_budget_together(tmp_path: Path) -> None:
-    """Each may spend what is left after what the others are expected to spend, which may be far too little.
-
-    Each waits until all three run, spends a third of the budget, and then waits to be told to end.
-    """
-    all_run = tmp_path / "all run"
-
-    class Release(sweeping.Lines):
-        def started(self, trial: TrialRecord) -> None:
-            if trial.number == 2:
-                all_run.touch()
-
-    spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=31, waits_for=str(all_run), hangs_at=10)
-    designer = ExpectLittle(sweeping.space(), None)
-    with pytest.raises(UsageError, match="smaller than one trial"):
-        sweeping.sweep(
-            tmp_path,
-            spec=spec,
-            listener=Release(),
-            designer=designer,
-            workers=3,
-            max_trial_seconds=sweeping.BUDGET_SECONDS,
-        )
-    trials = stored(tmp_path)
-    assert [trial.cost_seconds for trial in trials] == [sweeping.BUDGET_SECONDS / 3] * 3
-    for trial in trials:
-        assert (trial.end, trial.score) == (TrialEnd.OUT_OF_BUDGET, 1.0)
-        assert trial.reason == "stopped at the end of the sweep's budget"
-
-
 def test_a_trial_at_its_limit_is_left_to_its_evaluation(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=7)
     with pytest.raises(UsageError, match="smaller than one trial"):
@@ -412,21 +285,6 @@ def test_another_process_that_starts_a_trial_in_between_ends_the_sweep(tmp_path:
     assert [trial.number for trial in stored(tmp_path)] == [0, 1, 2]
 
 
-def test_workers_run_side_by_side_on_different_params(tmp_path: Path) -> None:
-    together = 0
-
-    class Count(sweeping.Lines):
-        def update(self, status: SweepStatus) -> None:
-            nonlocal together
-            running = [trial for trial in status.trials if not trial.state.finished]
-            together = max(together, len(running))
-
-    sweeping.sweep(tmp_path, listener=Count(), workers=3, spec=sweeping.sweep_spec(sleep=0.5))
-    trials = stored(tmp_path)
-    assert together == 3
-    assert len({tuple(trial.params.items()) for trial in trials}) == len(trials)
-
-
 def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protein.sweep.trials.STORE_RETRY_SECONDS", 0.05)
     database = tmp_path / "protein.db"
@@ -464,35 +322,6 @@ def test_a_store_that_refuses_writes_for_a_while_costs_nothing(tmp_path: Path, m
     assert all(trial.state is TrialState.COMPLETE and len(trial.curve) == 3 for trial in stored(tmp_path))
     assert math.isclose(sum(trial.cost_seconds for trial in stored(tmp_path)), status.spent_seconds)
     assert status.elapsed_seconds >= 400.0 and status.engine_seconds < 200.0  # waiting is no work of the engine
-
-
-def test_trial_config_puts_params_and_limits_in_and_leaves_the_original_alone() -> None:
-    config = {"train": {"learning_rate": 1.0, "threads": 0, "seed": 0, "max_seconds": 0.0}, "env": {"name": "pong"}}
-    result = trial_config(config, {"train.learning_rate": 0.1}, seed=7, threads=2, max_seconds=30.0)
-    assert result == {
-        "train": {"learning_rate": 0.1, "threads": 2, "seed": 7, "max_seconds": 30.0},
-        "env": {"name": "pong"},
-    }
-    assert config["train"] == {"learning_rate": 1.0, "threads": 0, "seed": 0, "max_seconds": 0.0}
-    given = {"train": {"threads": 3, "seed": 0, "max_seconds": 10.0}}
-    assert trial_config(given, {}, seed=7, threads=2, max_seconds=30.0)["train"] == {
-        "threads": 3,
-        "seed": 7,
-        "max_seconds": 10.0,
-    }
-
-
-def test_trials_save_every_ten_seconds_unless_the_user_wants_more_or_none() -> None:
-    for given, expected in ((60.0, 10.0), (2.0, 2.0), (0.0, 0.0)):
-        config = {"train": {"threads": 1, "seed": 0, "max_seconds": 0.0, "checkpoint_seconds": given}}
-        train = trial_config(config, {}, seed=7, threads=2, max_seconds=None)["train"]
-        assert train["checkpoint_seconds"] == expected
-
-
-def test_seeds_differ_between_trials_sweeps_and_uses() -> None:
-    seeds = [seed for sweep in range(20) for number in range(50) for seed in trial_seed(sweep, number)]
-    assert len(set(seeds)) == len(seeds)
-    assert all(0 <= seed < 2**31 for seed in seeds)
 
 
 def test_a_cap_of_its_own_goes_before_a_quarter_of_the_budget(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from browsing import View
-from language_runs import go, small, write_corpus
+from language_runs import small, write_corpus
 from playwright.sync_api import expect
 from rich.console import Console
 from viewing import PROVENANCE, curve, fill_store, sweep_record, trial
+from whole_runs import go
 
 from protein.api import warm_start
 from protein.api.recommended import score_range, shown_trials
@@ -114,7 +115,7 @@ def test_the_dashboard_counts_tokens_and_names_the_score() -> None:
     )
     assert "25.0s left   500k of 1M tokens in 25.0s, 20k tokens/s" in picture
     assert "score -2.400 (minus bits per byte)" in picture
-    assert "training loss" in picture and "1.88" in picture and "share of peak" in picture and "25.0 %" in picture
+    assert "training loss" in picture and "1.875" in picture and "share of peak" in picture and "25.0 %" in picture
     assert "steps" not in picture and "episodes" not in picture
     evaluating = shown.after(measured(1_000_000, -2.0))
     assert "evaluating on validation text" in drawn(evaluating)
@@ -130,7 +131,7 @@ def test_plain_lines_say_the_loss_where_no_score_was_measured() -> None:
         watcher(event)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines() == [
-        "50,000 of 1,000,000 tokens, training loss 1.88  20k tokens/s, 2.50s, 47.5s left",
+        "50,000 of 1,000,000 tokens, training loss 1.875  20k tokens/s, 2.50s, 47.5s left",
         "100,000 of 1,000,000 tokens, score -3.250  20k tokens/s, 5.00s, 45.0s left",
     ]
 
@@ -153,7 +154,10 @@ def test_the_end_says_the_loss_the_sample_and_what_is_next() -> None:
     assert lines.endswith("eval --checkpoint best.safetensors --prompt 'def '")
     assert "it writes" not in "\n".join(language_end(dataclasses.replace(ended, sample=None), Path("x"), config))
     assert "ended it" not in lines
-    longer = LanguageConfig.from_dict({"train": {"total_tokens": 1_000_000, "max_seconds": 60.0}})
+    ends = {"total_tokens": 1_000_000, "max_seconds": 60.0}
+    fallen = LanguageConfig.from_dict({"train": ends})
+    assert "ended it" not in "\n".join(language_end(dataclasses.replace(ended, steps=436_789), Path("x"), fallen))
+    longer = LanguageConfig.from_dict({"train": ends | {"schedule_end": "tokens"}})
     assert (
         "--train.max-seconds 60 ended it after 44% of its tokens, before the step size had fallen; with"
         " --train.total-tokens 430000 it fits the time, and most often scores higher"
@@ -179,6 +183,7 @@ def test_the_possible_scores_end_at_zero() -> None:
 
 def test_a_sweep_knows_when_its_trials_end_and_go_on() -> None:
     config = trial_config(spec().config, {"train.total_tokens": 123_456}, seed=7, threads=2, max_seconds=30.0)
+    assert config["train"]["schedule_end"] == "tokens", "a trial does not depend on the machine's speed"
     assert total_steps(config) == 123_456
     assert (config["train"]["seed"], config["train"]["threads"], config["train"]["max_seconds"]) == (7, 2, 30.0)
     assert continuing.why_never(spec()) is None

@@ -81,6 +81,14 @@ def test_a_cost_as_predicted_is_off_by_0() -> None:
     assert text.cost_error(near).startswith("0 % (")
 
 
+def test_a_language_models_figures_have_three_decimals() -> None:
+    assert [text.metric("bits_per_byte", value) for value in (1.9344, 0.5, 12.3456)] == ["1.934", "0.500", "12.35"]
+    assert text.metric("train_score", 1.9344) == "1.93"
+    guess = Estimate(value=-2.05, low=-2.2, high=-1.95)
+    missed = dataclasses.replace(trial(1, 30.0, -1.9), predicted_score=guess)
+    assert text.score_error(missed).startswith("+0.150 (")
+
+
 def test_numbers_are_short() -> None:
     assert [text.score(x) for x in (None, 0.0, -21.0, 18.246, 0.0312345, 123456.7)] == [
         "-",

@@ -37,6 +37,16 @@ def test_numbers_read_as_in_the_terminal(view: View, name: str, shown: Any, valu
     assert not differing
 
 
+def test_a_loss_reads_as_in_the_terminal(view: View) -> None:
+    given = [[name, value] for name in ("bits_per_byte", "score") for value in (1.9344, -1.9344, 0.01234, 12.3456, 0)]
+    expected = [text.metric(str(name), float(value)) for name, value in given]
+    found = call(view, "format", "given[0].map(([name, x]) => m.metric(name, x).replace('\u2212', '-'))", given)
+    assert found == expected
+    assert (expected[0], expected[5]) == ("1.934", "1.93")
+    column = {"key": "metrics.bits_per_byte", "group": "metrics", "kind": "number"}
+    assert call(view, "format", "m.cell(given[0], 1.9344)", column) == "1.934"
+
+
 def _equal_number(one: str, other: str) -> bool:
     """Whether two texts differ only in how they write the exponent or trailing zeros."""
     try:

@@ -1,11 +1,22 @@
 """What is due when in a run of any kind, and when the step size begins to fall."""
 
-from types import SimpleNamespace
+import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from protein.trainer.config import TrainConfig
+from protein.trainer.config_rules import LRSchedule
+from protein.trainer.course.context import RunContext
+from protein.trainer.course.course import Course
 from protein.trainer.course.decay import decay_is_next, rate_stays
 from protein.trainer.course.pace import Pace
+from protein.trainer.machine.checkpoint import Checkpoint
+from protein.trainer.machine.distributed import ALONE
+from protein.trainer.machine.precision import Arithmetic
+from protein.trainer.machine.stopwatch import Stopwatch
 
 
 def test_checkpoints_are_due_by_their_interval_and_lie_further_apart_where_they_take_long() -> None:
@@ -34,9 +45,9 @@ def test_reports_are_due_by_the_share_that_is_done_and_by_the_clock() -> None:
 @pytest.mark.parametrize(("steps", "is_next"), [(0, False), (60, False), (70, True), (80, False), (90, False)])
 def test_the_decay_begins_in_the_step_whose_middle_is_past_it(steps: int, is_next: bool) -> None:
     """It begins after 75 of 100 steps: the batch of 70 to 80 has its middle there."""
-    settings = SimpleNamespace(lr_schedule="wsd", decay_fraction=0.26)
+    settings = TrainConfig(lr_schedule="wsd", decay_fraction=0.26)
     assert decay_is_next(settings, 100, steps, next_size=10, full_size=10) is is_next
-    other = SimpleNamespace(lr_schedule="cosine", decay_fraction=0.26)
+    other = TrainConfig(lr_schedule="cosine", decay_fraction=0.26)
     assert not decay_is_next(other, 100, steps, next_size=10, full_size=10)
 
 
@@ -44,5 +55,74 @@ def test_the_decay_begins_in_the_step_whose_middle_is_past_it(steps: int, is_nex
     ("schedule", "progress", "stays"),
     [("constant", 1.0, True), ("wsd", 0.7, True), ("wsd", 0.8, False), ("cosine", 0.1, False), ("linear", 0.1, False)],
 )
-def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(schedule: str, progress: float, stays: bool) -> None:
-    assert rate_stays(SimpleNamespace(lr_schedule=schedule, decay_fraction=0.25), progress) is stays
+def test_a_longer_run_goes_on_from_where_the_rate_has_not_fallen(
+    schedule: LRSchedule, progress: float, stays: bool
+) -> None:
+    assert rate_stays(TrainConfig(lr_schedule=schedule, decay_fraction=0.25), progress) is stays
+
+
+def make_course(by_time: bool, clock: list[float], monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Course:
+    """A course of 100 steps and 50 seconds on a clock that a test sets; `wsd` falls over the last quarter."""
+    monkeypatch.setattr("protein.trainer.course.course.time.perf_counter", lambda: clock[0])
+    train = TrainConfig(**{"max_seconds": 50.0, "lr_schedule": "wsd", "decay_fraction": 0.25, **settings})
+    context = RunContext(
+        device=torch.device("cpu"),
+        threads=1,
+        arithmetic=Arithmetic(torch.device("cpu"), 1, "fp32"),
+        directory=None,
+        report=lambda event: None,
+        stop=threading.Event(),
+        stopwatch=Stopwatch(torch.device("cpu")),
+        world=ALONE,
+        speed=1.0,
+    )
+    return Course(train, context, total_steps=100, steps_name="train.total_tokens", by_time=by_time)
+
+
+def make_steps(course: Course, clock: list[float], number: int, seconds: float) -> list[tuple[float, bool]]:
+    """Makes steps of 2; returns the progress of each, and whether the fall begins with it."""
+    made = []
+    for _ in range(number):
+        made.append((course.progress(2), course.decay_is_next(2)))
+        course.begin_step()
+        clock[0] += seconds
+        course.advance(2)
+        course.end_step()
+    return made
+
+
+@pytest.mark.parametrize(("seconds", "first_falling"), [(2.0, 19), (0.5, 38)])
+def test_the_schedule_ends_at_the_nearer_limit(
+    seconds: float, first_falling: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of 2 s: time ends the run after 25 of 50 steps; the fall begins after 37.5 s. Of .5 s: its steps do."""
+    clock = [0.0]
+    course = make_course(True, clock, monkeypatch)
+    made = make_steps(course, clock, 24, seconds) if seconds == 2.0 else make_steps(course, clock, 50, seconds)
+    assert [number for number, (_, falls) in enumerate(made) if falls] == [first_falling]
+    assert [progress for progress, _ in made] == sorted(progress for progress, _ in made)
+    assert made[0][0] == 0.01 and made[-1][0] == (46 / 50 if seconds == 2.0 else 0.99)
+    assert not course.rate_stays
+    tokens = make_course(False, clock, monkeypatch)
+    found = [progress for progress, _ in make_steps(tokens, clock, 24, seconds)]
+    assert found == pytest.approx([0.02 * n + 0.01 for n in range(24)])
+
+
+def test_a_resumed_run_goes_on_at_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    straight = make_steps(make_course(True, clock, monkeypatch), clock, 24, 2.0)
+    for cut in (5, 19, 22):
+        saved = Checkpoint(
+            kind="language", subject="x", config={}, steps=2 * cut, elapsed_seconds=2.0 * cut, score=None, tensors={}
+        )
+        resumed = make_course(True, clock, monkeypatch)
+        resumed.resume(Path("none"), {Path("none"): saved}.__getitem__)
+        assert resumed.done == 2.0 * cut / 50.0
+        assert make_steps(resumed, clock, 24 - cut, 2.0)[1:] == straight[cut + 1 :]
+
+
+def test_without_a_limit_of_time_the_schedule_ends_with_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    course = make_course(True, clock, monkeypatch, max_seconds=0.0)
+    make_steps(course, clock, 10, 1e6)
+    assert course.done == 0.2 and course.rate_stays

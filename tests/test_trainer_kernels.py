@@ -1,34 +1,17 @@
 """Advantages, sampling and PPO's gradient: every instruction set against plain loops in double precision."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from instruction_sets import four_threads, instruction_set  # noqa: F401 (fixtures)
 
 from protein.trainer import kernels
 from protein.trainer.kernels import _native
 
 EXP, LOG, SIGMOID, TANH = range(4)
-
-
-@pytest.fixture(params=_native.instruction_sets(), autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = _native.instruction_set()
-    _native.use_instruction_set(request.param)
-    yield request.param
-    _native.use_instruction_set(before)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Four threads for the length of a test."""
-    before = kernels.get_threads()
-    kernels.set_threads(4)
-    yield
-    kernels.set_threads(before)
 
 
 def uniform(*shape: int, seed: int, low: float = -1.0, high: float = 1.0) -> torch.Tensor:

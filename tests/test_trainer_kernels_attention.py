@@ -1,32 +1,15 @@
 """The attention of a language model: every instruction set against the formula in double precision."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
+from instruction_sets import four_threads, instruction_set  # noqa: F401 (fixtures)
 
 from protein.trainer import kernels
 from protein.trainer.kernels import _native, attention, attention_by_torch
 
 EPSILON = 1e-6
-
-
-@pytest.fixture(params=_native.instruction_sets(), autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = _native.instruction_set()
-    _native.use_instruction_set(request.param)
-    yield request.param
-    _native.use_instruction_set(before)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Four threads for the length of a test."""
-    before = kernels.get_threads()
-    kernels.set_threads(4)
-    yield
-    kernels.set_threads(before)
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

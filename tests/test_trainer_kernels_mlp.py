@@ -1,24 +1,15 @@
 """The fused network: output and gradients against torch's automatic differentiation in double precision."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
+from instruction_sets import instruction_set  # noqa: F401 (fixtures)
 
 from protein.trainer import kernels
-from protein.trainer.kernels import _native
 
 Layers = list[tuple[torch.Tensor, torch.Tensor]]
-
-
-@pytest.fixture(params=_native.instruction_sets(), autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = _native.instruction_set()
-    _native.use_instruction_set(request.param)
-    yield request.param
-    _native.use_instruction_set(before)
 
 
 def network(*sizes: int) -> Layers:

@@ -1,24 +1,16 @@
 """Recurrent kernels: outputs and gradients against plain torch in double precision, and that against its own."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from instruction_sets import instruction_set  # noqa: F401 (fixtures)
 
 from protein.trainer import kernels
-from protein.trainer.kernels import _native
 
 Layer = Callable[..., tuple[torch.Tensor, ...]]
-
-
-@pytest.fixture(params=_native.instruction_sets(), autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = _native.instruction_set()
-    _native.use_instruction_set(request.param)
-    yield request.param
-    _native.use_instruction_set(before)
 
 
 def normal(*shape: int, seed: int) -> torch.Tensor:

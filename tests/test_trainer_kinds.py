@@ -3,15 +3,14 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import get_type_hints
 
 import pytest
 
 from protein.trainer import kinds
-from protein.trainer.config import RunConfig
+from protein.trainer.config_rules import TrainSettings
 from protein.trainer.errors import ConfigError
 from protein.trainer.kinds import LANGUAGE, PPO
-from protein.trainer.language.config import LanguageConfig
 
 
 @pytest.mark.parametrize(
@@ -51,17 +50,30 @@ def test_named_settings_exist(kind: kinds.Kind) -> None:
 def test_settings_of_both_kinds_are_read_alike() -> None:
     """A command line may have them before it is known which kind of run it means."""
 
-    def types(config: Any) -> dict[str, object]:
-        return {
-            f"{section.name}.{field.name}": field.type
-            for section in dataclasses.fields(config)
-            for field in dataclasses.fields(section.type)  # type: ignore[arg-type]
-        }
-
-    ppo, language = types(RunConfig), types(LanguageConfig)
+    ppo, language = PPO.types, LANGUAGE.types
     shared = ppo.keys() & language.keys()
     assert {"train.max_seconds", "train.learning_rate", "train.lr_schedule", "train.optimizer"} <= shared
     assert {name: ppo[name] for name in shared} == {name: language[name] for name in shared}
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: str(kind.name))
+def test_every_kind_has_the_common_settings(kind: kinds.Kind) -> None:
+    train = type(kind.config().train)
+    types = {field.name: field.type for field in dataclasses.fields(train)}
+    common = get_type_hints(TrainSettings)
+    assert {name: types.get(name) for name in common} == common
+
+
+@pytest.mark.parametrize(("name", "kind"), [("ppo", PPO), ("language", LANGUAGE)])
+def test_the_config_of_an_old_checkpoint_is_read_and_written_as_it_was(name: str, kind: kinds.Kind) -> None:
+    """Runs of 23 November 2026 wrote the file. Settings that have come since may stand between those that it has."""
+    stored = json.loads((Path(__file__).parent / "assets" / "checkpoint_configs.json").read_text())[name]
+    config = kinds.read(stored)
+    assert kinds.kind_of_config(config) is kind
+    written = config.to_dict()
+    assert list(written) == list(stored)
+    for section, values in stored.items():
+        assert [(key, value) for key, value in written[section].items() if key in values] == list(values.items())
 
 
 @pytest.mark.parametrize(

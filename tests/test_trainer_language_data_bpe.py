@@ -120,7 +120,7 @@ def test_it_takes_utf8_alone(learned: BytePairs) -> None:
 
 
 def test_the_vocabulary_holds_at_least_the_bytes() -> None:
-    with pytest.raises(DataError, match=r"256 is too small.*are 257"):
+    with pytest.raises(DataError, match=r"256 is too small.*at least 257"):
         bpe.learn([SOURCE], 256)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from language_runs import go, small
+from language_runs import small
+from whole_runs import go
 
 from protein.trainer.errors import DataError
 from protein.trainer.language.data import bpe

@@ -6,16 +6,19 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from language_data import random_documents, write_bytes_corpus
-from language_runs import go, small, write_corpus
+from language_runs import small, write_corpus
 from small_models import every_weight_drawn, make_model
+from whole_runs import go
 
 from protein.trainer.errors import CheckpointError, DataError
 from protein.trainer.language.curve import Curve
+from protein.trainer.language.curve_rows import choose_rows
 from protein.trainer.language.data.batches import Batches
-from protein.trainer.language.data.corpus import open_corpus
+from protein.trainer.language.data.corpus import Corpus, open_corpus
 from protein.trainer.language.evaluate import Evaluator, TextLoss, evaluate
 from protein.trainer.machine.checkpoint import FILE_NAME
 from protein.trainer.machine.distributed import ALONE
@@ -124,31 +127,85 @@ class Fake:
 @pytest.mark.parametrize(
     ("seconds", "places"),
     [
-        (0.01, [20, 30, 40, 50, 60, 70, 80, 90, 100]),  # the first guess is too high: a third of a training step's time
-        (0.5, [20, 30, 40, 50, 60, 70, 80, 90, 100]),
-        (1.0, [20, 40, 60, 80, 100]),
-        (1.7, [20, 70]),
-        (100.0, [20]),
+        (0.01, [15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]),  # the first guess is too high
+        (0.5, [15, 20, 25, 40, 50, 60, 70, 75, 90]),
+        (1.0, [15, 25, 50, 75]),
+        (100.0, [15, 25, 50, 75]),
     ],
 )
 def test_points_that_would_take_more_than_their_share_are_left_out(seconds: float, places: list[int]) -> None:
-    """A run of 100 steps of 100 tokens and one second each, with ten places."""
-    curve = Curve(Fake(seconds), points=10, total_steps=10_000, world=ALONE)  # type: ignore[arg-type]
-    curve.begin(0)
+    """A run of 100 steps of 100 tokens and one second each, with twenty places. The quarters are always measured."""
+    curve = Curve(Fake(seconds), points=20, world=ALONE)  # type: ignore[arg-type]
+    curve.begin(0, 0.0)
     measured = []
     for step in range(1, 101):
-        if curve.due(100 * step, float(step)):
+        if curve.due(100 * step, step / 100, float(step)):
             curve.measure("fp32", lambda: False)
             measured.append(step)
     assert measured == places
-    assert curve.seconds <= 0.05 * 100 or seconds == 100.0
+
+
+def test_a_short_run_has_points_and_a_long_step_skips_none_of_the_quarters() -> None:
+    curve = Curve(Fake(1e9), points=20, world=ALONE)  # type: ignore[arg-type]
+    curve.begin(0, 0.0)
+    assert [done for done in (0.2, 0.4, 0.9, 1.0) if curve.due(1, done, 0.001)] == [0.4, 0.9]
+    few = Curve(Fake(1e9), points=2, world=ALONE)  # type: ignore[arg-type]
+    few.begin(0, 0.0)
+    assert [done for done in (0.25, 0.5, 0.75, 1.0) if few.due(1, done, 0.001)] == [0.5]
 
 
 def test_no_places_and_places_that_are_past() -> None:
-    none = Curve(Fake(0.0), points=0, total_steps=100, world=ALONE)  # type: ignore[arg-type]
-    none.begin(0)
-    assert not none.due(100, 1e9)
-    later = Curve(Fake(0.0), points=10, total_steps=100, world=ALONE)  # type: ignore[arg-type]
+    none = Curve(Fake(0.0), points=0, world=ALONE)  # type: ignore[arg-type]
+    none.begin(0, 0.0)
+    assert not none.due(100, 1.0, 1e9)
+    later = Curve(Fake(0.0), points=10, world=ALONE)  # type: ignore[arg-type]
     later.measure("fp32", lambda: False)
-    later.begin(55)
-    assert not later.due(59, 1e9) and later.due(60, 1e9) and not later.due(69, 1e9)
+    later.begin(55, 0.55)
+    assert not later.due(59, 0.59, 1e9) and later.due(60, 0.6, 1e9) and not later.due(69, 0.69, 1e9)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of which an eighth is random, and all else repeats what training knows."""
+    generator = np.random.default_rng(0)
+    easy = [b"the same words again and again, " * int(generator.integers(3, 40)) for _ in range(140)]
+    hard = random_documents(20, 1200, seed=2)
+    documents = [(easy + hard)[n] for n in generator.permutation(160)]
+    return write_bytes_corpus(tmp_path_factory.mktemp("mixed") / "text", easy + hard[:5], documents)
+
+
+@pytest.mark.parametrize("length", [16, 64, 256])
+def test_a_point_of_the_curve_reads_text_as_hard_as_all(mixed: Path, length: int) -> None:
+    corpus = open_corpus(mixed)
+    rows, num = rows_of(corpus, length), 65_536 // length
+    chosen, targets, _ = choose_rows(corpus, rows, num, 8192)
+    assert chosen.numel() == targets.numel() == 8192
+    everything = rows.read(0, num)[0]
+    there = {tuple(row) for row in everything.tolist()}
+    assert all(tuple(row) in there for row in chosen.tolist()), "a part of what the score is measured on"
+    random = [float((tokens > 127).double().mean()) for tokens in (chosen, everything, everything[: 8192 // length])]
+    assert abs(random[0] - random[1]) < 0.025 < abs(random[2] - random[1])
+    other = choose_rows(corpus, rows_of(corpus, 32), 65_536 // 32, 8192)[0]
+    assert other.reshape(-1).equal(chosen.reshape(-1)), "the same text at every length"
+
+
+def rows_of(corpus: Corpus, length: int) -> Batches:
+    return Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
+
+
+def test_a_point_of_the_curve_reads_all_where_there_is_little(random_text: Path) -> None:
+    corpus = open_corpus(random_text)
+    rows = rows_of(corpus, 16)
+    for wanted, expected in ((10**9, 40), (640, 40), (639, 38), (1, 1)):
+        assert len(choose_rows(corpus, rows, 40, wanted)[0]) == expected
+    model = every_weight_drawn(make_model(vocab_size=VOCABULARY), 0.3)
+    full = Evaluator(corpus, 640, model).measure("fp32")
+    same = Evaluator(corpus, 640, model, curve_tokens=10**9).measure("fp32")
+    assert full is not None and same is not None and same.score == pytest.approx(full.score, rel=1e-6)
+
+
+def test_the_curve_ends_with_the_score(run: Path) -> None:
+    result, events = go(small(run / "small", steps=40, eval={"curve_points": 8}))
+    points = [(event["steps"], event["score"]) for event in events[1:-1] if event["score"] is not None]
+    assert points[-1] == (result.steps, result.score)
+    assert {round(4 * steps / result.steps) for steps, _ in points} == {1, 2, 3, 4}

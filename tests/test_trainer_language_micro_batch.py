@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from language_runs import ROWS, STEP, go, small, write_corpus
+from language_runs import ROWS, STEP, small, write_corpus
 from small_models import ARCHES, make_model
+from whole_runs import go
 
 from protein.trainer.errors import OutOfMemoryError
 from protein.trainer.language import micro_batch

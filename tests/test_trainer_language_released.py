@@ -1,13 +1,13 @@
 """GPT-2 against the `transformers` library: its checkpoint folder is read, logits and greedy text are the same."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from released_weights import write_released
 from safetensors.torch import load_file, save_file
 from small_models import tokens
 
@@ -20,27 +20,8 @@ VOCABULARY, POSITIONS = 101, 32
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
     """A network of theirs with weights of a size that gives every part an effect, and the folder that holds it."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=POSITIONS,
-        n_embd=48,
-        n_layer=3,
-        n_head=4,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
     folder = tmp_path_factory.mktemp("released")
-    model.save_pretrained(folder)
-    yield model, folder
+    yield write_released(folder, VOCABULARY, POSITIONS), folder
 
 
 def test_the_logits_are_theirs(reference: tuple[Any, Path]) -> None:

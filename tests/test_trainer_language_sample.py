@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from language_data import write_bytes_corpus
-from language_runs import go, small
+from language_runs import small
 from small_models import ARCHES, every_weight_drawn, make_model
+from whole_runs import go
 
 from protein.trainer.errors import ConfigError
 from protein.trainer.language.sample import continued, sample

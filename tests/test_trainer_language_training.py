@@ -14,7 +14,8 @@ import pytest
 import torch
 from event_log import ONE_MEASUREMENT, EventLog
 from language_data import write_bytes_corpus
-from language_runs import LENGTH, ROWS, STEP, StopAfter, go, same, small, tensors, write_corpus
+from language_runs import LENGTH, ROWS, STEP, small, write_corpus
+from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.config import RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, DivergedError

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from event_log import EventLog
 from test_trainer_ppo_update import collected
 from torch import nn
 from training import make_spec
+from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.config import PolicyConfig, RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError
 from protein.trainer.evaluate import evaluate
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.model.policy import Policy
-from protein.trainer.run import run
 from protein.trainer.watch import Player
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "examples"))  # where `own_policy` is
@@ -33,11 +32,6 @@ SMALL: dict[str, dict[str, Any]] = {
 def small(env: dict[str, Any] | None = None, policy: dict[str, Any] | None = None, **train: Any) -> RunConfig:
     sections = {"env": env or {}, "policy": policy or {}, "train": train, "eval": {}}
     return RunConfig.from_dict({name: SMALL[name] | own for name, own in sections.items()})
-
-
-def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tuple[Any, EventLog]:
-    events = EventLog()
-    return run(config, directory=directory, report=events.record, **options), events
 
 
 def make(module: str, spec: Any = None, seed: int = 0, **policy: Any) -> Policy:
@@ -216,25 +210,15 @@ def test_the_weights_follow_the_seed_and_leave_the_global_generator_alone() -> N
 
 @pytest.mark.parametrize("module", ["own_policy:TwoTowers", "own_policy:Remembers"])
 def test_it_trains_resumes_bit_for_bit_evaluates_and_is_watched(module: str, tmp_path: Path) -> None:
-    class StopAfter:
-        looks = 0
-
-        def is_set(self) -> bool:
-            self.looks += 1
-            return self.looks > 2
-
-        def set(self) -> None: ...
-
     extra: dict[str, Any] = {"overlap": True} if module.endswith("Remembers") else {"normalize_observations": "on"}
     config = small(policy={"module": module, "value_bins": 7}, **extra)
     straight, _ = go(config, tmp_path / "straight")
-    cut, _ = go(config, tmp_path / "cut", stop=StopAfter())
+    cut, _ = go(config, tmp_path / "cut", stop=StopAfter(2))
     assert cut.interrupted and 0 < cut.steps < straight.steps
     path = tmp_path / "cut" / checkpoints.FILE_NAME
     resumed, _ = go(config, tmp_path / "cut", resume=path)
     assert resumed.score == straight.score
-    ours, theirs = (checkpoints.read(tmp_path / d / checkpoints.FILE_NAME).tensors for d in ("cut", "straight"))
-    assert [name for name in ours if not ours[name].equal(theirs[name])] == []
+    assert same(tensors(tmp_path / "cut"), tensors(tmp_path / "straight"))
     played = evaluate(path, env="pong", episodes=1, num_envs=1, seed=3, threads=1)
     player = Player(path, env="pong", episodes=1, seed=3)
     for _ in player.scenes():

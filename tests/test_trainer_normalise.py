@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from event_log import EventLog
 from training import CPU, POLICIES, make_policy, make_rollout, make_spec, scripted
+from whole_runs import go, same, tensors
 
 from protein import envs_c
 from protein.trainer.config import RunConfig
@@ -18,7 +18,6 @@ from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.distributed import ALONE
 from protein.trainer.normalise import CLIP, Moments, Normalizer, RewardScaler, discounted_returns
 from protein.trainer.ppo.conditioning import Conditioning
-from protein.trainer.run import run
 from protein.trainer.watch import Player
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `scaled_twins` is
@@ -33,15 +32,6 @@ SMALL: dict[str, dict[str, Any]] = {
 
 def small(env: dict[str, Any] | None = None, **train: Any) -> RunConfig:
     return RunConfig.from_dict(SMALL | {"env": SMALL["env"] | (env or {}), "train": SMALL["train"] | train})
-
-
-def go(config: RunConfig, directory: Path | None = None, **options: Any) -> tuple[Any, EventLog]:
-    events = EventLog()
-    return run(config, directory=directory, report=events.record, **options), events
-
-
-def tensors(directory: Path) -> dict[str, torch.Tensor]:
-    return dict(checkpoints.read(directory / checkpoints.FILE_NAME).tensors)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e7])
@@ -168,9 +158,7 @@ def test_our_own_games_are_left_alone_and_measuring_changes_nothing(name: str, t
         )
         scores.append((result.score, result.metrics))
     assert scores[0] == scores[1]
-    ours, theirs = tensors(tmp_path / "off"), tensors(tmp_path / "auto")
-    assert ours.keys() == theirs.keys()
-    assert [key for key in ours if not ours[key].equal(theirs[key])] == []
+    assert same(tensors(tmp_path / "off"), tensors(tmp_path / "auto"))
 
 
 def test_a_badly_scaled_twin_is_noticed_and_the_start_says_why(tmp_path: Path) -> None:
@@ -179,7 +167,7 @@ def test_a_badly_scaled_twin_is_noticed_and_the_start_says_why(tmp_path: Path) -
     first, second = events[0]["notes"]
     assert first.startswith("observations are normalised: feature ") and "in random play (limit 10)" in first
     assert second.startswith("rewards are scaled: discounted returns deviate by ")
-    assert -21 <= result.score <= 21, "scores are those of the game itself"
+    assert result.score is not None and -21 <= result.score <= 21, "scores are those of the game itself"
     # The twin differs in its observations alone, or in its rewards alone.
     _, events = go(small({"name": "python:scaled_twins:pong_rewards"}, reward_scaling="auto"))
     assert (events[0]["normalize_observations"], events[0]["scale_rewards"]) == (False, True)

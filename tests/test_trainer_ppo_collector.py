@@ -1,7 +1,6 @@
 """Batches collected while an update runs, and by a copy of the network: the same numbers whenever it happens."""
 
 import dataclasses
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from event_log import EventLog
+from whole_runs import StopAfter, same
 
 from protein.trainer.config import PolicyConfig, RunConfig, TrainConfig
 from protein.trainer.environments import make
@@ -44,28 +44,12 @@ def go(config: RunConfig, directory: Path, **options: Any) -> tuple[RunResult, d
     return result, dict(checkpoints.read(directory / checkpoints.FILE_NAME).tensors)
 
 
-def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
-    return ours.keys() == theirs.keys() and all(ours[name].equal(theirs[name]) for name in ours)
-
-
-class StopAfter(threading.Event):
-    """Set at the time of asking once it has been asked more than `times` times: after as many iterations."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.left = times
-
-    def is_set(self) -> bool:
-        self.left -= 1
-        return self.left < 0 or super().is_set()
-
-
 @pytest.mark.parametrize("recurrence", ["none", "lstm"])
 def test_acting_with_a_copy_on_the_cpu_changes_nothing_there(recurrence: str, tmp_path: Path) -> None:
     policy = {"recurrence": recurrence}
     plain, theirs = go(small(policy=policy), tmp_path / "plain")
     copied, ours = go(small(policy=policy, cpu_inference=True), tmp_path / "copied")
-    assert copied.score == plain.score and equal(ours, theirs)
+    assert copied.score == plain.score and same(ours, theirs)
 
 
 @pytest.mark.parametrize("options", [{}, {"cpu_inference": True}, {"train_fp16": True, "cpu_inference": True}])
@@ -74,18 +58,18 @@ def test_overlapping_repeats_and_survives_an_interruption(options: dict[str, Any
     config = small(overlap=True, policy={"recurrence": "lstm"}, **options)
     straight, theirs = go(config, tmp_path / "straight")
     again, ours = go(config, tmp_path / "again")
-    assert again.score == straight.score and equal(ours, theirs)
+    assert again.score == straight.score and same(ours, theirs)
 
     cut, _ = go(config, tmp_path / "cut", stop=StopAfter(3))
     assert cut.interrupted and 0 < cut.steps < straight.steps
     resumed, ours = go(config, tmp_path / "resumed", resume=tmp_path / "cut" / checkpoints.FILE_NAME)
-    assert resumed.score == straight.score and resumed.metrics == straight.metrics and equal(ours, theirs)
+    assert resumed.score == straight.score and resumed.metrics == straight.metrics and same(ours, theirs)
 
 
 def test_checkpoints_on_the_way_change_nothing(tmp_path: Path) -> None:
     _, theirs = go(small(overlap=True, checkpoint_seconds=0.0), tmp_path / "none")
     _, ours = go(small(overlap=True, checkpoint_seconds=1e-9), tmp_path / "always")
-    assert equal(ours, theirs)
+    assert same(ours, theirs)
 
 
 def test_overlapping_is_another_run_that_ends_as_any_other(tmp_path: Path) -> None:

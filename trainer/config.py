@@ -1,21 +1,25 @@
 """The settings of one PPO run: frozen dataclasses with their rules. A language model's: `trainer.language.config`.
 
-Each field's docstring is its help text on the command line. How strictly values are read is in `config_reading.py`, and
-what holds for every kind of run in `config_rules.py`.
+Each field's docstring is its help text on the command line. Where it has none, it is that of `TrainSettings` in
+`config_rules.py`, which has what holds for every kind of run. How strictly values are read is in `config_reading.py`.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from .config_reading import read_file, read_sections
+from .config_reading import SectionedConfig, read_file
 from .config_rules import (
     COUNT,
     POSITIVE,
+    TRAIN_LIMITS,
     UNIT,
     Limits,
+    LRSchedule,
+    OptimizerName,
+    Precision,
+    TrainSettings,
     check_choices,
     check_device,
     check_limits,
@@ -66,7 +70,7 @@ class PolicyConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(TrainSettings):
     """PPO and the machine that it runs on."""
 
     total_timesteps: int = 5_000_000
@@ -78,8 +82,7 @@ class TrainConfig:
     threads: int = 0
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
-    """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
-    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    precision: Precision = "auto"
     """Arithmetic of the network's matrix products: `auto` (`tf32` on CUDA, else `fp32`), `fp32`, `tf32`, or by autocast
     `bf16` or `fp16`."""
     train_fp16: bool = False
@@ -90,7 +93,6 @@ class TrainConfig:
     """Collects the next batch during the update, with weights one update old. V-trace corrects for it, whatever
     `advantage` is. Useful where one of the two waits for a device or for slow environments."""
     compile: bool = False
-    """Compiles the network with torch.compile; its seconds are reported separately. Falls back to eager execution."""
     horizon: int = 64
     """Steps that each environment takes per iteration."""
     minibatch_size: int = 8192
@@ -100,11 +102,11 @@ class TrainConfig:
     """Parts into which a minibatch is split to save memory; their gradients are added up."""
     update_epochs: int = 2
     """Passes over an iteration's samples."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     """`adamw`, or `muon` for the hidden layers' matrices (and AdamW for all other parameters)."""
     learning_rate: float = 0.003
     """The optimiser's largest step size."""
-    lr_schedule: Literal["cosine", "linear", "constant", "wsd"] = "cosine"
+    lr_schedule: LRSchedule = "cosine"
     """How the step size falls from `learning_rate` towards 0 over `total_timesteps`; `wsd` (warm-up, stable, decay): it
     is constant until the last `decay_fraction`, and then falls linearly. Runs with `constant` or `wsd` can be continued
     to more steps."""
@@ -117,9 +119,7 @@ class TrainConfig:
     beta1: float = 0.9
     """Adam's decay of the gradient's running mean."""
     beta2: float = 0.999
-    """Adam's decay of the squared gradient's running mean."""
     adam_eps: float = 1e-5
-    """Adam's epsilon, which is added to its denominator."""
     gamma: float = 0.99
     """Discount factor per decision."""
     gae_lambda: float = 0.95
@@ -159,8 +159,6 @@ class TrainConfig:
     score_window: int = 100
     """Number of last finished episodes over which the reported training score is averaged; at least one per agent."""
     checkpoint_seconds: float = 60.0
-    """Seconds of training between checkpoints (one is always written at the end); 0: only at the end. They lie further
-    apart where writing one takes more than 1 % of this time. In a sweep they are at most 10 seconds apart."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,28 +174,13 @@ class EvalConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(SectionedConfig):
     """Everything that defines one training run."""
 
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
-
-    @staticmethod
-    def from_dict(nested: Mapping[str, Any]) -> "RunConfig":
-        """Reads `{section: {key: value}}`; what is missing keeps its default.
-
-        Raises:
-            ConfigError: an unknown section or key, a value of the wrong type, or one that `validate` refuses.
-        """
-        config = read_sections(RunConfig, nested)
-        config.validate()
-        return config
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Returns the nested form that `from_dict` reads: the exact round trip."""
-        return dataclasses.asdict(self)
 
     def validate(self) -> None:
         """Raises `ConfigError` for a value out of range or values that contradict each other."""
@@ -294,23 +277,14 @@ _LIMITS: Limits = {
         "log_std_init": (-10, 2),
     },
     "train": {
+        **TRAIN_LIMITS,
         "total_timesteps": (1, 10**15),
-        "max_seconds": POSITIVE,
-        "seed": (0, 2**63 - 1),
-        "threads": (0, 1024),
         "horizon": (1, 2**20),
         "minibatch_size": COUNT,
         "update_epochs": (1, 1000),
         "accumulation_steps": (1, 2**16),
-        "warmup_fraction": UNIT,
-        "decay_fraction": UNIT,
-        "weight_decay": POSITIVE,
         "rho_clip": POSITIVE,
         "c_clip": POSITIVE,
-        "learning_rate": POSITIVE,
-        "beta1": UNIT,
-        "beta2": UNIT,
-        "adam_eps": POSITIVE,
         "gamma": UNIT,
         "gae_lambda": UNIT,
         "clip_coef": POSITIVE,
@@ -320,9 +294,7 @@ _LIMITS: Limits = {
         "ent_coef_final": (-1, math.inf),
         "target_kl": POSITIVE,
         "reward_clip": POSITIVE,
-        "max_grad_norm": POSITIVE,
         "score_window": COUNT,
-        "checkpoint_seconds": POSITIVE,
     },
     "eval": {"episodes": COUNT, "num_envs": (1, 2**20)},
 }

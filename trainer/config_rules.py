@@ -1,4 +1,4 @@
-"""Rules that the settings of every kind of run keep: limits, choices, numbers that are finite, a device's name.
+"""What the settings of every kind of run share: texts, choices and limits, and the rules that they keep.
 
 Which limits hold is said beside each kind's dataclasses (`config.py`, `language/config.py`). A config here is a frozen
 dataclass of sections, each a dataclass of values.
@@ -7,7 +7,7 @@ dataclass of sections, each a dataclass of values.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from protein.spelling import nearest
 
@@ -21,15 +21,56 @@ POSITIVE = (0, math.inf)
 UNIT = (0, 1)
 
 
-class Scheduled(Protocol):
-    """The settings of a step size's schedule, in any kind's section `train`."""
+Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
+OptimizerName = Literal["adamw", "muon"]
+LRSchedule = Literal["cosine", "linear", "constant", "wsd"]
 
-    @property
-    def lr_schedule(self) -> str: ...
-    @property
-    def warmup_fraction(self) -> float: ...
-    @property
-    def decay_fraction(self) -> float: ...
+TRAIN_LIMITS: Mapping[str, tuple[float, float]] = {
+    "max_seconds": POSITIVE,
+    "seed": (0, 2**63 - 1),
+    "threads": (0, 1024),
+    "learning_rate": POSITIVE,
+    "warmup_fraction": UNIT,
+    "decay_fraction": UNIT,
+    "weight_decay": POSITIVE,
+    "beta1": UNIT,
+    "beta2": UNIT,
+    "adam_eps": POSITIVE,
+    "max_grad_norm": POSITIVE,
+    "checkpoint_seconds": POSITIVE,
+}  # of the numbers in `TrainSettings`
+
+
+class TrainSettings:
+    """The settings in `[train]` that every kind of run has, with those help texts that are the same in all.
+
+    It is no dataclass. So the `TrainConfig` of each kind declares these settings where they belong among its own, which
+    is their order in `--help` and in files, and inherits the texts.
+    """
+
+    max_seconds: float
+    seed: int
+    threads: int
+    device: str
+    """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
+    precision: Precision
+    compile: bool
+    """Compiles the network with torch.compile; its seconds are reported separately. Falls back to eager execution."""
+    optimizer: OptimizerName
+    learning_rate: float
+    lr_schedule: LRSchedule
+    decay_fraction: float
+    warmup_fraction: float
+    weight_decay: float
+    beta1: float
+    beta2: float
+    """Adam's decay of the squared gradient's running mean."""
+    adam_eps: float
+    """Adam's epsilon, which is added to its denominator."""
+    max_grad_norm: float
+    checkpoint_seconds: float
+    """Seconds of training between checkpoints (one is always written at the end); 0: only at the end. They lie further
+    apart where writing one takes more than 1 % of this time. In a sweep they are at most 10 seconds apart."""
 
 
 def check_limits(config: Any, limits: Limits) -> None:
@@ -42,7 +83,7 @@ def check_limits(config: Any, limits: Limits) -> None:
                 raise ConfigError(f"{section}.{key} must be {allowed}, got {value}")
 
 
-def check_open_ends(train: Any, *, above_zero: Sequence[str], below_one: Sequence[str]) -> None:
+def check_open_ends(train: TrainSettings, *, above_zero: Sequence[str], below_one: Sequence[str]) -> None:
     """Raises `ConfigError` for a value of section `train` at an end of its limits that it may only come near to."""
     for key in above_zero:
         if getattr(train, key) == 0.0:
@@ -64,7 +105,7 @@ def check_choices(config: Any) -> None:
                 raise ConfigError(f"{section.name}.{field.name} must be finite, got {value}")
 
 
-def check_schedule(train: Scheduled) -> None:
+def check_schedule(train: TrainSettings) -> None:
     """Raises `ConfigError` where the step size would rise and fall at the same time."""
     both = train.warmup_fraction + train.decay_fraction
     if train.lr_schedule == "wsd" and both > 1:

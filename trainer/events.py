@@ -51,14 +51,7 @@ class Measurement(TypedDict):
     metrics: Mapping[str, float]
 
 
-class Continuation(TypedDict):
-    """Where a longer run can go on from: a checkpoint, and the seconds of this run until then; None: it cannot."""
-
-    continuable: str | None
-    continuable_seconds: float | None
-
-
-class Ending(Continuation):
+class Ending(TypedDict):
     """The fields that a result and an interruption share."""
 
     score: float | None  # of the evaluation; None where there was none
@@ -67,21 +60,22 @@ class Ending(Continuation):
     timings: Mapping[str, float]  # seconds beside the training: `startup`, `compile`, `evaluation`
     metrics: Mapping[str, float]
     checkpoint: str | None
+    continuable: str | None  # the checkpoint that a longer run can go on from; None: it cannot
+    continuable_seconds: float | None  # of this run until that checkpoint
     stopped: Stopped
+    sample: NotRequired[str]  # language model: text that the network wrote at the end
 
 
 class Result(Ending):
     """The run has ended by itself."""
 
     event: Literal["result"]
-    sample: NotRequired[str]  # language model: text that the network wrote at the end
 
 
 class Interrupted(Ending):
     """A signal has ended the run. Its checkpoint is written."""
 
     event: Literal["interrupted"]
-    sample: NotRequired[str]  # language model: text that the network wrote at the end
 
 
 class Failed(TypedDict):

@@ -37,14 +37,19 @@ class Kind:
         return tuple(field.name for field in dataclasses.fields(config))
 
     @property
-    def names(self) -> frozenset[str]:
-        """The dotted names of its settings."""
+    def types(self) -> dict[str, Any]:
+        """The types of its settings by dotted name, in their order."""
         config: Any = self.config
-        return frozenset(
-            f"{section.name}.{field.name}"
+        return {
+            f"{section.name}.{field.name}": field.type
             for section in dataclasses.fields(config)
             for field in dataclasses.fields(section.type)  # type: ignore[arg-type]
-        )
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The dotted names of its settings."""
+        return frozenset(self.types)
 
 
 PPO = Kind(

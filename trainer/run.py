@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .course.context import RunContext
 from .errors import ConfigError, LostProcessError, OutOfMemoryError, TrainerError, with_reason
 from .events import EventSink, RunResult, failed, ignore
 from .kinds import LANGUAGE, Config, Kind, kind_of_config
@@ -45,7 +46,7 @@ def run(
         stop: when set, the run writes its checkpoint and ends as interrupted.
         resume: a checkpoint to continue from; with the same config the result equals that of an uninterrupted run.
         continue_from: the checkpoint of a shorter run that this one goes on with. The steps count from that run's first
-            one, the clock from here. The result is that of a longer run in one go (see `Training.go_on`). With
+            one, the clock from here. The result is that of a longer run in one go (see `Course.go_on`). With
             `resume`, too: an interrupted run that had gone on with that shorter run.
         started: `time.perf_counter()` at the process's start, for the start-up time; None: now.
         stopwatch: where the time of training is booked; None: a new one. Measurements have its sums.
@@ -70,8 +71,7 @@ def run(
         device = world.device(resolve_device(config.train.device))
         threads = max(1, resolve_threads(config.train.threads) // world.local_size)
         with Arithmetic(device, threads, config.train.precision) as arithmetic:
-            training = _training_of(kind)(
-                config,
+            context = RunContext(
                 device=device,
                 threads=threads,
                 arithmetic=arithmetic,
@@ -82,11 +82,12 @@ def run(
                 world=world,
                 speed=speed,
             )
+            training = _training_of(kind)(config, context)
             try:
                 if continue_from is not None:
-                    training.go_on(continue_from)
+                    training.course.go_on(continue_from, training.restore)
                 if resume is not None:
-                    training.resume(resume)
+                    training.course.resume(resume, training.restore)
                 return training.run(started)
             finally:
                 training.close()
@@ -132,5 +133,5 @@ def _fail(error: TrainerError, training: "Training | LanguageTraining | None", r
     """Reports that the run has failed, or tells the process that reports."""
     if not world.is_first and not isinstance(error, LostProcessError):
         world.tell_failure(error.reason, str(error))
-    steps, seconds = (training.steps, training.spent_seconds) if training else (0, 0.0)
+    steps, seconds = (training.course.steps, training.course.spent_seconds) if training else (0, 0.0)
     report(failed(error.reason, str(error), steps, seconds))

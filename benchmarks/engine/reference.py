@@ -21,7 +21,7 @@ from engine.protocol import Task
 from engine.recorded import RecordedTask, Surrogate
 from engine.rl import RlTask, Table
 from engine.surrogates import SurrogateTask
-from engine.synthetic import SyntheticTask
+from engine.synthetic_task import SyntheticTask
 from numpy.typing import NDArray
 
 from protein.engine.pareto import hypervolume

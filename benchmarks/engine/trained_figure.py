@@ -29,7 +29,8 @@ def draw(rows: Sequence[dict[str, Any]], ours: str, path: Path) -> None:
     for method, colour in zip(methods, _COLOURS, strict=False):
         own = [row for row in rows if row["method"] == method]
         points = [point for row in own for point in _complete(row)]
-        panel.scatter(*zip(*points, strict=True), s=9, alpha=0.35, color=colour, linewidths=0)
+        costs_seen, scores_seen = zip(*points, strict=True)
+        panel.scatter(costs_seen, scores_seen, s=9, alpha=0.35, color=colour, linewidths=0)
         costs = np.geomspace(min(cost for cost, _ in points), max(row["budget"] for row in own) / 4, _NUM_COSTS)
         best = np.array([[_best(row, cost) for cost in costs] for row in own])
         known = np.isfinite(best).all(axis=0)

@@ -38,7 +38,8 @@ from engine.cells import Run, figures, play
 from engine.methods import Engine
 from engine.protocol import Altered, Task, Watch
 from engine.reference import search
-from engine.synthetic import FAMILIES, SyntheticTask, make_synthetic
+from engine.synthetic import FAMILIES, make_synthetic
+from engine.synthetic_task import SyntheticTask
 from engine.variants import variant
 
 from protein.engine.settings import EngineSettings

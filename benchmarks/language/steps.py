@@ -16,7 +16,6 @@ step, a factor of 11, on an A100), from the network of `plain.py`, one change af
 `--tiny` runs everything with small sizes, also on the CPU: a test of this file.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import statistics
@@ -31,13 +30,12 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import device_table
 import machine
 from language import ours, plain
 
-from protein.trainer.errors import TrainerError
 from protein.trainer.language.config import TrainConfig
 from protein.trainer.language.model import GPT
-from protein.trainer.machine.precision import resolve_device
 
 GPT2 = plain.Size(layers=12, heads=12, width=768, vocabulary=50257, positions=1024, rows=16)
 TINY = plain.Size(layers=2, heads=2, width=32, vocabulary=100, positions=16, rows=4)
@@ -140,36 +138,15 @@ def ours_milliseconds(
     return clock.seconds / (clock.tokens / size.tokens) * 1e3
 
 
-def peak(device: torch.device, precision: str, size: int) -> float:
-    """Returns the best rate of a large product, in operations a second."""
-    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    a = torch.rand(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
-    best = 0.0
-    for _ in range(10):
-        began = time.perf_counter()
-        (a @ a)[0, 0].item()  # waits for the device
-        best = max(best, 2 * size**3 / (time.perf_counter() - began))
-    return best
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu")
-    parser.add_argument("--minutes", type=float, default=10.0, help="begin no further row after this time")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, a few steps: a test of this file")
+    parser = device_table.make_parser(__doc__, "cuda, cuda:N or cpu")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out of all rows")
-    parser.add_argument("--no-result", action="store_true", help="only print the table")
     arguments = parser.parse_args()
     until = time.monotonic() + 60 * arguments.minutes
-    try:
-        device = resolve_device(arguments.device)
-    except TrainerError as error:
-        parser.exit(2, f"error: {error}; nothing was measured\n")
+    device, name = device_table.find_device(parser, arguments.device)
     size, measured = (TINY, 2) if arguments.tiny else (GPT2, MEASURED)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     print(f"GPT-2, {size.tokens:,} tokens a step, on {name}, torch {torch.__version__}: {machine.headline()}")
-    peaks = {p: peak(device, p, 128 if arguments.tiny else 8192) for p in ("fp32", "tf32", "bf16")}
-    print("peak in TFLOP/s: " + ", ".join(f"{p} {flops / 1e12:.3g}" for p, flops in peaks.items()))
+    peaks = device_table.measure_peaks(device, tiny=arguments.tiny)
     print(f"\n{'':<16}{'ms a step':>10}{'factor':>9}{'tokens/s':>12}{'of peak':>9}")
     rows: list[dict[str, Any]] = []
 
@@ -203,10 +180,7 @@ def main() -> None:
             add(label, "bf16", spent, arch)
     if skipped:
         print(f"\nno time was left (--minutes {arguments.minutes:g}) for: {', '.join(skipped)}")
-    if not arguments.no_result and not arguments.tiny:
-        peaks_in_gflops = {precision: round(flops / 1e9) for precision, flops in peaks.items()}
-        path = machine.write_result("language_steps", rows, device=name, peak_gflops=peaks_in_gflops)
-        print(f"\nwritten to {path.relative_to(machine.ROOT)}")
+    device_table.write_result("language_steps", rows, arguments, name, peaks)
 
 
 if __name__ == "__main__":

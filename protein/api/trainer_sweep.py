@@ -52,7 +52,7 @@ def _with_absolute_paths(layers: Layers) -> Layers:
     """Returns layers whose files are found from any folder: trials, and later commands, may run in another one."""
     if layers.kind is not LANGUAGE:
         return layers
-    given = {name: layers.settings[name] for name in ("data.path", "eval.hellaswag")}
+    given = {name: layers.settings[name] for name in ("data.path", "eval.hellaswag", "model.init_from")}
     for name, setting in given.items():
         if setting.value not in ("", BUILT_IN):
             layers = layers.with_values({name: str(Path(setting.value).absolute())}, setting.source)

@@ -46,8 +46,10 @@ def require_device(name: str) -> None:
         resolve_device(name)
 
 
-def check_data(config: kinds.Config, processes: int = 1) -> None:
-    """Finds, before anything is made, what a run would fail for because of what it learns from.
+def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = False) -> None:
+    """Finds, before anything is made, what a run would fail for because of what it learns from or begins with.
+
+    `resumes`: it goes on from a checkpoint of its own, whatever it began with.
 
     Raises:
         UsageError, trainer.errors.TrainerError: there is no such environment or text, or it does not fit the config.
@@ -60,6 +62,10 @@ def check_data(config: kinds.Config, processes: int = 1) -> None:
     corpus, length = open_corpus(config.data.path), config.model.sequence_length
     corpus.train.require_rows(length, config.train.batch_tokens // length)
     corpus.validation.require_rows(length, 1)
+    if config.model.init_from and not resumes:
+        from protein.trainer.language.trained import require_released  # loads torch
+
+        require_released(config.model, corpus.tokenizer)
 
 
 def new_directory(config: kinds.Config) -> Path:

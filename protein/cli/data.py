@@ -38,7 +38,7 @@ def run(command: Command) -> int:
     if arguments.action is None:
         raise UsageError(f"data needs what to do: {', '.join(known)}, as in protein data tokenize FILES --into FOLDER")
     if arguments.action not in known:
-        raise UsageError(f"data cannot {arguments.action!r:.40}{nearest(arguments.action, known)}")
+        raise UsageError(f"data has no action {arguments.action!r:.40}{nearest(arguments.action, known)}")
     return known[arguments.action](arguments)
 
 
@@ -122,7 +122,7 @@ def _interruptible(work: Callable[[], T], stop: threading.Event) -> T:
     def call() -> None:
         try:
             found.append(work())
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, the calling thread raises it
             failed.append(error)
 
     thread = threading.Thread(target=call, daemon=True)
@@ -142,13 +142,14 @@ class Progress:
     SECONDS = 2.0
 
     def __init__(self, what: str, total: int, stop: threading.Event) -> None:
+        """`what` is done, to `total` bytes of text; `stop` is set by a signal."""
         self._what = what
         self._total = total
         self._stop = stop
         self._started = self._printed = time.monotonic()
 
     def __call__(self, done: int) -> None:
-        """Raises `KeyboardInterrupt` where a signal has come."""
+        """`done`: bytes of text so far. Raises `KeyboardInterrupt` where a signal has come."""
         if self._stop.is_set():
             raise KeyboardInterrupt
         now = time.monotonic()
@@ -203,10 +204,12 @@ def _print(as_json: bool, folder: Path, vocab_size: int, found: Mapping[str, Map
         return
     lines = [f"vocabulary: {vocab_size:,} tokens"]
     for part, has in found.items():
-        of = f"{_counted(has['documents'], 'document')} in {_counted(has['shards'], 'shard')}"
-        a_token = has["bytes"] / max(has["tokens"], 1)
+        counts = f"{_counted(has['documents'], 'document')} in {_counted(has['shards'], 'shard')}"
+        bytes_per_token = has["bytes"] / max(has["tokens"], 1)
         size = format_size(has["bytes"])
-        lines.append(f"{part}: {has['tokens']:,} tokens of {of}, {size} of text ({a_token:.2f} bytes a token)")
+        lines.append(
+            f"{part}: {has['tokens']:,} tokens of {counts}, {size} of text ({bytes_per_token:.2f} bytes a token)"
+        )
     console = tables.make_console()
     for line in (*lines, *more):
         console.print(line, soft_wrap=True)

@@ -1,6 +1,6 @@
 """`protein eval`: plays episodes with a checkpoint; with `--render` or `--gif` in one environment, to watch it.
 
-A language model's checkpoint is measured, or writes: `protein.cli.evaluate_language`.
+A language model's checkpoint, or a folder of GPT-2's weights, is measured, or writes: `protein.cli.evaluate_language`.
 """
 
 import dataclasses
@@ -42,11 +42,14 @@ def run(command: Command) -> int:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
+    if arguments.checkpoint.is_dir():
+        return evaluate_language.run(arguments, arguments.checkpoint, None)
     model = _language_model(arguments.checkpoint)
     if model is not None:
         return evaluate_language.run(arguments, arguments.checkpoint, model)
     for name, given in (
         ("--prompt", arguments.prompt),
+        ("--data", arguments.data),
         ("--tokens", arguments.tokens),
         ("--temperature", arguments.temperature),
         ("--hellaswag", arguments.hellaswag),

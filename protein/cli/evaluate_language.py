@@ -9,37 +9,80 @@ from rich.text import Text
 from protein.cli.arguments.search import EvalArguments
 from protein.cli.output import print_json
 from protein.errors import UsageError
-from protein.trainer.kinds import Config
+from protein.trainer.language.config import LanguageConfig, subject_of_path
+from protein.trainer.language.released import is_released
 from protein.view import tables, text
 from protein.view.printing import cleaned
 
 TOKENS = 256  # that are written
 
 
-def run(arguments: EvalArguments, checkpoint: Path, config: Config) -> int:
+def run(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | None) -> int:
     """Carries it out.
 
     Args:
         arguments: of the command, checked as far as they mean the same for an agent.
         checkpoint: of a language model.
-        config: of its run.
+        config: of its run; None: it is a folder of released weights.
     """
+    if config is None and not is_released(checkpoint):
+        raise UsageError(
+            f"--checkpoint {checkpoint} is a folder without config.json; give the file of a run,"
+            " checkpoint.safetensors, or a folder of GPT-2's weights, config.json and model.safetensors"
+        )
     _check(arguments, config)
-    if arguments.prompt is None:
-        return _measure(arguments, checkpoint, config)
+    if arguments.prompt is not None:
+        return _write(arguments, checkpoint, arguments.prompt, config)
+    if config is None and arguments.data is None:
+        return _ask(arguments, checkpoint)
+    return _measure(arguments, checkpoint, config)
+
+
+def _write(arguments: EvalArguments, checkpoint: Path, prompt: str, config: LanguageConfig | None) -> int:
     from protein.trainer.language.sample import sample
 
     temperature = 0.0 if arguments.greedy else arguments.temperature
     given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
-    written = sample(checkpoint, arguments.prompt, tokens=arguments.tokens or TOKENS, seed=arguments.seed, **given)
+    tokens = arguments.tokens or TOKENS
+    written = sample(checkpoint, prompt, data=arguments.data or "", tokens=tokens, seed=arguments.seed, **given)
     if arguments.json:
-        print_json({"env": config.subject, "checkpoint": str(checkpoint), "prompt": arguments.prompt, "text": written})
+        env = _subject(arguments, config)
+        print_json({"env": env, "checkpoint": str(checkpoint), "prompt": prompt, "text": written})
     else:
         tables.make_console().print(Text(cleaned(written)), soft_wrap=True)
     return 0
 
 
-def _check(arguments: EvalArguments, config: Config) -> None:
+def _subject(arguments: EvalArguments, config: LanguageConfig | None) -> str | None:
+    """Returns the name of the text; None: there is none."""
+    if arguments.data is not None:
+        return subject_of_path(arguments.data)
+    return None if config is None else config.subject
+
+
+def _ask(arguments: EvalArguments, checkpoint: Path) -> int:
+    """Asks HellaSwag's questions of released weights, for which no text is named."""
+    if arguments.hellaswag is None or arguments.tokens is not None:
+        raise UsageError(
+            f"{checkpoint} holds weights and no text to measure them on; give --data FOLDER, tokens that protein data"
+            f" tokenize FILES --tokenizer {checkpoint} --into FOLDER has made"
+            + ("" if arguments.tokens is not None else ", or --prompt TEXT")
+        )
+    from protein.trainer.language.evaluate import ask
+
+    share = ask(checkpoint, arguments.hellaswag)
+    if arguments.json:
+        print_json({"env": None, "checkpoint": str(checkpoint), "hellaswag": share})
+    else:
+        tables.make_console().print(_right(share), soft_wrap=True)
+    return 0
+
+
+def _right(share: float) -> str:
+    return f"HellaSwag: {100 * share:.1f} % right; guessing gets 25 %"
+
+
+def _check(arguments: EvalArguments, config: LanguageConfig | None) -> None:
     """Raises `UsageError` for a flag that means nothing for a language model, or for a value out of range."""
     for name, given in (
         ("--episodes", arguments.episodes is not None),
@@ -50,7 +93,9 @@ def _check(arguments: EvalArguments, config: Config) -> None:
             raise UsageError(
                 f"{name} is for agents, and {arguments.checkpoint} is a language model's; use --prompt TEXT"
             )
-    if arguments.environment not in (None, config.subject):
+    if config is None and arguments.environment is not None:
+        raise UsageError(f"{arguments.checkpoint} holds weights alone; drop --env, and give --data FOLDER")
+    if config is not None and arguments.environment not in (None, config.subject):
         raise UsageError(
             f"--env {arguments.environment} contradicts {arguments.checkpoint}, which was trained on"
             f" '{config.subject}'; drop --env"
@@ -66,14 +111,15 @@ def _check(arguments: EvalArguments, config: Config) -> None:
         raise UsageError(f"--hellaswag {arguments.hellaswag} measures, and --prompt writes; give one of the two")
 
 
-def _measure(arguments: EvalArguments, checkpoint: Path, config: Config) -> int:
+def _measure(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | None) -> int:
     from protein.trainer.language.evaluate import evaluate
 
-    found = evaluate(checkpoint, tokens=arguments.tokens or 0, questions=arguments.hellaswag)
+    found = evaluate(checkpoint, data=arguments.data or "", tokens=arguments.tokens or 0, questions=arguments.hellaswag)
+    subject = _subject(arguments, config)
     if arguments.json:
         print_json(
             {
-                "env": config.subject,
+                "env": subject,
                 "checkpoint": str(checkpoint),
                 "score": found.score,
                 **dataclasses.asdict(found),
@@ -82,12 +128,10 @@ def _measure(arguments: EvalArguments, checkpoint: Path, config: Config) -> int:
         return 0
     metrics = {"bits_per_byte": found.bits_per_byte, "loss": found.nats_per_token}
     tables.make_console().print(
-        f"score {text.score(found.score)}: {text.loss(metrics)}, over {found.tokens:,} tokens of {config.subject} in"
+        f"score {text.score(found.score)}: {text.loss(metrics)}, over {found.tokens:,} tokens of {subject} in"
         f" {text.seconds(found.seconds)}",
         soft_wrap=True,
     )
     if found.hellaswag is not None:
-        tables.make_console().print(
-            f"HellaSwag: {100 * found.hellaswag:.1f} % right; guessing gets 25 %", soft_wrap=True
-        )
+        tables.make_console().print(_right(found.hellaswag), soft_wrap=True)
     return 0

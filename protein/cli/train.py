@@ -35,6 +35,7 @@ from protein.sweep.job import runs_trainer
 from protein.trainer.config import RunConfig
 from protein.trainer.events import RunResult
 from protein.trainer.kinds import PPO, Config, kind_of, kind_of_config
+from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import check_launch
 from protein.view import commands, tables, text
 from protein.view.printing import MAX_TEXT, cleaned
@@ -121,7 +122,8 @@ def language_end(result: RunResult, checkpoint: Path, config: Config) -> list[st
     """Returns what is said at the end of a language model's training: its score, its sample, and what to do next."""
     tokens = result.metrics.get("evaluation_tokens", 0.0)
     lines = [f"score {text.score(result.score)}: {text.loss(result.metrics)}, over {tokens:,.0f} tokens"]
-    if result.steps < config.total_steps and config.train.lr_schedule != "constant":
+    limited = isinstance(config, LanguageConfig) and config.train.schedule_end == "tokens"
+    if limited and result.steps < config.total_steps and config.train.lr_schedule != "constant":
         share = result.steps / config.total_steps
         lines.append(
             f"--train.max-seconds {config.train.max_seconds:g} ended it after {share:.0%} of"
@@ -144,7 +146,7 @@ def _check(arguments: TrainArguments, config: Config) -> None:
     """Finds, before anything is created, what the run would fail for. Raises `UsageError` or a `TrainerError`."""
     check_launch(arguments.nproc, watched=arguments.profile or arguments.trace is not None)
     config.check_processes(arguments.nproc)
-    check_data(config, arguments.nproc)
+    check_data(config, arguments.nproc, resumes=arguments.resume is not None)
     require_device(config.train.device)
     for name, path in (("--checkpoint", arguments.checkpoint), ("--trace", arguments.trace)):
         if path is not None:

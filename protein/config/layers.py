@@ -20,11 +20,9 @@ The sections and keys are the fields of a run's dataclass: that of its kind, see
 
 import dataclasses
 import json
-import tomllib
-import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protein.config.settings import SweepConfig, update_sweep
 from protein.errors import ConfigError, SpaceError
@@ -33,14 +31,14 @@ from protein.trainer.config_reading import has_range, is_retired
 from protein.trainer.errors import ConfigError as RunConfigError
 from protein.trainer.kinds import KINDS, PPO, Config, Kind
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from protein.space.parameters import Parameter  # loads numpy, which the help does not need
 
 NUMERIC_KEYS = ("min", "max", "scale")
 RANGE_KEYS = (*NUMERIC_KEYS, "choices")
 ARGS = "env.args"  # the one table of values: arguments of the environment, each a value of its own, `env.args.NAME`
 # What a sweep sets anew for each trial. A sweep does not take these from the config.json of one trial.
-OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds"})
+OF_ONE_TRIAL = frozenset({"train.seed", "train.threads", "train.max_seconds", "train.schedule_end"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +162,8 @@ def is_json(path: Path) -> bool:
 def read_config_file(path: Path) -> dict[str, Any]:
     """Returns what a TOML or JSON file holds. Raises `ConfigError` when it cannot be read or is not valid."""
     source, kind = display_path(path), "JSON" if is_json(path) else "TOML"
+    import tomllib  # a tenth of the time of the help, which does not need it
+
     try:
         content = path.read_text(encoding="utf-8")
         found = json.loads(content) if is_json(path) else tomllib.loads(content)
@@ -194,10 +194,7 @@ def _unknown_key(name: str, known: Collection[str], kind: Kind) -> str:
 
 def value_types(kind: Kind = PPO) -> dict[str, Any]:
     """Returns the type of every value of a kind's run config, by dotted name, in order."""
-    types: dict[str, Any] = {}
-    for section, section_type in typing.get_type_hints(kind.config).items():
-        for key, value_type in typing.get_type_hints(section_type).items():
-            types[f"{section}.{key}"] = value_type
+    types = kind.types
     types.pop(ARGS, None)
     return types
 

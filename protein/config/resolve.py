@@ -12,11 +12,13 @@ from protein.spelling import nearest
 from protein.trainer.config_reading import strip_ranges
 from protein.trainer.kinds import LANGUAGE, PPO, Config, kind_of, kind_of_flags, kind_of_subject
 from protein.trainer.language.config import BUILT_IN, subject_of_path
+from protein.trainer.language.released import read_settings
 
 if TYPE_CHECKING:
     from protein.space import Space  # loads numpy, which the help does not need
 
 CONFIG_DIRECTORY = Path(protein.__file__).parent / "configs"
+INIT_FROM = "model.init_from"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -66,8 +68,8 @@ def require_subject(env: str | None, config: Config) -> None:
     """Raises `UsageError` where `--env text/NAME` is not what a run would learn."""
     if env not in (None, config.subject):
         raise UsageError(
-            f"--env {env} contradicts data.path, which is '{config.subject}' as a name; give {flag(LANGUAGE.subject)}"
-            " FOLDER alone"
+            f"--env {env} contradicts data.path, whose text is called '{config.subject}'; give"
+            f" {flag(LANGUAGE.subject)} FOLDER alone"
         )
 
 
@@ -113,7 +115,18 @@ def load(
         layers = layers.with_values(stored, stored_source)
     if kind is PPO:  # the text of a language model is a setting like others, data.path
         layers = layers.with_values({PPO.subject: env}, "--env")
-    return layers.with_values(flags or {}, "the command line")
+    layers = layers.with_values(flags or {}, "the command line")
+    # What is stored of a whole run has the sizes. The weights may be gone: a run that goes on does not need them.
+    return layers if kind is PPO or INIT_FROM in (stored or {}) else _with_released_sizes(layers, flags or {})
+
+
+def _with_released_sizes(layers: Layers, flags: Mapping[str, Any]) -> Layers:
+    """Returns the layers with the sizes of the released weights that they name, if any; but flags stay."""
+    folder = layers.settings[INIT_FROM].value
+    if not folder:
+        return layers
+    sizes = read_settings(Path(folder)).sizes
+    return layers.with_values({name: value for name, value in sizes.items() if name not in flags}, str(folder))
 
 
 def make_space(layers: Layers) -> "Space":

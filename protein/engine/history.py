@@ -230,16 +230,19 @@ def _curve_points(
         asked = amount_asked(space, trials[i].params)
         if asked is None:  # a cost parameter may begin at 0, and there is no share of 0 steps
             continue
+        # A language model reports more often than it measures its score.
+        scored = [(point, point.score) for point in trials[i].curve if point.score is not None]
         for share in _CURVE_SHARES:
             wanted = share * asked * unit
-            point = min(trials[i].curve, key=lambda point: abs(point.steps - wanted), default=None)
-            if point is None or point.score is None or abs(point.steps - wanted) > 0.1 * asked * unit:
+            nearest = min(scored, key=lambda pair: abs(pair[0].steps - wanted), default=None)
+            if nearest is None or abs(nearest[0].steps - wanted) > 0.1 * asked * unit:
                 continue
+            point, score = nearest
             made = point.steps / unit
             if made >= low:
                 x = x_unit[i].copy()
                 x[index] = space.parameters[index].encode(np.array([made]))[0]
-                found.append((x, point.score, 1.0 - made / asked, i))
+                found.append((x, score, 1.0 - made / asked, i))
     found = found[:max_points]
     if not found:
         return np.empty((0, space.num_dims)), np.empty(0), np.empty(0), np.empty(0, dtype=np.intp)

@@ -47,6 +47,8 @@ def trial_config(
     train["threads"] = train["threads"] or threads
     if train.get("checkpoint_seconds"):  # 0: the user wants none
         train["checkpoint_seconds"] = min(train["checkpoint_seconds"], CHECKPOINT_SECONDS)
+    if "schedule_end" in train:  # a trial is a function of its params and its seed, and of no machine's speed
+        train["schedule_end"] = "tokens"
     if max_seconds is not None:
         train["max_seconds"] = min(train["max_seconds"] or max_seconds, max_seconds)
     return result

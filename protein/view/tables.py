@@ -220,7 +220,7 @@ def trial(record: TrialRecord, width: int, unit: str = "steps") -> RenderableTyp
         facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))
     for name, value in record.metrics.items():
         if name != CONTINUABLE_SECONDS:
-            facts.add_row(name, text.score(value))
+            facts.add_row(name, text.metric(name, value))
     facts.add_row("seed", str(record.seed))
     facts.add_row("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC")
     if record.finished_at is not None:

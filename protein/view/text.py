@@ -12,6 +12,7 @@ SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
 _LONG_SECONDS = 86_400e4  # days from here on would be long numbers
 NO_SPREAD = "no spread seen"
+LOSSES = frozenset({"bits_per_byte", "loss", "train_loss"})  # figures of a language model: their third decimal counts
 Range = tuple[float, float]  # the lowest and the highest possible score
 
 
@@ -46,6 +47,11 @@ def score(value: float | None) -> str:
     if -10.0 < value < 0.0:
         return f"{value:.3f}"
     return f"{value:.2f}" if abs(value) < 10_000 else f"{value:.6g}"
+
+
+def metric(name: str, value: float) -> str:
+    """Returns a figure of a run as `score` does; a language model's loss, which is above 0, has three decimals, too."""
+    return score(-value).removeprefix("-") if name in LOSSES and value > 0.0 else score(value)
 
 
 def loss(metrics: Mapping[str, float]) -> str:
@@ -128,7 +134,8 @@ def score_error(trial: TrialRecord) -> str:
     # An interval that ends at the median was clipped there, so it has no standard deviation on that side.
     known = side != trial.predicted_score.value
     deviations = f" ({_deviations(trial.predicted_score, trial.score, 'score')})" if known else ""
-    return f"{'-' if gap < 0 else '+'}{score(abs(gap))}{deviations}"
+    size = score(-abs(gap)).removeprefix("-") if -10.0 < trial.score < 0.0 else score(abs(gap))  # as precise as it
+    return f"{'-' if gap < 0 else '+'}{size}{deviations}"
 
 
 def cost_error(trial: TrialRecord) -> str:

@@ -5,238 +5,26 @@ A function of the user's cannot be killed: what only a process promises is asked
 
 import contextlib
 import dataclasses
-import functools
-import math
 import os
-import shlex
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 import pytest
-import ray_clusters
-import slurm_cluster
+from backend_trials import TRIAL, behave, job, run, wait
 from patience import PATIENCE_SECONDS, left_behind, wait_until
-from ray_clusters import RayCluster
 
 from protein.ports import Backend, Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends.command import CommandBackend
 from protein.sweep.backends.function import FunctionBackend, Report, run_trial
-from protein.sweep.backends.function_processes import FunctionProcesses
 from protein.sweep.backends.local import LocalBackend
 from protein.sweep.backends.processes import ProcessBackend
 from protein.sweep.backends.ray import RayBackend
-from protein.sweep.backends.ray_messages import Needs
 from protein.sweep.backends.slurm import SlurmBackend
-from protein.sweep.commands.settings import CommandSettings
-from protein.types import Direction, Trial, TrialEnd, TrialState
-
-ASSETS = Path(__file__).parent.parent / "assets"
-sys.path.insert(0, str(ASSETS))  # the trial's module, for its processes too
-TRIAL = "trial:main"
-
-
-def behave(params: dict[str, Any], report: Report) -> float:
-    """What the trial's process of tests/assets/trial.py does, as a function."""
-    behaviour = params.get("behaviour", "good")
-    report(1, 1.0, cost_seconds=0.1, loss=0.5)
-    while behaviour in ("hang", "polite"):
-        report(2, None, cost_seconds=0.25)
-        time.sleep(0.01)
-    report(2, None, cost_seconds=0.2)
-    if behaviour == "diverge":
-        report(2, None, cost_seconds=0.7)
-        raise ArithmeticError("the loss is NaN at step 2")
-    if behaviour == "nan":
-        return math.nan
-    if behaviour == "kept":
-        state = "x" + ("" if report.continues is None else (report.continues / "state").read_text())
-        (report.directory / "state").write_text(state)
-        return len(state)
-    if behaviour == "capped":
-        report(3, 2.0, cost_seconds=30.0)
-    report(3, 1.0, cost_seconds=0.3)
-    return 2.0
-
-
-@pytest.fixture
-def local() -> Iterator[LocalBackend]:
-    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture
-def function() -> Iterator[FunctionBackend]:
-    backend = FunctionBackend(behave, Direction.MAXIMIZE)
-    server = threading.Thread(target=backend.serve, args=(threading.Event(),))
-    server.start()
-    yield backend
-    backend.close()
-    server.join(PATIENCE_SECONDS)
-    assert not server.is_alive(), "close ends whatever still runs"
-
-
-@pytest.fixture
-def command() -> Iterator[CommandBackend]:
-    backend = CommandBackend(Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture(scope="module")
-def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
-    """One for all tests here: it lives as long as a sweep does, and its trials know nothing of each other.
-
-    At the end it gives the nodes' cores back, which tests of other files need.
-    """
-    backend = ray_clusters.backend(ray_cluster.address, tmp_path_factory.getbasetemp())
-    yield backend
-    backend.close()
-
-
-@pytest.fixture(scope="module")
-def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
-    """As `remote`, for commands of the user's."""
-    make = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
-    settings = ray_clusters.settings(tmp_path_factory.getbasetemp(), make_backend=make)
-    backend = RayBackend(ray_cluster.address, Needs(), settings)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture(scope="module")
-def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
-    """Trials of the trainer in a job of Slurm; one backend for all tests here, as above."""
-    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture(scope="module")
-def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
-    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.command)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm"])
-def process(request: pytest.FixtureRequest) -> Backend:
-    """A backend whose trials are processes."""
-    backend: Backend = request.getfixturevalue(request.param)
-    return backend
-
-
-@contextlib.contextmanager
-def processes(start_method: Literal["fork", "spawn"]) -> Iterator[FunctionProcesses]:
-    stop = threading.Event()
-    backend = FunctionProcesses(behave, Direction.MAXIMIZE, stop, start_method=start_method)
-    server = threading.Thread(target=backend.serve, args=(stop,))
-    server.start()
-    yield backend
-    backend.close()
-    server.join(PATIENCE_SECONDS)
-    assert not server.is_alive(), "close ends whatever still runs"
-
-
-@pytest.fixture
-def forked() -> Iterator[FunctionProcesses]:
-    with processes("fork") as backend:
-        yield backend
-
-
-@pytest.fixture
-def spawned() -> Iterator[FunctionProcesses]:
-    with processes("spawn") as backend:
-        yield backend
-
-
-@pytest.fixture(params=["local", "command"])
-def process_here(request: pytest.FixtureRequest) -> Backend:
-    """A backend whose trials are processes of this machine, whose patience a test can patch."""
-    backend: Backend = request.getfixturevalue(request.param)
-    return backend
-
-
-@pytest.fixture(params=["local", "remote", "in_slurm"])
-def trainers(request: pytest.FixtureRequest) -> Backend:
-    """A backend whose trials are processes of the trainer."""
-    backend: Backend = request.getfixturevalue(request.param)
-    return backend
-
-
-@pytest.fixture(
-    params=[
-        "local",
-        "function",
-        "forked",
-        "spawned",
-        "command",
-        "remote",
-        "remote_command",
-        "in_slurm",
-        "command_in_slurm",
-    ]
-)
-def backend(request: pytest.FixtureRequest) -> Backend:
-    backend: Backend = request.getfixturevalue(request.param)
-    return backend
-
-
-def job(
-    directory: Path,
-    number: int = 0,
-    *,
-    max_seconds: float | None = None,
-    max_memory_bytes: int | None = None,
-    **train: object,
-) -> Job:
-    params: Any = train
-    trial = Trial(id=100 + number, sweep_id=1, number=number, params=params, seed=0, owner="test")
-    # Of cost; the trainer's process says itself when it is reached.
-    limit = 30.0 if train.get("behaviour") == "capped" else None
-    words = [sys.executable, "-S", str(ASSETS / "command_trial.py"), "{behaviour}"]
-    settings = CommandSettings(
-        text=shlex.join(words), params="placeholders", fixed={} if "behaviour" in train else {"behaviour": "good"}
-    )
-    return Job(
-        trial=trial,
-        config={
-            "train": {"max_seconds": limit, **train},
-            "seed": 0,
-            "max_seconds": limit,
-            "command": settings.to_dict(),
-        },
-        directory=directory / str(number),
-        max_seconds=max_seconds,
-        max_memory_bytes=max_memory_bytes,
-    )
-
-
-def run(backend: Backend, *jobs: Job) -> tuple[list[TrialProgress], dict[int, Finished]]:
-    for each in jobs:
-        backend.start(each)
-    return wait(backend, len(jobs))
-
-
-def wait(backend: Backend, count: int) -> tuple[list[TrialProgress], dict[int, Finished]]:
-    progress: list[TrialProgress] = []
-    finished: dict[int, Finished] = {}
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(finished) < count:
-        assert time.monotonic() < deadline, "the backend never reported the end"
-        for event in backend.poll(0.1):
-            assert event.trial.number not in finished, "an event after the trial's last"
-            if isinstance(event, Finished):
-                finished[event.trial.number] = event
-            else:
-                progress.append(event)
-    return progress, finished
+from protein.types import Direction, TrialEnd, TrialState
 
 
 def test_a_good_trial_reports_its_curve_and_result(backend: Backend, tmp_path: Path) -> None:

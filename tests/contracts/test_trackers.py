@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tracked
 import tracking
 from patience import PATIENCE_SECONDS
 
@@ -110,12 +111,12 @@ def check_imported(found: dict[str, Any]) -> None:
     assert (runs[1]["end"], runs[1]["reason"], runs[4]["end"]) == ("failed", "the loss is nan", "interrupted")
     points = [[point["steps"], point["elapsed_seconds"]] for point in runs[0]["curve"]]
     assert points == [[100, 1.5], [200, 2.5], [300, 3.5], [400, 4.5]]
-    assert runs[0]["params"] == tracking.PARAMS
+    assert runs[0]["params"] == tracked.PARAMS
 
 
 def check_trial(number: str, trial: dict[str, Any]) -> None:
-    assert set(trial["params"]) == set(tracking.PARAMS)
-    for key, value in tracking.PARAMS.items():
+    assert set(trial["params"]) == set(tracked.PARAMS)
+    for key, value in tracked.PARAMS.items():
         held = trial["params"][key]
         assert held == (str(value) if isinstance(held, str) else value), key
 

@@ -5,33 +5,21 @@ does not count. The clock may be that of another machine: see `speed` of `protei
 """
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
+from ..config_rules import TrainSettings
 from ..errors import CheckpointError
-from ..events import Continuation, Ending, EventSink, Interrupted, Measurement, Result, RunResult, Stopped, run_result
+from ..events import Ending, Interrupted, Measurement, Result, RunResult, Start, Stopped, run_result
 from ..machine import checkpoint as checkpoints
-from ..machine.distributed import World
-from ..machine.stopwatch import Stopwatch
+from ..machine.checkpoint import Checkpoint
+from .context import RunContext
+from .decay import decay_is_next, rate_stays
 from .pace import Pace
 
-# Writes a checkpoint to the path; reads one, and returns its steps, its seconds and its first step.
-Write = Callable[[Path], None]
-Restore = Callable[[Path], tuple[int, float, int]]
-
-
-class CourseSettings(Protocol):
-    """What it needs of a run's settings."""
-
-    @property
-    def max_seconds(self) -> float: ...
-    @property
-    def checkpoint_seconds(self) -> float: ...
-    @property
-    def seed(self) -> int: ...
+Write = Callable[[Path], None]  # writes a checkpoint to the path
+Restore = Callable[[Path], Checkpoint]  # reads one, and sets the run's parts to what it holds
 
 
 class Course:
@@ -48,21 +36,26 @@ class Course:
 
     def __init__(
         self,
-        settings: CourseSettings,
+        settings: TrainSettings,
+        context: RunContext,
         *,
         total_steps: int,
         steps_name: str,
-        directory: Path | None,
-        report: EventSink,
-        stop: threading.Event,
-        world: World,
-        speed: float,
+        by_time: bool = False,
     ) -> None:
-        """`steps_name`: the setting that holds `total_steps`."""
+        """Args:
+        settings: of the run.
+        context: what it is given beside them.
+        total_steps: after which it ends.
+        steps_name: the setting that holds `total_steps`.
+        by_time: whether its schedules go by the nearer of its two limits, steps and seconds; else by the steps.
+        """
         self._settings, self._total_steps, self._steps_name = settings, total_steps, steps_name
-        self._report, self._stop, self._world, self._speed = report, stop, world, speed
+        self._context, self._world, self._speed = context, context.world, context.speed
         self._limit = settings.max_seconds or math.inf
-        self._pace = Pace(total_steps, settings.checkpoint_seconds, world.size)
+        self._by_time = by_time and bool(settings.max_seconds)
+        self._pace = Pace(total_steps, settings.checkpoint_seconds, self._world.size)
+        directory = context.directory
         self.path = directory / checkpoints.FILE_NAME if directory else None
         self._stable_path = directory / checkpoints.STABLE_FILE_NAME if directory else None
         self._stable_seconds: float | None = None  # when the step size of `wsd` began to fall, on this run's clock
@@ -70,9 +63,22 @@ class Course:
         self._began: float | None = None  # when the step that is running began
         self._longest = 0.0  # seconds of the longest step
         self.steps, self.elapsed, self.first_step = 0, 0.0, 0
+        self._warmed_up = False  # the warm-up of the step size was that of a shorter run
+        self._progress = 1.0  # of the schedules, in the middle of the last step
+        self._advanced = False  # whether a step was made here
+
+    def require_writable(self) -> None:
+        """Raises `DiskError` where there is a folder for checkpoints that cannot be created or written to."""
+        if self._context.directory and self._world.is_first:
+            checkpoints.require_writable(self._context.directory)
 
     def go_on(self, path: Path, restore: Restore) -> None:
-        """Goes on with a shorter run from its checkpoint. Steps count from that run's first one, seconds from here.
+        """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
+
+        Steps count from the first one of the shorter run, seconds from here. The result equals that of a longer run in
+        one go, where the shorter run's steps were a whole number of iterations (of PPO) or of steps of the optimiser
+        (of a language model), and as far as an environment's state can be restored. One thing differs: the warm-up was
+        that of the shorter run and is not made again.
 
         Raises:
             CheckpointError: it cannot be read, or has made all steps already.
@@ -84,20 +90,48 @@ class Course:
                 f" {self._total_steps}"
             )
         self.elapsed, self.first_step = 0.0, self.steps
+        self._warmed_up = True
 
     def resume(self, path: Path, restore: Restore) -> None:
         """Continues from a checkpoint.
 
         Where that run had gone on with a shorter one, it still does: the shorter one's checkpoint is not needed.
         """
-        self.steps, self.elapsed, first_step = restore(path)
-        self.first_step = max(self.first_step, first_step)
+        saved = restore(path)
+        self.steps, self.elapsed = saved.steps, saved.elapsed_seconds
+        self.first_step = max(self.first_step, saved.first_step)
         self.resumed = True
+        self._warmed_up = self.first_step > 0
         if self._stable_path is not None and self._stable_path.is_file() and self._stable_path != path:
             # It was written by the run that is resumed, if it lies behind this place: a longer run can go on from it.
             stable = checkpoints.read(self._stable_path, prefix="none/")
             if stable.steps <= self.steps and stable.config["train"]["seed"] == self._settings.seed:
                 self._stable_seconds = stable.elapsed_seconds
+
+    def start(
+        self, subject: str, *, parameters: int, startup_seconds: float, compiled: bool, notes: list[str]
+    ) -> Start:
+        """Returns the event of the run's start, to which each kind adds what is its own.
+
+        Args:
+            subject: what is learnt.
+            parameters: of the network.
+            startup_seconds: since the process's start.
+            compiled: whether the network is.
+            notes: what was decided by a measurement, for people.
+        """
+        return Start(
+            event="start",
+            env=subject,
+            steps=self.steps,
+            device=str(self._context.device),
+            processes=self._world.size,
+            threads=self._context.threads,
+            parameters=parameters,
+            startup_seconds=startup_seconds,
+            compiled=compiled,
+            notes=notes,
+        )
 
     def begin(self) -> None:
         """Begins the training: all agree on the clock."""
@@ -118,6 +152,62 @@ class Course:
         if self.interrupted:
             return "signal"
         return "max_seconds" if self.timed_out else None
+
+    def between_steps(self, write: Write, *, decays: bool) -> Stopped | None:
+        """Writes the checkpoints that are due, and returns what ends the training now, before its steps are done.
+
+        Only where the state is complete: then a resumed run equals the uninterrupted one.
+
+        Args:
+            write: writes one.
+            decays: whether the step size of `wsd` begins to fall in the next step.
+        """
+        if self.checkpoint_due:
+            self._pace.saved(self.elapsed)
+            self.save(write)
+        if decays:
+            self._stable_seconds = self.elapsed
+            self._write(self._stable_path, write)
+        return self.ended()
+
+    def progress(self, size: int) -> float:
+        """Returns the fraction of the run in the middle of the next step, of `size`, by which its schedules go.
+
+        Of the middle, so that neither a warm-up's first step nor a schedule's last one has size 0.
+        """
+        progress = self._fraction(self.steps + 0.5 * size)
+        return max(progress, self._settings.warmup_fraction) if self._warmed_up else progress
+
+    @property
+    def done(self) -> float:
+        """The fraction of the run that is made, in [0, 1]."""
+        return self._fraction(self.steps)
+
+    def _fraction(self, steps: float) -> float:
+        """Returns the fraction of the run after `steps` and the seconds so far."""
+        by_time = self.elapsed / self._limit if self._by_time else 0.0
+        return min(max(steps / self._total_steps, by_time), 1.0)
+
+    def decay_is_next(self, size: int) -> bool:
+        """Whether the step size of `wsd` begins to fall in the next step; every step is of `size`.
+
+        By the steps this is known exactly. By the time, a resumed run may have passed the place already.
+        """
+        if not self._by_time:
+            return decay_is_next(self._settings, self._total_steps, self.steps, next_size=size, full_size=size)
+        last = self._progress if self._advanced else self._fraction(self.steps - 0.5 * size)
+        stays = rate_stays(self._settings, last)
+        return self._settings.lr_schedule == "wsd" and stays and not rate_stays(self._settings, self.progress(size))
+
+    def advance(self, size: int) -> None:
+        """Counts a step of `size`."""
+        self._progress, self._advanced = self.progress(size), True
+        self.steps += size
+
+    @property
+    def rate_stays(self) -> bool:
+        """Whether the step size has not fallen yet, so that a longer run can go on from here."""
+        return rate_stays(self._settings, self._progress)
 
     def begin_step(self) -> float:
         """Starts the clock; returns the `time.perf_counter()` at which the step must end, made or not."""
@@ -143,18 +233,8 @@ class Course:
         return self._pace.checkpoint_due(self.elapsed)
 
     def save(self, write: Write) -> None:
-        """Writes the checkpoint that is due."""
-        self._pace.saved(self.elapsed)
-        self.save_last(write)
-
-    def save_last(self, write: Write) -> None:
-        """Writes the checkpoint, due or not, where there is a folder for it."""
+        """Writes a checkpoint, due or not, where there is a folder for it."""
         self._write(self.path, write)
-
-    def save_stable(self, write: Write) -> None:
-        """Writes the checkpoint from which a longer run can go on: the step size falls from here on."""
-        self._stable_seconds = self.elapsed
-        self._write(self._stable_path, write)
 
     @property
     def report_due(self) -> bool:
@@ -165,10 +245,10 @@ class Course:
         """Whether steps were made since the last report."""
         return self._pace.unreported(self.steps)
 
-    def report(self, score: float | None, metrics: Mapping[str, float], stopwatch: Stopwatch) -> None:
+    def report(self, score: float | None, metrics: Mapping[str, float]) -> None:
         """Reports a point of the learning curve, with the steps per second and the stopwatch's sections."""
         self._pace.reported(self.steps, self.elapsed)
-        self._report(
+        self._context.report(
             Measurement(
                 event="measurement",
                 steps=self.steps,
@@ -177,7 +257,7 @@ class Course:
                 metrics={
                     **metrics,
                     "steps_per_second": self._speed * (self.steps - self.first_step) / max(self.elapsed, 1e-9),
-                    **{f"{section}_seconds": seconds for section, seconds in stopwatch.seconds.items()},
+                    **{f"{section}_seconds": seconds for section, seconds in self._context.stopwatch.seconds.items()},
                 },
             )
         )
@@ -204,6 +284,7 @@ class Course:
             stays: whether a longer run can go on from the last checkpoint.
             sample: text that a language model wrote; None: none.
         """
+        continuable, continuable_seconds = self._continuable(stopped, stays)
         ending = Ending(
             score=score,
             steps=self.steps,
@@ -211,32 +292,32 @@ class Course:
             timings=timings,
             metrics=metrics,
             checkpoint=str(self.path.absolute()) if self.path else None,
-            **self._continuable(stopped, stays),
+            continuable=continuable,
+            continuable_seconds=continuable_seconds,
             stopped=stopped,
         )
-        event: Result | Interrupted
-        event = Result(event="result", **ending)  # type: ignore[typeddict-item]  # mypy asks for a sample
-        if interrupted:
-            event = Interrupted(event="interrupted", **ending)  # type: ignore[typeddict-item]
         if sample is not None:
-            event["sample"] = sample
-        self._report(event)
+            ending["sample"] = sample
+        event: Result | Interrupted = Result(event="result", **ending)
+        if interrupted:
+            event = Interrupted(event="interrupted", **ending)
+        self._context.report(event)
         return run_result(event)
 
-    def _continuable(self, stopped: Stopped, stays: bool) -> Continuation:
+    def _continuable(self, stopped: Stopped, stays: bool) -> tuple[str | None, float | None]:
         """Returns the checkpoint from which a longer run can go on, and when in this run it was written."""
         path, seconds = self._stable_path, self._stable_seconds
         if stays:
             path, seconds = self.path, self.elapsed
         if path is None or seconds is None or stopped != "steps":
-            return Continuation(continuable=None, continuable_seconds=None)
-        return Continuation(continuable=str(path.absolute()), continuable_seconds=seconds)
+            return None, None
+        return str(path.absolute()), seconds
 
     def _agree(self) -> None:
         """Passes a signal on to all processes, and sets the clock of all to that of the first."""
-        self.interrupted, self.elapsed = self._world.agree(self._stop.is_set(), self.elapsed)
+        self.interrupted, self.elapsed = self._world.agree(self._context.stop.is_set(), self.elapsed)
         if self.interrupted:
-            self._stop.set()
+            self._context.stop.set()
 
     def _write(self, path: Path | None, write: Write) -> None:
         if path is not None:

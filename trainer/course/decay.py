@@ -3,19 +3,10 @@
 Source: Hu et al. 2024, "MiniCPM", section 4.2.
 """
 
-from typing import Protocol
+from ..config_rules import TrainSettings
 
 
-class DecaySettings(Protocol):
-    """What it needs of a run's settings."""
-
-    @property
-    def lr_schedule(self) -> str: ...
-    @property
-    def decay_fraction(self) -> float: ...
-
-
-def decay_is_next(settings: DecaySettings, total_steps: int, steps: int, *, next_size: int, full_size: int) -> bool:
+def decay_is_next(settings: TrainSettings, total_steps: int, steps: int, *, next_size: int, full_size: int) -> bool:
     """Whether the step size of `wsd` begins to fall in the batch after `steps`, which goes by its middle.
 
     Args:
@@ -29,7 +20,7 @@ def decay_is_next(settings: DecaySettings, total_steps: int, steps: int, *, next
     return settings.lr_schedule == "wsd" and steps - 0.5 * full_size <= begins < steps + 0.5 * next_size
 
 
-def rate_stays(settings: DecaySettings, progress: float) -> bool:
+def rate_stays(settings: TrainSettings, progress: float) -> bool:
     """Whether the step size has not fallen until `progress`, in [0, 1], so that a longer run can go on from there."""
     # With a `decay_fraction` of 0, or of less than half a batch, that of `wsd` never falls.
     return settings.lr_schedule == "constant" or (

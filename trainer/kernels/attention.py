@@ -1,6 +1,6 @@
 """Causal self-attention of a language model: norm and rotation of queries and keys, their products, the mixed values.
 
-One pass over memory takes the place of a dozen: no weights of attention and no turned queries and keys are written.
+One pass over memory takes the place of a dozen: no weights of attention and no rotated queries and keys are written.
 Notation: `B` rows of `T` tokens, `H` heads of size `D`.
 """
 
@@ -55,7 +55,7 @@ def attention_by_torch(
     norm_epsilon: float | None = None,
 ) -> torch.Tensor:
     """Computes what `attention` does, on any device and in any precision."""
-    queries, keys = turned(projected, rotation, norm_epsilon=norm_epsilon).transpose(1, 2).chunk(2, dim=1)
+    queries, keys = normed_and_rotated(projected, rotation, norm_epsilon=norm_epsilon).transpose(1, 2).chunk(2, dim=1)
     mask = None
     if first is not None:
         position = torch.arange(projected.shape[1], device=projected.device)
@@ -66,7 +66,7 @@ def attention_by_torch(
     return mixed.transpose(1, 2)
 
 
-def turned(
+def normed_and_rotated(
     projected: torch.Tensor, rotation: torch.Tensor | None, *, norm_epsilon: float | None = None
 ) -> torch.Tensor:
     """Returns queries and keys, normed and rotated, `B x T x 2H x D`; see `attention`."""

@@ -1,21 +1,27 @@
 """The settings of one language model's training run: frozen dataclasses with their rules.
 
-Each field's docstring is its help text on the command line. A step is a token: `total_tokens` is what makes a run cheap
-or expensive. How strictly values are read is in `trainer.config_reading`, and what holds for every kind of run in
-`trainer.config_rules`.
+A step is a token: `total_tokens` is what makes a run cheap or expensive.
+
+Each field's docstring is its help text on the command line. Where it has none, it is that of `TrainSettings` in
+`trainer.config_rules`, which has what holds for every kind of run. How strictly values are read is in
+`trainer.config_reading`.
 """
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from ..config_reading import read_sections
+from ..config_reading import SectionedConfig
 from ..config_rules import (
     COUNT,
     POSITIVE,
+    TRAIN_LIMITS,
     UNIT,
     Limits,
+    LRSchedule,
+    OptimizerName,
+    Precision,
+    TrainSettings,
     check_choices,
     check_device,
     check_limits,
@@ -54,6 +60,9 @@ class ModelConfig:
     """Width of one attention head."""
     sequence_length: int = 256
     """Tokens that the network sees at once, and positions that it knows."""
+    init_from: str = ""
+    """Weights to begin with: a folder of GPT-2's, `config.json` and `model.safetensors`, whose sizes `arch`,
+    `num_layers`, `width_ratio` and `head_size` then are; empty: random ones."""
 
     @property
     def num_heads(self) -> int:
@@ -67,7 +76,7 @@ class ModelConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(TrainSettings):
     """The optimiser and the machine that it runs on."""
 
     total_tokens: int = 1_000_000
@@ -79,28 +88,29 @@ class TrainConfig:
     threads: int = 0
     """Threads for PyTorch; 0: one per available core."""
     device: str = "auto"
-    """`auto` (CUDA, then MPS, then CPU), `cpu`, `cuda`, `cuda:N` or `mps`."""
-    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    precision: Precision = "auto"
     """Arithmetic of the matrix products. `auto` is what was measured to be fastest on this kind of device."""
     compile: bool = False
-    """Compiles the network with torch.compile; its seconds are reported separately. Falls back to eager execution."""
     batch_tokens: int = 2048
     """Tokens of one step of the optimiser, over all processes; a whole number of sequences."""
     micro_batch: int = 0
     """Sequences of one forward pass, on each process; their gradients are added up. 0: the most that fit the memory."""
-    optimizer: Literal["adamw", "muon"] = "muon"
+    optimizer: OptimizerName = "muon"
     """`muon` for the blocks' matrices (and AdamW for all other parameters), or `adamw` for all."""
     learning_rate: float = 0.012
     """Largest step size of the blocks' matrices."""
     embedding_learning_rate: float = 0.01
     """Largest step size of the embedding, the output layer and all vectors, which AdamW trains."""
-    lr_schedule: Literal["cosine", "linear", "constant", "wsd"] = "wsd"
-    """How the step size falls over `total_tokens`; `wsd` (warm-up, stable, decay): it is constant until the last
+    lr_schedule: LRSchedule = "wsd"
+    """How the step size falls over the run; `wsd` (warm-up, stable, decay): it is constant until the last
     `decay_fraction`, and then falls linearly. Runs with `constant` or `wsd` can be continued to more tokens."""
+    schedule_end: Literal["nearer", "tokens"] = "nearer"
+    """Where the schedule ends: at the `nearer` of `total_tokens` and `max_seconds`, so that the step size of a run that
+    time ends has fallen, too; or at `total_tokens`, as in a sweep's trials, which no clock may change."""
     warmup_fraction: float = 0.02
-    """Share of `total_tokens` over which the step size first rises from 0."""
+    """Share of the run over which the step size first rises from 0."""
     decay_fraction: float = 0.4
-    """Share of `total_tokens`, at the end, over which the step size of `wsd` falls."""
+    """Share of the run, at the end, over which the step size of `wsd` falls."""
     final_fraction: float = 0.0
     """Share of the largest step size at which it ends."""
     weight_decay: float = 0.1
@@ -108,14 +118,10 @@ class TrainConfig:
     beta1: float = 0.9
     """Adam's decay of the gradient's running mean, and Muon's momentum."""
     beta2: float = 0.95
-    """Adam's decay of the squared gradient's running mean."""
     adam_eps: float = 1e-10
-    """Adam's epsilon, which is added to its denominator."""
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient; a larger gradient is scaled down to it. 0: no limit."""
     checkpoint_seconds: float = 60.0
-    """Seconds of training between checkpoints (one is always written at the end); 0: only at the end. They lie further
-    apart where writing one takes more than 1 % of this time. In a sweep they are at most 10 seconds apart."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,9 +131,10 @@ class EvalConfig:
     tokens: int = 131_072
     """Tokens of the validation text that the run's score is measured on; where there are fewer, all."""
     curve_points: int = 20
-    """How often the score is measured on a part of the validation text during training. Its time is no cost."""
+    """How often the score is measured on a part of the validation text during training. Its time is no cost. In short
+    runs it is measured less often, but at each quarter."""
     curve_tokens: int = 16_384
-    """Tokens of that part."""
+    """Tokens of that part, which is about as hard as the whole."""
     hellaswag: str = ""
     """File of HellaSwag (JSON lines) to measure at the end; empty: none."""
     prompt: str = ""
@@ -137,28 +144,13 @@ class EvalConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageConfig:
+class LanguageConfig(SectionedConfig):
     """Everything that defines one training run of a language model."""
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     eval: EvalConfig = dataclasses.field(default_factory=EvalConfig)
-
-    @staticmethod
-    def from_dict(nested: Mapping[str, Any]) -> "LanguageConfig":
-        """Reads `{section: {key: value}}`; what is missing keeps its default.
-
-        Raises:
-            ConfigError: an unknown section or key, a value of the wrong type, or one that `validate` refuses.
-        """
-        config = read_sections(LanguageConfig, nested)
-        config.validate()
-        return config
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Returns the nested form that `from_dict` reads: the exact round trip."""
-        return dataclasses.asdict(self)
 
     def validate(self) -> None:
         """Raises `ConfigError` for a value out of range or values that contradict each other."""
@@ -239,23 +231,12 @@ _LIMITS: Limits = {
         "sequence_length": (2, 2**20),
     },
     "train": {
+        **TRAIN_LIMITS,
         "total_tokens": (1, 10**15),
-        "max_seconds": POSITIVE,
-        "seed": (0, 2**63 - 1),
-        "threads": (0, 1024),
         "batch_tokens": COUNT,
         "micro_batch": (0, 2**20),
-        "learning_rate": POSITIVE,
         "embedding_learning_rate": POSITIVE,
-        "warmup_fraction": UNIT,
-        "decay_fraction": UNIT,
         "final_fraction": UNIT,
-        "weight_decay": POSITIVE,
-        "beta1": UNIT,
-        "beta2": UNIT,
-        "adam_eps": POSITIVE,
-        "max_grad_norm": POSITIVE,
-        "checkpoint_seconds": POSITIVE,
     },
     "eval": {
         "tokens": COUNT,

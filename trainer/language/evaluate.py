@@ -4,14 +4,13 @@ Bits a byte are `nats / (ln 2 * bytes)`, both summed over the same tokens. So ne
 against each other. The document token stands for no text and is left out of both sums.
 
 The text is read in rows of the network's `sequence_length`, so a token sees between 0 and that many before it. Every
-process reads its share. Nothing here draws a random number that training
-would draw, or changes a weight.
+process reads its share. Nothing here changes a weight, or draws a random number that training would draw.
 """
 
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,14 +19,16 @@ from ..errors import ConfigError
 from ..machine.distributed import ALONE, World
 from ..machine.precision import Arithmetic, autocast, resolve_device, resolve_threads
 from ..machine.transfer import to_device
+from .curve_rows import choose_rows
 from .data import hellaswag
-from .data.batches import Batches
-from .data.corpus import Corpus, open_corpus
+from .data.batches import Batches, Rows
+from .data.corpus import Corpus
 from .data.hellaswag import Question
+from .data.tokenizer import Tokenizer
 from .micro_batch import cached_rows
 from .model import GPT
 from .precision import prepare, resolve_precision
-from .state import MODEL, load_model, read, require_corpus
+from .trained import open_trained
 
 CPU_TOKENS, CUDA_TOKENS = 2**13, 2**16  # of a forward pass
 
@@ -61,8 +62,8 @@ def evaluate(
     """Measures a checkpoint's network on validation text.
 
     Args:
-        checkpoint_path: the file that a run has written.
-        data: `data.path` of the text; empty: that of the run.
+        checkpoint_path: the file that a run has written, or a folder of GPT-2's released weights.
+        data: `data.path` of the text; empty: that of the run. Released weights have none.
         tokens: of the validation text; 0: as many as the run's `eval.tokens`.
         questions: HellaSwag's file; None: it is not asked.
         threads: 0: one per core.
@@ -73,27 +74,43 @@ def evaluate(
         DataError: the text or the questions cannot be read.
         ConfigError: no such device, or fewer tokens than one sequence.
     """
-    saved = read(checkpoint_path, prefix=MODEL)
-    corpus = open_corpus(data or saved.config.data.path)
-    require_corpus(saved, checkpoint_path, corpus)
+    trained = open_trained(checkpoint_path, data)
+    corpus = trained.corpus
     asked = None if questions is None else hellaswag.read_questions(questions)
     where, count = resolve_device(device), resolve_threads(threads)
-    precision = resolve_precision(saved.config.train.precision, where)
+    precision = resolve_precision(trained.precision, where)
     with Arithmetic(where, count, precision) as arithmetic:
-        prepare(arithmetic, saved.config.model)
-        model = load_model(saved, checkpoint_path, where)
-        found = Evaluator(corpus, tokens or saved.config.eval.tokens, model).measure(precision)
+        prepare(arithmetic, trained.config)
+        model = trained.network(where)
+        found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision)
         assert found is not None
         if asked is not None:
-            found = dataclasses.replace(found, hellaswag=answer(asked, corpus, model, precision))
+            found = dataclasses.replace(found, hellaswag=answer(asked, corpus.tokenizer, model, precision))
     return found
+
+
+def ask(checkpoint_path: Path, questions: Path, *, data: str = "", threads: int = 0, device: str = "cpu") -> float:
+    """Returns the share of HellaSwag's questions that a network answers right, without measuring it on any text.
+
+    The arguments are those of `evaluate`. Without `data` released weights use the tokenizer in their folder.
+    """
+    trained, asked = open_trained(checkpoint_path, data), hellaswag.read_questions(questions)
+    where = resolve_device(device)
+    precision = resolve_precision(trained.precision, where)
+    with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
+        prepare(arithmetic, trained.config)
+        return answer(asked, trained.tokenizer, trained.network(where), precision)
 
 
 class Evaluator:
     """Measures a network on a fixed part of the validation text, again and again the same one."""
 
-    def __init__(self, corpus: Corpus, tokens: int, model: GPT, world: World = ALONE) -> None:
+    def __init__(
+        self, corpus: Corpus, tokens: int, model: GPT, world: World = ALONE, *, curve_tokens: int | None = None
+    ) -> None:
         """`tokens` are rounded down to whole rows; where there are fewer, all are used.
+
+        `curve_tokens`: of these, that are really read, for a point of the learning curve: see `choose_rows`.
 
         Raises:
             ConfigError: it is less than one row.
@@ -104,11 +121,14 @@ class Evaluator:
         if tokens < length:
             raise ConfigError(
                 f"{tokens:,} tokens are less than one sequence, model.sequence_length ({length:,}): raise eval.tokens"
-                " and eval.curve_tokens"
             )
         self._batches = Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
         self._beginning = self._batches.state()
         self._rows = min(tokens // length, self._batches.rows_per_epoch)
+        self._chosen: Rows | None = None
+        if curve_tokens is not None:
+            self._chosen = choose_rows(corpus, self._batches, self._rows, curve_tokens)
+            self._rows = len(self._chosen[0])
         self._document_token = corpus.document_token
         self._bytes = torch.from_numpy(corpus.token_bytes).to(self._device)
 
@@ -123,19 +143,13 @@ class Evaluator:
 
         All processes have to call this. Each measures every `size`-th group of rows.
         """
-        began, world, device, length = (
-            time.perf_counter(),
-            self._world,
-            self._device,
-            self._model.config.sequence_length,
-        )
+        began = time.perf_counter()
+        world, device, length = self._world, self._device, self._model.config.sequence_length
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
         most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
-        self._batches.set_state(self._beginning)
-        for turn, first in enumerate(range(0, self._rows, most)):
+        for turn, (inputs, targets, documents) in enumerate(self._groups(most)):
             if turn % world.size == 0 and world.agree(stop(), 0.0)[0]:
                 return None
-            inputs, targets, documents = self._batches.next(min(most, self._rows - first))
             if turn % world.size != world.rank:
                 continue
             inputs, targets = to_device(inputs, device), to_device(targets, device)
@@ -155,15 +169,28 @@ class Evaluator:
             seconds=time.perf_counter() - began,
         )
 
+    def _groups(self, most: int) -> Iterator[Rows]:
+        """Yields all rows, at most `most` together."""
+        if self._chosen is None:
+            self._batches.set_state(self._beginning)
+            for first in range(0, self._rows, most):
+                yield self._batches.next(min(most, self._rows - first))
+            return
+        inputs, targets, documents = self._chosen
+        for first in range(0, self._rows, most):
+            part = slice(first, first + most)
+            cut = documents is not None and bool(documents[part].any())
+            yield inputs[part], targets[part], documents[part] if documents is not None and cut else None
 
-def answer(questions: Sequence[Question], corpus: Corpus, model: GPT, precision: str) -> float:
+
+def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str) -> float:
     """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
     device, length = next(model.parameters()).device, model.config.sequence_length
-    rows = max(hellaswag.NUM_ENDINGS, (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length)
+    rows = (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length
     with torch.no_grad(), autocast(device, precision):
         found = hellaswag.evaluate(
             questions,
-            corpus.tokenizer,
+            tokenizer,
             model,
             longest=length,
             batch_rows=max(rows, hellaswag.NUM_ENDINGS),

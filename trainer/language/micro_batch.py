@@ -43,9 +43,10 @@ def even_rows(rows: int, largest: int) -> int:
 
 
 def row_bytes(model: GPT, length: int) -> int:
-    """Returns what a backward pass needs of a forward pass of one row of `length` tokens, in bytes: by a short row.
+    """Returns the bytes that a forward pass of one row of `length` tokens keeps for the backward pass.
 
-    It counts each stored tensor once, and neither the parameters nor what a kernel allocates for itself.
+    They are measured with a short row. Each stored tensor counts once. Parameters, and what a kernel allocates for
+    itself, do not count.
     """
     tokens = min(length, PROBE_TOKENS)
     device = next(model.parameters()).device
@@ -101,7 +102,7 @@ def _left_by_groups(root: Path) -> list[float]:
 
 
 def reset_peak(device: torch.device) -> None:
-    """Begins to watch for the peak of a GPU's memory, with what is free given back."""
+    """Gives back what a GPU's allocator holds unused, and begins to watch for the peak of use."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)

@@ -13,11 +13,10 @@ import torch
 
 from ..errors import ConfigError
 from ..machine.precision import Arithmetic, resolve_device, resolve_threads
-from .data.corpus import Corpus, open_corpus
-from .data.tokenizer import text_of
+from .data.tokenizer import Tokenizer, text_of
 from .model import GPT
 from .precision import prepare
-from .state import MODEL, load_model, read, require_corpus
+from .trained import open_trained
 
 TEMPERATURE = 0.8
 TOP_K = 50
@@ -38,9 +37,9 @@ def sample(
     """Returns the prompt and what a checkpoint's network writes after it.
 
     Args:
-        checkpoint_path: the file that a run has written.
+        checkpoint_path: the file that a run has written, or a folder of GPT-2's released weights.
         prompt: beginning of the text; empty: the document's beginning.
-        data: `data.path` of the text whose tokenizer is used; empty: that of the run.
+        data: `data.path` of the text whose tokenizer is used; empty: that of the run, or the one in the folder.
         tokens: to write, at most.
         temperature: the logits are divided by it; 0: the most probable token, always.
         top_k: each token is drawn from the `top_k` most probable ones; 0: from all.
@@ -54,14 +53,11 @@ def sample(
         ConfigError: a value out of range, or no such device.
     """
     check(tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
-    saved = read(checkpoint_path, prefix=MODEL)
-    corpus = open_corpus(data or saved.config.data.path)
-    require_corpus(saved, checkpoint_path, corpus)
-    where = resolve_device(device)
+    trained, where = open_trained(checkpoint_path, data), resolve_device(device)
     with Arithmetic(where, resolve_threads(threads), "fp32") as arithmetic:
-        prepare(arithmetic, saved.config.model)
-        model = load_model(saved, checkpoint_path, where)
-        return write(model, corpus, prompt, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
+        prepare(arithmetic, trained.config)
+        model = trained.network(where)
+        return write(model, trained.tokenizer, prompt, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
 
 
 def check(*, tokens: int, temperature: float, top_k: int, seed: int) -> None:
@@ -73,7 +69,7 @@ def check(*, tokens: int, temperature: float, top_k: int, seed: int) -> None:
 
 def write(
     model: GPT,
-    corpus: Corpus,
+    tokenizer: Tokenizer,
     prompt: str = "",
     *,
     tokens: int,
@@ -82,11 +78,11 @@ def write(
     seed: int = 0,
 ) -> str:
     """Returns the prompt and what the network writes after it; see `sample`."""
-    begun = [corpus.document_token, *corpus.tokenizer.encode(prompt.encode()).tolist()]
+    begun = [tokenizer.document_token, *tokenizer.encode(prompt.encode()).tolist()]
     written = continued(
-        model, begun, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed, end=corpus.document_token
+        model, begun, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed, end=tokenizer.document_token
     )
-    return prompt + text_of(corpus.tokenizer, written)
+    return prompt + text_of(tokenizer, written)
 
 
 @torch.inference_mode()

@@ -25,7 +25,7 @@ MODEL = "model/"  # the group that evaluation and samples need
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """What a file holds, with its config read."""
+    """A language model's checkpoint, with what its metadata say of the run."""
 
     checkpoint: Checkpoint
     config: LanguageConfig

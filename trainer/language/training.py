@@ -12,22 +12,19 @@ by another one. Evaluations and samples draw none of them.
 """
 
 import math
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from ..course.context import RunContext
 from ..course.course import Course
-from ..course.decay import decay_is_next, rate_stays
 from ..errors import DivergedError
-from ..events import EventSink, RunResult, Start, Stopped
+from ..events import RunResult, Stopped
 from ..machine import checkpoint as checkpoints
-from ..machine.distributed import World
+from ..machine.checkpoint import Checkpoint
 from ..machine.peak import peak_flops
-from ..machine.precision import Arithmetic
-from ..machine.stopwatch import Stopwatch
 from ..machine.transfer import to_device
 from . import micro_batch as micro_batches
 from . import sample as samples
@@ -36,10 +33,12 @@ from .curve import Curve
 from .data import hellaswag
 from .data.batches import Batches
 from .data.corpus import open_corpus
-from .evaluate import Evaluator, answer
+from .evaluate import Evaluator, TextLoss, answer
 from .model import GPT
+from .model.released import load_released_
 from .precision import prepare, resolve_precision
 from .state import LanguageState
+from .trained import require_released
 from .update import Updates
 
 # Together they are the time of training, and that of the learning curve, which is no cost.
@@ -47,35 +46,20 @@ SECTIONS = ("data", "copy", "forward", "backward", "gradient_sum", "optimizer", 
 
 
 class LanguageTraining:
-    """The parts of one run and its counters."""
+    """The parts of one run. `course` has its counters and its clock."""
 
-    def __init__(
-        self,
-        config: LanguageConfig,
-        *,
-        device: torch.device,
-        threads: int,
-        arithmetic: Arithmetic,
-        directory: Path | None,
-        report: EventSink,
-        stop: threading.Event,
-        stopwatch: Stopwatch,
-        world: World,
-        speed: float,
-    ) -> None:
+    def __init__(self, config: LanguageConfig, context: RunContext) -> None:
         train, length = config.train, config.model.sequence_length
-        self._config, self._device, self._threads, self._world, self._speed = config, device, threads, world, speed
-        self._report, self._stop, self._stopwatch = report, stop, stopwatch
+        device, world = context.device, context.world
+        self._config, self._context, self._device, self._world = config, context, device, world
+        self._stopwatch = stopwatch = context.stopwatch
         stopwatch.use(SECTIONS)
-        self._course = Course(
+        self.course = Course(
             train,
+            context,
             total_steps=train.total_tokens,
             steps_name="train.total_tokens",
-            directory=directory,
-            report=report,
-            stop=stop,
-            world=world,
-            speed=speed,
+            by_time=train.schedule_end == "nearer",
         )
         self._corpus = corpus = open_corpus(config.data.path)
         free = micro_batches.free_bytes(device)
@@ -92,10 +76,9 @@ class LanguageTraining:
             num_ranks=world.size,
         )
         self._model = GPT(config.model, corpus.vocab_size, torch.Generator().manual_seed(weights)).to(device)
-        if directory and world.is_first:
-            checkpoints.require_writable(directory)
+        self.course.require_writable()
         self._precision = resolve_precision(train.precision, device)
-        prepare(arithmetic, config.model)
+        prepare(context.arithmetic, config.model)
         self._updates = Updates(
             self._model, train, device=device, precision=self._precision, world=world, stopwatch=stopwatch
         )
@@ -110,43 +93,37 @@ class LanguageTraining:
         evaluating = config.eval
         self._questions = hellaswag.read_questions(Path(evaluating.hellaswag)) if evaluating.hellaswag else []
         self._evaluator = Evaluator(corpus, evaluating.tokens, self._model, world)
+        of_curve = evaluating.curve_tokens if evaluating.curve_points else None  # else its rows need not be chosen
         self._curve = Curve(
-            Evaluator(corpus, max(evaluating.curve_tokens, length), self._model, world),
+            Evaluator(corpus, evaluating.tokens, self._model, world, curve_tokens=of_curve),
             points=evaluating.curve_points,
-            total_steps=train.total_tokens,
             world=world,
         )
         self._micro_batch = train.micro_batch  # 0: not known yet
         self._score: float | None = None  # the last one that was measured
-        self._warmed_up = False
-        self._progress = 1.0  # of the run's schedule, in the middle of the last step
         self._losses = torch.zeros((), device=device)  # summed over the steps since the last report
         self._num_losses = 0
         self._norm = torch.zeros((), device=device)  # of the last step's gradient
         self._peak_flops = 0.0
         self._loss = math.nan  # of training, at the last report
 
-    def go_on(self, path: Path) -> None:
-        """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.
+    def restore(self, path: Path) -> Checkpoint:
+        """Sets all parts to what a checkpoint of the same network and text holds, and returns it.
 
-        Steps count from the first one of the shorter run, seconds from here. The result equals that of a longer run in
-        one go where the shorter run's tokens were a whole number of steps of the optimiser. One thing differs: the
-        warm-up was that of the shorter run and is not made again.
+        Raises:
+            CheckpointError: it is of another kind of training, network or text.
         """
-        self._course.go_on(path, self._restore)
-        self._warmed_up = True
-
-    def resume(self, path: Path) -> None:
-        """Continues from a checkpoint of the same network and text.
-
-        Where that run had gone on with a shorter one, it still does: the shorter one's checkpoint is not needed.
-        """
-        self._course.resume(path, self._restore)
-        self._warmed_up = self._course.first_step > 0
+        saved = self._state.read_(path)
+        if not self._config.train.micro_batch:  # another one would round differently
+            self._micro_batch = saved.micro_batch
+        return saved.checkpoint
 
     def run(self, started: float) -> RunResult:
-        config, world, course = self._config, self._world, self._course
+        config, world, course = self._config, self._world, self.course
         length = config.model.sequence_length
+        if config.model.init_from and not course.resumed:
+            require_released(config.model, self._corpus.tokenizer)
+            load_released_(self._model, Path(config.model.init_from))
         self._micro_batch = self._find_micro_batch()
         self._updates.warm(length)
         self._peak_flops = peak_flops(self._device, self._precision)
@@ -154,39 +131,35 @@ class LanguageTraining:
         if config.train.compile:
             timings["compile"] = self._updates.compile((rows, length) for rows in self._parts())
         self._stopwatch.reset()
-        self._report(
-            Start(
-                event="start",
-                env=config.subject,
-                steps=course.steps,
-                device=str(self._device),
-                processes=world.size,
-                threads=self._threads,
-                parameters=sum(p.numel() for p in self._model.parameters()),
-                startup_seconds=timings["startup"],
-                compiled=self._updates.compiled,
-                notes=[],
-                precision=self._precision,
-                micro_batch=self._micro_batch,
-                peak_flops=self._peak_flops,
-            )
+        start = course.start(
+            config.subject,
+            parameters=sum(p.numel() for p in self._model.parameters()),
+            startup_seconds=timings["startup"],
+            compiled=self._updates.compiled,
+            notes=[],
         )
+        start["precision"] = self._precision
+        start["micro_batch"] = self._micro_batch
+        start["peak_flops"] = self._peak_flops
+        self._context.report(start)
         stopped = self._train()
-        course.save_last(self._write)
+        course.save(self._write)
         timings["curve"] = self._curve.seconds
-        found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._stop.is_set)
+        found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._context.stop.is_set)
+        if found is not None and not math.isfinite(found.nats_per_token):
+            raise DivergedError(self._diverged("the loss on the validation text"))
+        if found is not None or course.unreported:
+            self._measure(found)  # the curve ends with the score
         world.close()  # from here on the processes share nothing
-        interrupted = self._stop.is_set() or found is None
+        interrupted = self._context.stop.is_set() or found is None
         metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
         if world.is_first and self._questions and not interrupted:
             began = time.perf_counter()
-            metrics["hellaswag"] = answer(self._questions, self._corpus, self._model, self._precision)
+            metrics["hellaswag"] = answer(self._questions, self._corpus.tokenizer, self._model, self._precision)
             timings["hellaswag"] = time.perf_counter() - began
         written: str | None = None
         if found is not None:
             timings["evaluation"] = found.seconds
-            if not math.isfinite(found.nats_per_token):
-                raise DivergedError(self._diverged("the loss on the validation text"))
             metrics |= {
                 "loss": found.nats_per_token,
                 "bits_per_byte": found.bits_per_byte,
@@ -195,7 +168,11 @@ class LanguageTraining:
         if world.is_first and not interrupted and config.eval.sample_tokens:
             began = time.perf_counter()
             written = samples.write(
-                self._model, self._corpus, config.eval.prompt, tokens=config.eval.sample_tokens, seed=config.train.seed
+                self._model,
+                self._corpus.tokenizer,
+                config.eval.prompt,
+                tokens=config.eval.sample_tokens,
+                seed=config.train.seed,
             )
             timings["sample"] = time.perf_counter() - began
             if course.path:
@@ -206,54 +183,37 @@ class LanguageTraining:
             metrics=metrics,
             stopped=stopped,
             interrupted=interrupted,
-            stays=rate_stays(config.train, self._progress),
+            stays=course.rate_stays,
             sample=written,
         )
-
-    @property
-    def steps(self) -> int:
-        """Tokens that were trained on, of all processes."""
-        return self._course.steps
-
-    @property
-    def spent_seconds(self) -> float:
-        """Seconds of training so far, including those of a step that is running or has failed."""
-        return self._course.spent_seconds
 
     def close(self) -> None:
         """Nothing is held that must be closed. It may be called twice."""
 
     def _train(self) -> Stopped:
         """Trains until the steps are done, the time is up or a signal came. Returns which of the three."""
-        train, course, stopwatch = self._config.train, self._course, self._stopwatch
-        size, total = self._rows * self._config.model.sequence_length * self._world.size, train.total_tokens
+        course, stopwatch, total = self.course, self._stopwatch, self._config.train.total_tokens
+        size = self._rows * self._config.model.sequence_length * self._world.size
         stopped: Stopped | None = None
         course.begin()
-        self._curve.begin(course.steps)
+        self._curve.begin(course.steps, course.done)
         while course.steps < total:
-            if course.checkpoint_due:
-                course.save(self._write)
-            if decay_is_next(train, total, course.steps, next_size=size, full_size=size):
-                course.save_stable(self._write)
-            stopped = course.ended()
+            stopped = course.between_steps(self._write, decays=course.decay_is_next(size))
             if stopped:
                 break
             until = course.begin_step()
             stopwatch.switch("other")
-            progress = min((course.steps + 0.5 * size) / total, 1.0)
-            if self._warmed_up:
-                progress = max(progress, train.warmup_fraction)
-            if self._step(progress, until):
-                course.steps += size
-                self._progress = progress
+            if self._step(course.progress(size), until):
+                course.advance(size)
             stopwatch.stop()
             course.end_step()
-            if self._curve.due(course.steps, course.elapsed / self._speed):
-                self._measure(on_curve=True)
-            elif course.report_due:
+            if self._curve.due(course.steps, course.done, course.elapsed / self._context.speed):
+                self._stopwatch.switch("curve")
+                found = self._curve.measure(self._precision, self._context.stop.is_set)
+                self._stopwatch.stop()
+                self._measure(found)
+            elif course.report_due and course.steps < total:
                 self._measure()
-        if course.unreported:
-            self._measure(on_curve=self._curve.due(course.steps, course.elapsed / self._speed))
         return stopped or "steps"
 
     def _step(self, progress: float, until: float) -> bool:
@@ -268,7 +228,7 @@ class LanguageTraining:
         parts = self._parts()
         loss = torch.zeros_like(self._losses)
         for number, rows in enumerate(parts, 1):
-            if alone and (time.perf_counter() >= until or self._stop.is_set()):
+            if alone and (time.perf_counter() >= until or self._context.stop.is_set()):
                 self._batches.set_state(place)
                 return False
             stopwatch.switch("data")
@@ -296,8 +256,8 @@ class LanguageTraining:
         whole, rest = divmod(self._rows, self._micro_batch)
         return [self._micro_batch] * whole + ([rest] if rest else [])
 
-    def _measure(self, *, on_curve: bool = False) -> None:
-        """Reports a point of the learning curve; all processes have to call this. With its score, where `on_curve`."""
+    def _measure(self, found: TextLoss | None = None) -> None:
+        """Reports a point of the learning curve, with its score where one was `found`; all processes call this."""
         self._stopwatch.switch("logging")
         sums = torch.stack([self._losses, self._norm / self._world.size])
         loss, norm = self._world.sum_(sums).tolist()
@@ -309,20 +269,19 @@ class LanguageTraining:
             self._losses, self._num_losses = torch.zeros_like(self._losses), 0
         if not math.isnan(self._loss):
             metrics["train_loss"] = self._loss
-        course, found = self._course, None
+        course = self.course
         flops = (
-            self._model.flops_per_token * self._speed * (course.steps - course.first_step) / max(course.elapsed, 1e-9)
+            self._model.flops_per_token
+            * self._context.speed
+            * (course.steps - course.first_step)
+            / max(course.elapsed, 1e-9)
         )
         metrics["flops_per_second"] = flops
         metrics["peak_share"] = flops / self._world.size / self._peak_flops
-        if on_curve:
-            self._stopwatch.switch("curve")
-            found = self._curve.measure(self._precision, self._stop.is_set)
-            self._stopwatch.stop()
         if found is not None:
             metrics |= {"loss": found.nats_per_token, "bits_per_byte": found.bits_per_byte}
             self._score = found.score if math.isfinite(found.score) else None
-        course.report(None if found is None else found.score, metrics, self._stopwatch)
+        course.report(None if found is None else found.score, metrics)
 
     def _check(self, *figures: float) -> None:
         if self._updates.exhausted or not all(map(math.isfinite, figures)):
@@ -330,7 +289,7 @@ class LanguageTraining:
 
     def _diverged(self, what: str) -> str:
         return (
-            f"diverged at step {self._course.steps}: {what} is not finite: lower train.learning_rate,"
+            f"diverged at step {self.course.steps}: {what} is not finite: lower train.learning_rate,"
             " train.embedding_learning_rate or train.max_grad_norm"
         )
 
@@ -370,16 +329,10 @@ class LanguageTraining:
         micro_batches.reset_peak(self._device)
         return found
 
-    def _restore(self, path: Path) -> tuple[int, float, int]:
-        saved = self._state.read_(path)
-        if not self._config.train.micro_batch:  # another one would round differently
-            self._micro_batch = saved.micro_batch
-        return saved.checkpoint.steps, saved.checkpoint.elapsed_seconds, saved.checkpoint.first_step
-
     def _write(self, path: Path) -> None:
         if self._device.type != "cpu":
             self._check(float(self._losses), float(self._norm))
-        course = self._course
+        course = self.course
         self._state.write(
             path,
             steps=course.steps,

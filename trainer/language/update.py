@@ -46,7 +46,7 @@ class Updates:
             model: on its final device.
             config: the settings.
             device: where the network is.
-            precision: of the matrix products, none that is left to decide.
+            precision: of the matrix products; not `auto`.
             world: the processes that train together.
             stopwatch: where the time is booked.
         """

@@ -27,7 +27,6 @@ FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
 STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size began to fall (schedule `wsd`)
 
-
 PPO, LANGUAGE = "ppo", "language"  # kinds of training
 _SECTIONS = {PPO: "[env] and [policy]", LANGUAGE: "[data] and [model]"}  # what a config of each kind has
 _OURS = ("config", "steps", "elapsed_seconds", "score", "first_step")

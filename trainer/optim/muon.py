@@ -1,7 +1,7 @@
 """Muon: momentum, whose matrix is orthogonalised before it is applied.
 
-It does what `torch.optim.Muon` does, with `adjust_lr_fn="match_rms_adamw"`, on all matrices of one shape at once. Small
-matrices cost calls rather than arithmetic: for 16 matrices of width 64 a step takes less than half of the time, and the
+It does what `torch.optim.Muon` does, with `adjust_lr_fn="match_rms_adamw"`, on all small matrices of one shape at once:
+they cost calls rather than arithmetic. For 16 matrices of width 64 a step takes less than half of the time, and the
 class around torch's need not be loaded (see `adamw.py`).
 
 Notation: `N` matrices of `r x c`.
@@ -21,7 +21,7 @@ from .groups import Group
 COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic; chosen for its slope at 0, not to reach 1 exactly
 ITERATIONS = 5
 EPSILON = 1e-7
-BATCHED_SIDE = 256  # on the CPU: from this smaller side on, one product after the other is faster than a batch of them
+BATCHED_SIDE = 256  # on the CPU: from this smaller side on, one matrix after the other is faster than a batch of them
 ADAM_RMS = 0.2  # root mean square of AdamW's usual step
 
 State = dict[str, torch.Tensor]
@@ -33,11 +33,13 @@ class Muon:
     def __init__(self, group: Group) -> None:
         """The parameters are on their final device."""
         self.group, self.learning_rate = group, group.learning_rate
-        by_shape: dict[torch.Size, list[int]] = {}
+        together: dict[tuple[torch.Size, int], list[int]] = {}
         for number, parameter in enumerate(group.parameters):
             assert parameter.ndim == 2 and parameter.shape[0] % group.stacked == 0
-            by_shape.setdefault(parameter.shape, []).append(number)
-        self._batches = list(by_shape.values())
+            rows, columns = parameter.shape[0] // group.stacked, parameter.shape[1]
+            alone = _one_by_one(parameter.device, min(rows, columns))
+            together.setdefault((parameter.shape, number if alone else -1), []).append(number)
+        self._batches = list(together.values())
         self._momenta: list[torch.Tensor] = []  # of each batch, `parameters x rows x columns`
 
     @torch.no_grad()
@@ -92,13 +94,18 @@ def orthogonalised(matrices: torch.Tensor) -> torch.Tensor:
     """
     dtype = torch.bfloat16 if has_bf16_products(matrices.device) else torch.float32
     tall = matrices.shape[1] > matrices.shape[2]
-    flat = (matrices.mT if tall else matrices).to(dtype)
+    flat = (matrices.mT if tall else matrices).to(dtype).contiguous()  # or each product would copy it
     flat = flat / flat.norm(dim=(1, 2), keepdim=True).clamp(min=EPSILON)  # so no singular value is above 1
-    if flat.device.type == "cpu" and flat.shape[1] >= BATCHED_SIDE:
+    if _one_by_one(flat.device, flat.shape[1]):
         flat = torch.stack([_iterated(matrix, torch.addmm) for matrix in flat.unbind()])
     else:
         flat = _iterated(flat, torch.baddbmm)
     return (flat.mT if tall else flat).contiguous()
+
+
+def _one_by_one(device: torch.device, smaller_side: int) -> bool:
+    """Whether matrices are so large that one after the other is faster: what is between its steps stays in a cache."""
+    return device.type == "cpu" and smaller_side >= BATCHED_SIDE
 
 
 def _iterated(x: torch.Tensor, added_product: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -4,21 +4,11 @@ Source: the schedule of warm-up, stable and decay: Hu et al. 2024, "MiniCPM", se
 """
 
 import math
-from typing import Protocol
+
+from ..config_rules import TrainSettings
 
 
-class RateSettings(Protocol):
-    """What the schedule needs of a run's settings."""
-
-    @property
-    def lr_schedule(self) -> str: ...
-    @property
-    def warmup_fraction(self) -> float: ...
-    @property
-    def decay_fraction(self) -> float: ...
-
-
-def rate_share(settings: RateSettings, progress: float, final_fraction: float = 0.0) -> float:
+def rate_share(settings: TrainSettings, progress: float, final_fraction: float = 0.0) -> float:
     """Returns the share of the largest step size after the fraction `progress`, in [0, 1], of the run.
 
     It rises linearly over `warmup_fraction`, then follows the schedule over the rest. With `wsd` (warm-up, stable,

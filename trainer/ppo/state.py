@@ -14,6 +14,7 @@ from ...envs_c import EnvSpec
 from ..config import RunConfig
 from ..errors import CheckpointError
 from ..machine import checkpoint as checkpoints
+from ..machine.checkpoint import Checkpoint
 from ..machine.distributed import World
 from ..model import saved as policies
 from ..model.policy import Policy
@@ -77,15 +78,12 @@ class TrainingState:
             first_step=first_step,
         )
 
-    def read_(self, path: Path, config: RunConfig) -> tuple[int, float, int]:
-        """Sets all parts to what a checkpoint holds.
+    def read_(self, path: Path, config: RunConfig) -> Checkpoint:
+        """Sets all parts to what a checkpoint holds, and returns it.
 
         Args:
             path: the file.
             config: of the run that goes on from it.
-
-        Returns:
-            the steps and the seconds of training after which it was written, and the step after which the clock began.
 
         Raises:
             CheckpointError: it is of another environment, network, number of environments or of processes.
@@ -120,7 +118,7 @@ class TrainingState:
                 self.scores.replace(saved.checkpoint.steps, run["scores"].tolist(), int(run["episodes"]))
         except (KeyError, ValueError, RuntimeError) as error:
             raise CheckpointError(f"cannot resume {path}: its state does not fit this run: {error}") from error
-        return saved.checkpoint.steps, saved.checkpoint.elapsed_seconds, saved.checkpoint.first_step
+        return saved.checkpoint
 
 
 def _rollouts(saved: policies.SavedPolicy) -> list[str]:

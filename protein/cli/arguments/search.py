@@ -142,7 +142,8 @@ class EvalArguments:
     A language model is measured on validation text. With --prompt it writes instead."""
 
     checkpoint: Annotated[Path | None, shown("FILE", "(required)")] = None
-    """A checkpoint that protein train has written."""
+    """A checkpoint that protein train has written; or a folder of GPT-2's weights, config.json and
+    model.safetensors."""
     environment: Annotated[str | None, shown("NAME", "(default: the checkpoint's)", "env")] = None
     """Environment to play; for a language model, text/NAME as it was trained on."""
     episodes: Annotated[
@@ -167,6 +168,8 @@ class EvalArguments:
     """With a language model: tokens to write, or to measure on."""
     temperature: Annotated[float | None, value_spec(float, "--temperature"), shown("FLOAT", "(default: 0.8)")] = None
     """With --prompt: below 1 it writes what is more probable, above 1 what is more surprising."""
+    data: Annotated[str | None, shown("FOLDER", "(default: the run's data.path)")] = None
+    """With a language model: the text to measure on, a folder of tokens (or python, the built-in text)."""
     hellaswag: Annotated[Path | None, shown("FILE", "(default: none)")] = None
     """With a language model: also ask it HellaSwag's questions, as in hellaswag_val.jsonl."""
     json: Switch = False

@@ -51,11 +51,16 @@ class Batches:
         num_ranks: int = 1,
         evaluation: bool = False,
     ) -> None:
-        """Args:
+        """Makes the plan of the first steps, so that a damaged file fails here and not in the middle of a run.
+
+        Args:
             part: training or validation.
+            sequence_length: tokens of a row.
             batch_rows: rows of one step, over all processes and micro-batches. Within a step, rows with a document's
                 beginning come last.
             seed: of the order.
+            rank: this process's number, from 0.
+            num_ranks: how many processes there are.
             evaluation: one order for all seeds, of blocks of `BLOCK_TOKENS` tokens. So the first rows are a sample of
                 all documents, and hold the same text at every sequence length that divides a block.
 
@@ -79,7 +84,7 @@ class Batches:
         self._dtype = part.shards[0].dtype
         self._layouts: dict[tuple[int, int], _Layout] = {}
         self._ready: list[Rows] = []  # what the next calls return, the last one first
-        self._plan_index, self._plan = 0, self._make_plan(0)  # now, so that a run fails here over a damaged file
+        self._plan_index, self._plan = 0, self._make_plan(0)
 
     def next(self, num_rows: int) -> Rows:
         """Returns this process's next rows, and moves on. Every process must ask for equally many.
@@ -94,7 +99,7 @@ class Batches:
             most = min(_READ_TOKENS // self.sequence_length, self._planned // self._num_ranks)
             calls = max(most // num_rows, 1)
             firsts = (self._position + (call * self._num_ranks + self._rank) * num_rows for call in range(calls))
-            self._ready = [self._read(first, num_rows) for first in firsts][::-1]
+            self._ready = [self.read(first, num_rows) for first in firsts][::-1]
         self._position += num_rows * self._num_ranks
         return self._ready.pop()
 
@@ -106,7 +111,7 @@ class Batches:
         """Goes to a position, exactly.
 
         Raises:
-            CheckpointError: the data are other ones, or are cut into other rows.
+            CheckpointError: it comes from other data, or from data that were cut into other rows.
         """
         position, rows, length = (int(value) for value in state["position"])
         if (rows, length) != (self.rows_per_epoch, self.sequence_length):
@@ -118,8 +123,8 @@ class Batches:
         self._position = position
         self._ready = []
 
-    def _read(self, first: int, num_rows: int) -> Rows:
-        """Returns rows of the stream, from row `first` on."""
+    def read(self, first: int, num_rows: int) -> Rows:
+        """Returns rows of the stream, from row `first` of all processes on, and stays where it is. See `next`."""
         length = self.sequence_length
         tokens = np.empty((num_rows, length + 1), self._dtype)
         cuts: list[tuple[int, int]] = []

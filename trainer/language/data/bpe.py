@@ -35,16 +35,20 @@ class BytePairs:
         """`content` as in a `tokenizer.json`; `source` names it in errors. Raises `DataError`: it cannot be used."""
         try:
             if content["model"]["type"] != "BPE" or "ByteLevel" not in _types(content["pre_tokenizer"]):
-                raise DataError(f"cannot use {source}: it is no byte-pair encoding over bytes, as GPT-2's is")
+                raise DataError(
+                    f"cannot use {source}: it is no byte-pair encoding over bytes, as GPT-2's is: give one, or bytes"
+                )
             vocabulary: dict[str, int] = dict(content["model"]["vocab"])
             added = {entry["content"]: int(entry["id"]) for entry in content.get("added_tokens") or ()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
-                f"cannot use {source}: it is no tokenizer.json ({type(error).__name__}: {error})"
+                f"cannot use {source}: it is no tokenizer.json ({type(error).__name__}: {error}): get the file again"
             ) from error
         missing = [byte for byte, letter in enumerate(_letters()) if letter not in vocabulary]
         if missing:
-            raise DataError(f"cannot use {source}: it has no token for {len(missing)} of the 256 bytes")
+            raise DataError(
+                f"cannot use {source}: it has no token for {len(missing)} of the 256 bytes: give another one, or bytes"
+            )
         largest = max(*vocabulary.values(), *added.values())
         self.document_token = added.get(DOCUMENT, vocabulary.get(DOCUMENT, largest + 1))
         self.vocab_size = max(largest, self.document_token) + 1
@@ -91,7 +95,7 @@ class BytePairs:
         try:
             return tokenizers.Tokenizer.from_str(json.dumps(self._content))
         except Exception as error:  # the package raises nothing more special
-            raise DataError(f"cannot use {self._source}: {error}") from error
+            raise DataError(f"cannot use {self._source}: {error}: get the file again, or give bytes") from error
 
 
 def read(path: Path) -> BytePairs:
@@ -129,7 +133,8 @@ def learn(texts: Iterable[bytes], vocab_size: int) -> BytePairs:
     """
     if vocab_size < MIN_VOCABULARY:
         raise DataError(
-            f"a vocabulary of {vocab_size} is too small: the bytes and the document token are {MIN_VOCABULARY}"
+            f"a vocabulary of {vocab_size} is too small for the bytes and the document token: give at least"
+            f" {MIN_VOCABULARY}"
         )
     tokenizers = _import_tokenizers("bpe")
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -219,4 +224,4 @@ def _parsed(path: Path) -> Any:
     try:
         return json.loads(_read(path))
     except ValueError as error:
-        raise DataError(f"cannot use {path}: it is no JSON ({error}); get the file again") from error
+        raise DataError(f"cannot use {path}: it is no JSON ({error}): get the file again") from error

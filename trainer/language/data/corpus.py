@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ConfigError, DataError
+from ..config import BUILT_IN
 from . import llm_shards, python_text
 from .shards import FILE_NAME, PARTS, LoadedShard, Shard, load, read_description
 from .tokenizer import BYTES, Tokenizer, open_tokenizer
-
-BUILT_IN = "python"  # the name of the corpus that needs no files
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +37,8 @@ class Part:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def rows(self, sequence_length: int) -> npt.NDArray[np.int64]:
-        """Returns how many rows of `sequence_length` each shard has; each needs one token more, the last one to
-        predict."""
+        """Returns how many rows of `sequence_length` tokens each shard has. A row reads one token more, its last
+        target."""
         return np.array([max(shard.num_tokens - 1, 0) // sequence_length for shard in self.shards])
 
     def require_rows(self, sequence_length: int, batch_rows: int) -> None:

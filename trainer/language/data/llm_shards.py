@@ -66,7 +66,7 @@ def _shard(path: Path) -> Shard:
     if (magic, version) != (MAGIC, VERSION):
         raise DataError(
             f"{path} begins with {magic}, {version}, and a file of GPT-2's tokens with {MAGIC}, {VERSION}: it holds"
-            " something else, or tokens of another type"
+            " something else, or tokens of another type: leave it out, or get the file again"
         )
     shard = Shard(path=path, num_tokens=num_tokens, dtype=np.dtype("<u2"), header_bytes=HEADER_BYTES)
     shard.check_size()

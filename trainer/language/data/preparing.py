@@ -105,13 +105,14 @@ class Split:
 
 
 def find_files(paths: Sequence[Path], match: str | None = None) -> list[Path]:
-    """Returns the files that are named, and those in folders that are; hidden ones in folders are left out.
+    """Returns the files of `paths`, in order and each once.
 
     Args:
+        paths: files, and folders, all of whose files are taken but hidden ones.
         match: files in folders must have such a name, as in `*.py`; None: any.
 
     Raises:
-        DataError: one is not there, or a folder holds none.
+        DataError: a path is not there, or a folder holds no such file.
     """
     found: list[Path] = []
     for path in paths:

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ...kernels.attention import attention, turned
+from ...kernels.attention import attention, normed_and_rotated
+from ..released import LAYER_NORM_EPSILON
 from .cache import Cache
 from .design import Design
 from .rms_norm import RMS_NORM_EPSILON, rms_norm
 
 GPT2_DEVIATION = 0.02
-LAYER_NORM_EPSILON = 1e-5
 
 
 def make_linear(inputs: int, outputs: int, design: Design) -> nn.Linear:
@@ -83,7 +83,7 @@ class Attention(nn.Module):
     def _continued(self, heads: torch.Tensor, rotation: torch.Tensor | None, cache: Cache, layer: int) -> torch.Tensor:
         """Returns the mixed values of tokens that follow those of the cache, `B x T x H x D`."""
         tokens = heads.shape[1]
-        queries_and_keys = turned(heads, rotation, norm_epsilon=self._norm_epsilon)
+        queries_and_keys = normed_and_rotated(heads, rotation, norm_epsilon=self._norm_epsilon)
         queries, keys = queries_and_keys.transpose(1, 2).chunk(2, dim=1)
         keys, values = cache.extend(layer, keys, heads[:, :, 2].transpose(1, 2))
         mask = None

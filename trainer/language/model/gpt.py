@@ -157,7 +157,7 @@ class GPT(nn.Module):
 
 
 def _rotations(config: ModelConfig, design: Design) -> torch.Tensor | None:
-    """Returns how queries and keys are turned, and how long they are; None: they stay as they are."""
+    """Returns the rotations of queries and keys, scaled to the length that they get; None: they stay as they are."""
     factor, turning = 1.0, design.positions == "rotary"
     if design.qk_norm:  # they have length sqrt(D), and attention divides their product by sqrt(D)
         factor = (LARGEST_ATTENTION / config.head_size**0.5) ** 0.5

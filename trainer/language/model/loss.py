@@ -70,7 +70,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any,
+        ctx: Any,
         hidden: torch.Tensor,
         head: torch.Tensor,
         targets: torch.Tensor,
@@ -105,11 +105,11 @@ class _MeanCrossEntropy(torch.autograd.Function):
             by_head[:vocab_size] += by_logits.t() @ some
         count = (targets != IGNORED).sum()
         if by_hidden is not None and by_head is not None:
-            context.save_for_backward(by_hidden, by_head, count)
+            ctx.save_for_backward(by_hidden, by_head, count)
         return total / count
 
     @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        by_hidden, by_head, count = context.saved_tensors
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        by_hidden, by_head, count = ctx.saved_tensors
         scale = gradients[0] / count
         return by_hidden * scale, by_head * scale, None, None, None, None

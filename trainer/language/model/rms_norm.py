@@ -25,18 +25,18 @@ def rms_norm(x: torch.Tensor) -> torch.Tensor:
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
         # In the type of x: all of a vector's entries are then scaled by the same rounded factor.
         scale = norm.square_().div_(x.shape[-1]).add_(RMS_NORM_EPSILON).rsqrt_().to(x.dtype)
         normed: torch.Tensor = x * scale
-        context.save_for_backward(normed, scale)
+        ctx.save_for_backward(normed, scale)
         return normed
 
     @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         (gradient,) = gradients
-        normed, scale = context.saved_tensors
+        normed, scale = ctx.saved_tensors
         # d/dx of x s(x): s g less the part of it along y, s y mean(g y).
         along = (gradient * normed).mean(-1, keepdim=True)
         by_x: torch.Tensor = torch.addcmul(gradient, normed, along, value=-1).mul_(scale)

@@ -31,6 +31,14 @@ export function score(value) {
   return signed(Math.abs(x) < 10000 ? x.toFixed(2) : significant(x, 6));
 }
 
+const LOSSES = new Set(["bits_per_byte", "loss", "train_loss"]);
+
+/** A figure of a run by its name: a score, and a language model's loss with three decimals, although it is above 0. */
+export function metric(name, value) {
+  const x = number(value);
+  return LOSSES.has(name) && x !== null && x > 0 ? score(-x).replace(MINUS, "") : score(value);
+}
+
 /** A duration in two units at most: 0.0014s, 0.42s, 12.3s, 4m05s, 2h03m, 1d04h. */
 export function seconds(value) {
   const x = number(value);
@@ -154,6 +162,7 @@ export function cell(column, value) {
   if (column.group === "metrics" && Number.isInteger(value) && Math.abs(value) >= 100) return whole(value); // a count, mostly
   if (column.key === "number" || column.key === "continues") return String(value);
   if (column.key === "steps") return count(value);
+  if (column.group === "metrics") return metric(column.key.replace("metrics.", ""), value);
   if (column.kind === "number" || column.kind === "integer") return score(value);
   return String(value);
 }

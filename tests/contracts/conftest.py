@@ -1,0 +1,148 @@
+"""Every backend of trials, for the contract of all of them."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import ray_clusters
+import slurm_cluster
+from backend_trials import TRIAL, behave
+from patience import PATIENCE_SECONDS
+from ray_clusters import RayCluster
+
+from protein.ports import Backend
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.backends.function import FunctionBackend
+from protein.sweep.backends.function_processes import FunctionProcesses
+from protein.sweep.backends.local import LocalBackend
+from protein.sweep.backends.ray import RayBackend
+from protein.sweep.backends.ray_messages import Needs
+from protein.sweep.backends.slurm import SlurmBackend
+from protein.types import Direction
+
+
+@pytest.fixture
+def local() -> Iterator[LocalBackend]:
+    backend = LocalBackend(entry=TRIAL, preload=(), silence_seconds=PATIENCE_SECONDS)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def function() -> Iterator[FunctionBackend]:
+    backend = FunctionBackend(behave, Direction.MAXIMIZE)
+    server = threading.Thread(target=backend.serve, args=(threading.Event(),))
+    server.start()
+    yield backend
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert not server.is_alive(), "close ends whatever still runs"
+
+
+@pytest.fixture
+def command() -> Iterator[CommandBackend]:
+    backend = CommandBackend(Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def remote(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """One for all tests here: it lives as long as a sweep does, and its trials know nothing of each other.
+
+    At the end it gives the nodes' cores back, which tests of other files need.
+    """
+    backend = ray_clusters.backend(ray_cluster.address, tmp_path_factory.getbasetemp())
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def remote_command(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayBackend]:
+    """As `remote`, for commands of the user's."""
+    make = functools.partial(CommandBackend, Direction.MAXIMIZE, silence_seconds=PATIENCE_SECONDS)
+    settings = ray_clusters.settings(tmp_path_factory.getbasetemp(), make_backend=make)
+    backend = RayBackend(ray_cluster.address, Needs(), settings)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+    """Trials of the trainer in a job of Slurm; one backend for all tests here, as above."""
+    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.trainer)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def command_in_slurm(slurm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmBackend]:
+    backend = slurm_cluster.backend(tmp_path_factory.getbasetemp(), slurm_cluster.command)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(params=["local", "command", "remote", "remote_command", "in_slurm", "command_in_slurm"])
+def process(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@contextlib.contextmanager
+def processes(start_method: Literal["fork", "spawn"]) -> Iterator[FunctionProcesses]:
+    stop = threading.Event()
+    backend = FunctionProcesses(behave, Direction.MAXIMIZE, stop, start_method=start_method)
+    server = threading.Thread(target=backend.serve, args=(stop,))
+    server.start()
+    yield backend
+    backend.close()
+    server.join(PATIENCE_SECONDS)
+    assert not server.is_alive(), "close ends whatever still runs"
+
+
+@pytest.fixture
+def forked() -> Iterator[FunctionProcesses]:
+    with processes("fork") as backend:
+        yield backend
+
+
+@pytest.fixture
+def spawned() -> Iterator[FunctionProcesses]:
+    with processes("spawn") as backend:
+        yield backend
+
+
+@pytest.fixture(params=["local", "command"])
+def process_here(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of this machine, whose patience a test can patch."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(params=["local", "remote", "in_slurm"])
+def trainers(request: pytest.FixtureRequest) -> Backend:
+    """A backend whose trials are processes of the trainer."""
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        "function",
+        "forked",
+        "spawned",
+        "command",
+        "remote",
+        "remote_command",
+        "in_slurm",
+        "command_in_slurm",
+    ]
+)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    backend: Backend = request.getfixturevalue(request.param)
+    return backend

@@ -1,0 +1,194 @@
+"""`protein import` of files as W&B and PufferLib write them."""
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Run, stored
+
+from protein import Float, Space
+from protein.space.parameters import Categorical, Integer
+from protein.storage import open_store
+from protein.types import TrialEnd
+
+SWEEP = {
+    "metric": "score",
+    "goal": "maximize",
+    "downsample": 5,
+    "train": {
+        "total_timesteps": {"distribution": "log_normal", "min": 3e7, "max": 2e8, "mean": 8e7, "scale": "auto"},
+        "gamma": {"distribution": "logit_normal", "min": 0.8, "max": 0.9999, "scale": "auto"},
+    },
+    "policy": {"hidden_size": {"distribution": "uniform_pow2", "min": 32, "max": 1024, "scale": "auto"}},
+}
+
+
+def puffer_log(folder: Path, number: int, **changes: Any) -> None:
+    """Writes a file in the form of PufferLib 4: the whole config, and the points of the curve by metric."""
+    steps = 4e7 * (1 + number / 10)
+    score = [1.0, 2.0, float(number)]
+    log = {
+        "env_name": "breakout",
+        "log_dir": "logs",
+        "seed": 73,
+        "vec": {"total_agents": 4096},
+        "policy": {"hidden_size": float(2 ** (5 + number % 5)), "num_layers": 2},
+        "env": {},
+        "train": {"total_timesteps": steps, "gamma": 0.9 + number / 1000, "seed": 42},
+        "sweep": SWEEP,
+        "tag": None,
+        "metrics": {
+            "agent_steps": [0.3 * steps, 0.6 * steps, steps],
+            "uptime": [10.0, 20.0, 30.0 + number],
+            "env/score": score,
+            "env/perf": [0.1, 0.2, 0.3],
+            "SPS": [1e6, 1e6, 1e6],
+        },
+        **changes,
+    }
+    (folder / f"{1_790_000_000_000 + 1000 * number}.json").write_text(json.dumps(log))
+
+
+class TestPufferLib:
+    @pytest.fixture
+    def logs(self, folder: Path) -> Path:
+        found = folder / "logs" / "breakout"
+        found.mkdir(parents=True)
+        for number in range(6):
+            puffer_log(found, number)
+        return found
+
+    def test_ranges_goal_and_cost_are_the_sweeps_own(self, logs: Path, run: Run) -> None:
+        metrics = {"agent_steps": [1e6, 2e6], "uptime": [1.0, 2.0], "env/score": [1.0, math.nan]}
+        puffer_log(logs, 6, metrics=metrics)
+        (logs / "half.json").write_text('{"metrics": {"agent_st')  # it is being written
+        found = run.json("import pufferlib logs/breakout --json")
+        assert (found["added"], found["outside"], found["score"]) == (7, 0, "env/score")
+        sweep, trials = stored("breakout")
+        space = Space.from_dict(sweep.spec.space)
+        assert space.cost_parameter == "train.total_timesteps"
+        kinds = {
+            one.name: (one.low, one.high, one.scale) for one in space.parameters if not isinstance(one, Categorical)
+        }
+        assert kinds == {
+            "train.total_timesteps": (3e7, 2e8, "log"),
+            "train.gamma": (0.8, 0.9999, "logit"),
+            "policy.hidden_size": (32, 1024, "pow2"),
+        }
+        assert trials[4].score == 4.0
+        assert trials[4].cost_seconds == 34.0
+        assert [(point.elapsed_seconds, point.score) for point in trials[4].curve] == [
+            (10.0, 1.0),
+            (20.0, 2.0),
+            (34.0, 4.0),
+        ]
+        assert (trials[6].end, trials[6].score, trials[6].reason) == (TrialEnd.DIVERGED, None, "score nan")
+        assert trials[6].cost_seconds == 2.0
+        assert trials[0].params["policy.num_layers"] == 2
+        assert run.json("best breakout --json")
+
+    def test_mistakes_are_one_line(self, logs: Path, run: Run) -> None:
+        assert run.error("import pufferlib logs") == (
+            "logs holds no log of PufferLib (JSON files with metrics); give one of its folders: breakout"
+        )
+        assert "there is no folder nowhere" in run.error("import pufferlib nowhere")
+        assert run.error("import pufferlib logs/breakout --score perff").startswith("--score 'perff' is not among")
+        puffer_log(logs, 9, env_name="pong")
+        assert "logs of several environments, breakout, pong" in run.error("import pufferlib logs/breakout")
+
+
+def table(path: Path, header: str, *rows: str) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([line.split("|") for line in (header, *rows)])
+
+
+class TestWandb:
+    HEADER = "Name|State|Runtime|lr|train.layers|opt|eval/acc|reward|Created"
+    ROWS = (
+        "c|finished|62|0.1|2|sgd|0.5|3.5|2026-01-03",
+        "b|crashed|61|0.01|4|adam|||2026-01-02",
+        "d|running|5|0.02|1|adam|0.1|1|2026-01-04",
+        "a|finished|60|0.001|1|adam|0.25|2.5|2026-01-01",
+        "e|finished|64|0.03|3|adam|0.25|NaN|2026-01-05",
+        "f|killed|65|0.03|3|adam|0.25|1|2026-01-06",
+    )
+
+    def test_a_table_becomes_a_sweep(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        found = run.json("import wandb w.csv --score reward --direction maximize --json")
+        assert (found["added"], found["unfinished"], found["without_cost"]) == (5, 1, 0)
+        sweep, trials = stored("w")
+        assert Space.from_dict(sweep.spec.space).parameters == (
+            Float("lr", 0.001, 0.1, scale="log"), Integer("train.layers", 1, 2), Categorical("opt", ("adam", "sgd"))
+        )  # fmt: skip
+        assert [(trial.score, str(trial.end), trial.cost_seconds) for trial in trials] == [
+            (2.5, "complete", 60.0),
+            (None, "crashed", 61.0),
+            (3.5, "complete", 62.0),
+            (None, "diverged", 64.0),
+            (None, "interrupted", 65.0),
+        ]
+        assert trials[0].metrics["eval/acc"] == 0.25
+        assert trials[1].reason == "crashed"
+
+    def test_a_later_export_adds_what_is_new(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        words = "--name w --score reward --direction maximize --json"
+        run(f"import wandb w.csv {words}")
+        table(folder / "later.csv", self.HEADER, *self.ROWS[:2], "d|finished|70|0.02|1|adam|0.1|1|2026-01-04")
+        assert run.json(f"import wandb later.csv {words}")["added"] == 1
+        table(folder / "other.csv", self.HEADER.replace("reward", "return"), *self.ROWS)
+        refused = run.error("import wandb other.csv --name w --score return --direction maximize")
+        assert refused == ("sweep 'w' was imported with score 'reward' (now 'return'); choose another name with --name")
+
+    @pytest.mark.parametrize(
+        ("flags", "words"),
+        [
+            ("", "--score COLUMN is needed, one of: lr, train.layers, eval/acc, reward"),
+            ("--score reward", "say whether a higher reward is better: --direction maximize or --direction minimize"),
+            ("--score rewards", "--score 'rewards' is no column with numbers; did you mean 'reward'?"),
+            ("--score reward --direction up", "--direction 'up' is neither maximize nor minimize"),
+            ("--score reward --direction maximize --params lr,lay", "--params: there is no column 'lay'"),
+            ("--score reward --direction maximize --rename lr", "--rename 'lr' is not of the form OLD=NEW"),
+            ("--score reward --direction maximize --rename x=y", "--rename: no run has the parameter 'x'"),
+            ("--score reward --direction maximize --cost sec", "--cost 'sec' is no column with numbers"),
+            ("--score reward --direction maximize --space no.toml", "--space no.toml cannot be read"),
+            (
+                "--score reward --direction maximize --cost-parameter opt",
+                "--cost-parameter 'opt' is no numeric parameter",
+            ),
+        ],
+    )
+    def test_mistakes_are_one_line(self, folder: Path, run: Run, flags: str, words: str) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        assert words in run.error(f"import wandb w.csv {flags}")
+        assert open_store("runs/protein.db").find_sweep("w") is None
+
+    def test_without_a_cost_the_user_says_what_to_count(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", "Name|lr|reward", "a|0.1|1", "b|0.2|2", "c|0.3|3")
+        assert "no column tells what a run cost" in run.error("import wandb w.csv --score reward --direction maximize")
+        run("import wandb w.csv --score reward --direction maximize --cost equal")
+        assert [trial.cost_seconds for trial in stored("w")[1]] == [1.0, 1.0, 1.0]
+
+    def test_a_file_gives_the_ranges(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", self.HEADER, *self.ROWS)
+        (folder / "s.toml").write_text(
+            'lr = { min = 0.005, max = 1.0, scale = "log" }\n[train]\nlayers = { min = 1, max = 8 }'
+        )
+        found = run.json("import wandb w.csv --score reward --direction maximize --space s.toml --json")
+        assert found["outside"] == 1  # its lr is 0.001
+        assert Space.from_dict(found["space"]).parameters == (
+            Float("lr", 0.005, 1.0, scale="log"), Integer("train.layers", 1, 8)
+        )  # fmt: skip
+        again = run.error("import wandb w.csv --score reward --direction maximize --space s.toml")
+        assert "sweep 'w' has its space already" in again
+
+
+def test_what_was_run_here_is_not_mixed_with_imported_runs(filled: Path, run: Run) -> None:
+    table(filled / "pong.csv", TestWandb.HEADER, *TestWandb.ROWS)
+    assert "sweep 'pong' was run here" in run.error("import wandb pong.csv --score reward --direction maximize")
+    run("import wandb pong.csv --score reward --direction maximize --name old")
+    assert "sweep 'old' was imported and cannot be resumed" in run.error("sweep --env pong --name old --max-trials 1")
