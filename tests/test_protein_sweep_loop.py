@@ -257,7 +257,7 @@ def test_a_trial_that_would_reach_its_cap_long_before_its_end_is_not_trained_up_
     [trial] = stored(tmp_path)
     assert (trial.end, trial.score) == (TrialEnd.CAPPED, 1.0)
     assert 0.2 <= trial.cost_seconds < 30.0, "the pace is known at the second point, a tenth of a second a step"
-    told = "stopped at its cost cap, before it: at its pace it would take 100000 s; its cap is 60 s"
+    told = "stopped before its cost cap: at its pace it would take 100000 s, and its limit is 60 s"
     assert trial.reason == told
 
 

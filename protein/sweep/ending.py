@@ -84,9 +84,9 @@ class Ending:
             limits.steps_by_others = by_others or 0.0
         expected = pace.expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
         if expected > _TOO_SLOW * cap:
-            what = "its cap" if limits.at_max_seconds is TrialEnd.CAPPED else "what is left of the budget"
-            reason = f"at its pace it would take {expected:.0f} s; {what} is {cap:.0f} s"
-            self.end(trial.number, limits.at_max_seconds, f"{limits.at_max_seconds.text}, before it: {reason}")
+            at = "before its cost cap" if limits.at_max_seconds is TrialEnd.CAPPED else "before the budget was spent"
+            reason = f"stopped {at}: at its pace it would take {expected:.0f} s, and its limit is {cap:.0f} s"
+            self.end(trial.number, limits.at_max_seconds, reason)
 
     def stop_early_if_advised(self, trial: TrialRecord) -> None:
         """Asks the designer about a trial that has reported, unless that trial is being ended already.
