@@ -101,7 +101,7 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
             "--train.batch-tokens 1600000",
             " rows of 16, and one step takes 100,000: lower train.batch_tokens (now 1,600,000)",
         ),
-        ("--eval.tokens 8", "eval.tokens (8) is less than one sequence, model.sequence_length (16): raise it"),
+        ("--eval.tokens 8", "eval.tokens (8) is below one sequence, model.sequence_length (16): raise it"),
         (
             "--model.num-layers 256 --model.width-ratio 256",
             "one sequence of 16 tokens and a network of 13,194,173,218,816 parameters need about",

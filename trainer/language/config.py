@@ -174,7 +174,7 @@ class LanguageConfig(SectionedConfig):
             )
         if self.eval.tokens < length:
             raise ConfigError(
-                f"eval.tokens ({self.eval.tokens}) is less than one sequence, model.sequence_length ({length}): raise it"
+                f"eval.tokens ({self.eval.tokens}) is below one sequence, model.sequence_length ({length}): raise it"
             )
         if train.batch_tokens % length:
             raise ConfigError(
