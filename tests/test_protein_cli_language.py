@@ -101,6 +101,11 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
             "--train.batch-tokens 1600000",
             " rows of 16, and one step takes 100,000: lower train.batch_tokens (now 1,600,000)",
         ),
+        ("--eval.tokens 8", "eval.tokens (8) is below one sequence, model.sequence_length (16): raise it"),
+        (
+            "--model.num-layers 256 --model.width-ratio 256",
+            "one sequence of 16 tokens and a network of 13,194,173,218,816 parameters need about",
+        ),
         ("--model.head-size 15", "model.head_size must be even, because positions turn pairs of numbers, got 15"),
         (
             "--env text/python",
@@ -112,9 +117,10 @@ def test_what_cannot_be_trained_leaves_nothing_behind(words: Path, run: Run) -> 
             "'--train.horizon' is a setting of a PPO run, and this is a language model run; leave it",
         ),
     ):
-        assert said in run.error(f"train --config words.toml {flags}")
+        code = 1 if "layers" in flags else 2
+        assert said in run.error(f"train --config words.toml {flags}", code)
         if "nproc" not in flags:
-            assert said in run.error(f"sweep --config words.toml --max-trials 1 {flags}")
+            assert said in run.error(f"sweep --config words.toml --max-trials 1 {flags}", code)
     assert run.error("train --env text/words") == (
         "--env text/words contradicts data.path, whose text is called 'text/python'; give --data.path FOLDER alone"
     )

@@ -45,7 +45,7 @@ WARM_STEPS = 2  # of the optimiser, before the clock
 SIZES = {
     "1M": Size(layers=5, heads=4, width=128, vocabulary=257),
     "10M": Size(layers=6, heads=6, width=384, vocabulary=257, rows=16),
-    "1M-50k": Size(layers=5, heads=4, width=128, vocabulary=50304),  # 1 million without the embedding
+    "1M-50k": Size(layers=5, heads=4, width=128, vocabulary=50304, rows=4),  # 1 million without the embedding
     "10M-50k": Size(layers=6, heads=5, width=160, vocabulary=50304, rows=16),
     "tiny": Size(layers=2, heads=2, width=32, vocabulary=64, positions=16, rows=4),
 }

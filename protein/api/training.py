@@ -18,6 +18,7 @@ from protein.trainer import environments, kinds
 from protein.trainer.config import RunConfig, check_batch
 from protein.trainer.errors import TrainerError
 from protein.trainer.events import Event, EventSink, JsonLines, RunResult, read_line
+from protein.trainer.language.config import LanguageConfig
 from protein.trainer.launch import launch
 
 if TYPE_CHECKING:  # these load torch, which takes seconds
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # these load torch, which takes seconds
 
 RUNS = Path("runs") / "train"
 MEASUREMENTS = "measurements.jsonl"
+_SMALL_NETWORK = 10_000  # width times layers: some hundred million parameters, which any machine holds
 CONFIG_FILE = "config.json"  # can be given back to --config
 
 
@@ -62,10 +64,22 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
     corpus, length = open_corpus(config.data.path), config.model.sequence_length
     corpus.train.require_rows(length, config.train.batch_tokens // length)
     corpus.validation.require_rows(length, 1)
+    _check_memory(config, corpus.vocab_size)
     if config.model.init_from and not resumes:
         from protein.trainer.language.trained import require_released  # loads torch
 
         require_released(config.model, corpus.tokenizer)
+
+
+def _check_memory(config: LanguageConfig, vocab_size: int) -> None:
+    """Raises `trainer.errors.OutOfMemoryError` where the network alone is larger than what is free."""
+    if config.model.width * config.model.num_layers < _SMALL_NETWORK:  # most are, and to see it loads torch
+        return
+    from protein.trainer.language.micro_batch import estimated_parameters, free_bytes, require_memory
+    from protein.trainer.machine.precision import resolve_device
+
+    free = free_bytes(resolve_device(config.train.device))
+    require_memory(estimated_parameters(config.model, vocab_size), 0, config.model, free)
 
 
 def new_directory(config: kinds.Config) -> Path:

@@ -172,6 +172,10 @@ class LanguageConfig(SectionedConfig):
                 f"train.batch_tokens ({train.batch_tokens}) is smaller than one sequence, model.sequence_length "
                 f"({length}): raise it or shorten the sequence"
             )
+        if self.eval.tokens < length:
+            raise ConfigError(
+                f"eval.tokens ({self.eval.tokens}) is below one sequence, model.sequence_length ({length}): raise it"
+            )
         if train.batch_tokens % length:
             raise ConfigError(
                 f"train.batch_tokens ({train.batch_tokens}) must be a whole number of sequences of "

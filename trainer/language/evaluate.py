@@ -120,7 +120,8 @@ class Evaluator:
         length = model.config.sequence_length
         if tokens < length:
             raise ConfigError(
-                f"{tokens:,} tokens are less than one sequence, model.sequence_length ({length:,}): raise eval.tokens"
+                f"{tokens:,} tokens are less than one sequence, model.sequence_length ({length:,}): raise eval.tokens,"
+                " or --tokens of protein eval"
             )
         self._batches = Batches(corpus.validation, sequence_length=length, batch_rows=1, seed=0, evaluation=True)
         self._beginning = self._batches.state()
