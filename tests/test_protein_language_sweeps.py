@@ -1,6 +1,6 @@
-"""Language models in sweeps that are disturbed: each trial goes on from its checkpoint, and learns the same as undisturbed.
+"""Disturbed sweeps of language models: a trial goes on from its checkpoint, and learns what it would have learnt.
 
-Agents are disturbed so in `test_protein_cli_resume` and in the campaign of `faults`; this is the other kind of training.
+The campaign of `faults` disturbs sweeps of agents; this is the other kind of training.
 """
 
 import json
@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ def sweep(folder: Path, *words: str) -> "subprocess.Popen[str]":
         env={key: value for key, value in os.environ.items() if key != "PROTEIN_STORE"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        start_new_session=True,
         text=True,
     )
 
