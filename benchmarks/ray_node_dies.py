@@ -5,6 +5,7 @@ A cluster of three nodes runs on this machine: a head that runs no trials, and t
 it. Then the trials of the store are printed. `--overhead` measures instead what Ray adds to a trial.
 
     .venv/bin/python benchmarks/ray_node_dies.py
+    .venv/bin/python benchmarks/ray_node_dies.py --env text/python     # trials train language models
     .venv/bin/python benchmarks/ray_node_dies.py --overhead
 """
 
@@ -33,24 +34,29 @@ from ray_clusters import NodeProcess, RayCluster, running
 NUM_TRIALS = 30  # of a measurement
 TRIAL = "trial:main"  # tests/assets/trial.py: it reports three points and ends
 CHECKPOINT = "checkpoint.safetensors"
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 1200.0
+LENGTHS = {
+    "cartpole": "--train.total-timesteps 600000",
+    "text/python": "--train.total-tokens 200000 --train.checkpoint-seconds 3 --eval.tokens 16384"
+    " --model.num-layers 3 --model.width-ratio 32 --model.sequence-length 128 --train.batch-tokens 2048",
+}
 
 
-def show_a_dying_node(cluster: RayCluster) -> None:
+def show_a_dying_node(cluster: RayCluster, env: str) -> None:
     """Kills one of two nodes while both train, and prints the trials at the end."""
     nodes = [NodeProcess(cluster.address, 1) for _ in range(2)]
     folder = Path(tempfile.mkdtemp(prefix="protein-ray-"))
     store = folder / "store.db"
-    command = [str(Path(sys.executable).with_name("protein")), "sweep", "--env", "cartpole", "--name", "ray"]
+    command = [str(Path(sys.executable).with_name("protein")), "sweep", "--env", env, "--name", "ray"]
     command += ["--backend", f"ray:{cluster.address}", "--store", str(store), "--artifacts", str(folder / "shared")]
     command += ["--method", "random", "--seed", "3", "--max-trials", "4", "--calibrate", "False"]
-    command += ["--train.total-timesteps", "600000", "--early-stopping", "False"]
+    command += [*LENGTHS[env].split(), "--early-stopping", "False"]
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {text}", flush=True)
 
-    say("$ protein sweep --env cartpole --backend ray:ADDRESS --artifacts shared ...")
+    say(f"$ protein sweep --env {env} --backend ray:ADDRESS --artifacts shared ...")
     sweep = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
     assert sweep.stdout is not None
     output = sweep.stdout
@@ -113,10 +119,14 @@ def _seconds(backend: Backend, folder: Path, number: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What happens when a node of a Ray cluster dies")
+    parser.add_argument("--env", choices=LENGTHS, default="cartpole", help="what is trained")
     parser.add_argument("--overhead", action="store_true", help="measure what Ray adds to a trial instead")
     arguments = parser.parse_args()
     with running() as cluster:
-        (measure_overhead if arguments.overhead else show_a_dying_node)(cluster)
+        if arguments.overhead:
+            measure_overhead(cluster)
+        else:
+            show_a_dying_node(cluster, arguments.env)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,15 @@ def kill_while_hanging(folder: Path, number: int, step: int, how: str) -> None:
     assert stored(folder)[number].state is TrialState.RUNNING
 
 
+def test_several_interrupted_trials_are_spoken_of_as_several() -> None:
+    ended = "interrupted when the sweep last ended"
+    assert resuming.interrupted([3], True) == f"trial 3 was {ended}: it goes on"
+    assert resuming.interrupted([3, 4, 7], True) == f"trials 3, 4 and 7 were {ended}: they go on"
+    assert resuming.interrupted([3, 4], False) == (
+        f"trials 3 and 4 were {ended}: their costs count, and their params may be tried again"
+    )
+
+
 def test_after_kills_a_sweep_makes_the_trials_that_an_undisturbed_one_makes(tmp_path: Path) -> None:
     undisturbed = sweeping.engine_sweep(tmp_path / "undisturbed").trials
     folder = tmp_path / "killed"

@@ -12,7 +12,7 @@ was killed makes the suggestions that an undisturbed one would have made. A trai
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,19 @@ class Place:
     path: Path | None
     steps: int
     seconds: float | None
+
+
+def interrupted(numbers: Sequence[int], can_wait: bool) -> str:
+    """Returns what is said of trials that were running when the sweep last ended, one or several."""
+    one = len(numbers) == 1
+    if can_wait:
+        then = "it goes on" if one else "they go on"
+    elif one:
+        then = "its cost counts, and its params may be tried again"
+    else:
+        then = "their costs count, and their params may be tried again"
+    trials = f"trial {numbers[0]} was" if one else f"trials {', '.join(map(str, numbers[:-1]))} and {numbers[-1]} were"
+    return f"{trials} interrupted when the sweep last ended: {then}"
 
 
 def can_wait(config: Mapping[str, Any]) -> bool:

@@ -90,9 +90,7 @@ class SweepTrials:
         trials = [now.get(trial.number, trial) for trial in trials]
         orphans = [n for n, one in now.items() if one.state is TrialState.WAITING or one.end is TrialEnd.INTERRUPTED]
         if orphans:
-            numbers = ", ".join(str(number) for number in sorted(orphans))
-            then = "it goes on" if self.can_wait else "its cost counts, and its params may be tried again"
-            self._listener.log(f"trial {numbers} was interrupted when the sweep last ended: {then}")
+            self._listener.log(resuming.interrupted(sorted(orphans), self.can_wait))
         _refuse(self.sweep, [trial.owner for trial in trials if trial.state is TrialState.RUNNING])
         self.records = {trial.number: trial for trial in trials}
         self.set_ended("")

@@ -80,7 +80,8 @@ def run(settings: Settings, folder: Path, stop: threading.Event) -> None:
     """Runs the sweep until it has run for its hours, those of earlier stretches counted, or until `stop`."""
     folder.mkdir(parents=True, exist_ok=True)
     diary = Diary(folder / "night.jsonl")
-    past = stretches(diary.read())
+    store = folder / "sweep" / "protein.db"
+    past = stretches(diary.read(), Snapshot.read(f"sqlite:///{store}") if store.exists() else None)
     length = settings.hours * 3600 - sum(stretch.seconds for stretch in past)
     if length <= 0:
         print(f"this night has had its {settings.hours:g} hours; a larger --hours goes on")
@@ -92,7 +93,7 @@ def run(settings: Settings, folder: Path, stop: threading.Event) -> None:
     moments = sorted(began + chance.uniform(quiet, length - quiet) for _ in range(wanted))
     by_name = {kind.name: kind for kind in KINDS}
     diary.write("begin", **dataclasses.asdict(settings), **machine.describe(), command=night.command[2:])
-    before = Snapshot.read(night.url) if (folder / "sweep" / "protein.db").exists() else Snapshot([], {})
+    before = Snapshot.read(night.url) if store.exists() else Snapshot([], {})
     done, pulse_at, why = 0, began + min(PULSE_SECONDS, length / 8), "its time was over"
     try:
         night.start()

@@ -1,8 +1,11 @@
 """The diary of an unattended night (`faults.night`), and the page that is made of it and of the sweep's store.
 
 The night may be made of several stretches. Hours and moments count the time that it ran, without what lay between.
+Where the program was killed, or the machine with it, the stretch lasts until the last sign of a trial in the store.
 """
 
+import bisect
+import contextlib
 import dataclasses
 import datetime
 import itertools
@@ -15,6 +18,7 @@ from typing import Any
 
 from faults import checker
 from faults.checker import Row, Snapshot
+from protein.sweep.lease import LEASE_SECONDS
 
 
 class Diary:
@@ -25,12 +29,18 @@ class Diary:
 
     def write(self, what: str, **facts: Any) -> None:
         line = {"what": what, "at": time.time(), **facts}
+        torn = self._file.exists() and not self._file.read_bytes().endswith(b"\n")
         with self._file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write("\n" * torn + json.dumps(line) + "\n")
         print(f"{datetime.datetime.now(datetime.UTC):%H:%M:%S} {what} {facts or ''}", flush=True)
 
     def read(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._file.read_text().splitlines()] if self._file.exists() else []
+        """Returns its lines, without one that was being written when the machine died."""
+        lines = []
+        for line in self._file.read_text().splitlines() if self._file.exists() else []:
+            with contextlib.suppress(json.JSONDecodeError):
+                lines.append(json.loads(line))
+        return lines
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,33 +49,61 @@ class Stretch:
 
     begin: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]
+    last_sign: float = 0.0  # of a trial, where this program was killed
 
     @property
     def seconds(self) -> float:
-        """From its begin to its last note: more is not known of one that was killed."""
-        return float(self.lines[-1]["at"] - self.begin["at"])
+        """From its begin to its last note, or to the last sign of a trial after that."""
+        return float(max(self.lines[-1]["at"], self.last_sign) - self.begin["at"])
 
     @property
     def why_ended(self) -> str:
         last = self.lines[-1]
         if last["what"] != "end":
-            return "killed, and nothing is known after its last note"
+            after = (
+                f"a trial ran until {_clock(self.last_sign)[-5:]}" if self.last_sign else "nothing is known after it"
+            )
+            return (
+                f"no end was noted: it still runs or was killed; the last note is of {_clock(last['at'])[-5:]}, {after}"
+            )
         return str(last.get("why", "its time was over"))
 
 
-def stretches(diary: Sequence[Mapping[str, Any]]) -> list[Stretch]:
-    """Returns the runs of the program in their order."""
+def stretches(diary: Sequence[Mapping[str, Any]], now: Snapshot | None = None) -> list[Stretch]:
+    """Returns the runs of the program in their order; those without an end last until a trial's last sign in `now`."""
     starts = [i for i, line in enumerate(diary) if line["what"] == "begin"]
-    return [Stretch(diary[one], diary[one:other]) for one, other in itertools.pairwise([*starts, len(diary)])]
+    begins = [*(diary[start]["at"] for start in starts), float("inf")]
+    seen = signs(now.trials) if now is not None else []
+    runs = []
+    for number, (one, other) in enumerate(itertools.pairwise([*starts, len(diary)])):
+        later = seen[bisect.bisect(seen, diary[other - 1]["at"]) : bisect.bisect(seen, begins[number + 1])]
+        ended = diary[other - 1]["what"] == "end"
+        runs.append(Stretch(diary[one], diary[one:other], 0.0 if ended or not later else later[-1]))
+    return runs
+
+
+def signs(trials: Sequence[Row]) -> list[float]:
+    """Returns the moments, in order, at which the store was last told of each trial: its start, its end, its lease."""
+    found = []
+    for row in trials:
+        found += [_moment(row[name]) for name in ("started_at", "finished_at") if row[name] is not None]
+        if row["state"] == "running":
+            found.append(_moment(row["lease_until"]) - LEASE_SECONDS)
+    return sorted(found)
+
+
+def _moment(stored: str) -> float:
+    """Returns the seconds since 1970 of a time in a raw row of SQLite, which is in UTC."""
+    return datetime.datetime.fromisoformat(stored).replace(tzinfo=datetime.UTC).timestamp()
 
 
 def report(folder: Path) -> str:
     """Returns the page about a night, of which there is a diary."""
     diary = Diary(folder / "night.jsonl").read()
-    runs = stretches(diary)
-    first = runs[0].begin
     store = folder / "sweep" / "protein.db"
     now = Snapshot.read(f"sqlite:///{store}") if store.exists() else Snapshot([], {})
+    runs = stretches(diary, now)
+    first = runs[0].begin
     outputs = [*sorted(folder.glob("*.out")), *sorted((folder / "sweep").rglob("trial.log"))]
     faults = [line for line in diary if line["what"] == "fault"]
     seconds = sum(stretch.seconds for stretch in runs)

@@ -1,9 +1,11 @@
 """What the report of a night says follows from the store and the diary."""
 
+import datetime
 import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,14 +85,45 @@ def test_a_night_of_two_stretches_says_so_and_counts_what_ran(folder: Path) -> N
         {"what": "end", "at": 5080.0, "wrong": [], "why": "it was ended by hand"},
         {**begin, "at": 9000.0},
         {**fault, "at": 9020.0, "lost_before_seconds": 0.0},
+        {"what": "end", "at": 9040.0, "wrong": []},
     ]
     file.write_text(file.read_text() + "".join(json.dumps(line) + "\n" for line in lines))
     page = night_report.report(folder)
-    assert "ran for 0.06 hours in 3 stretches, and" in page, "200 seconds, and not 8,020"
+    assert "ran for 0.06 hours in 3 stretches, and" in page, "220 seconds, and not 8,020"
     assert "| 1 | 1970-01-01 00:16 | 0.03 | c | its time was over |" in page
     assert "| 2 | 1970-01-01 01:23 | 0.02 | d | it was ended by hand |" in page
-    assert "| 3 | 1970-01-01 02:30 | 0.01 | c | killed, and nothing is known after its last note |" in page
+    assert "| 3 | 1970-01-01 02:30 | 0.01 | c | its time was over |" in page
     assert "| 0:02 | trial: kill -9 |" in page and "| 0:03 | trial: kill -9 |" in page, "of the time that it ran"
+
+
+def test_a_night_whose_program_was_killed_is_reported_from_its_folder(folder: Path) -> None:
+    """Its hours go on after its last note: they end with the last sign of a trial in the store."""
+    file = folder / "night.jsonl"
+    now = Snapshot.read(f"sqlite:///{folder}/sweep/protein.db")
+    [running] = [row for row in now.trials if row["state"] == "running"]
+    last = night_report.signs(now.trials)[-1]
+    assert running["started_at"] <= str(datetime.datetime.fromtimestamp(last + 1.0, datetime.UTC)), (
+        "not its lease's end"
+    )
+    assert last < time.time()
+    begin = {**json.loads(file.read_text().splitlines()[0]), "at": last - 1800.0}
+    pulse = {"what": "pulse", "at": last - 1790.0, "finished": 1, "best": 0.5, "spent_seconds": 10.0, "memory_mib": 90}
+    lines = [begin, {**pulse, "load": 2.5, "disk_mib": 1}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"what": "pul')
+    page = night_report.report(folder)
+    assert "ran for 0.50 hours, and" in page, "and not 0.00"
+    assert (
+        "it still runs or was killed" in page
+        and "No more was spent than the workers could train in that time: yes" in page
+    )
+    night_report.Diary(file).write(
+        "begin", **{name: value for name, value in begin.items() if name not in ("what", "at")}
+    )
+    assert [line["what"] for line in night_report.Diary(file).read()] == ["begin", "pulse", "begin"], (
+        "the torn line alone"
+    )
+    again = night_report.stretches(night_report.Diary(file).read(), now)
+    assert [round(one.seconds) for one in again] == [1800, 0], "what came before the next start is of the first one"
 
 
 def test_ctrl_c_ends_a_night_in_order_and_the_page_is_written(tmp_path: Path) -> None:
