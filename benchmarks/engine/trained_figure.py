@@ -12,6 +12,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 _COLOURS = ("#c1272d", "#1f77b4", "#2ca02c", "#9467bd", "#555555")
+_NAMES = {
+    "protein:continuing": "protein, trials continued",
+    "tpe": "Optuna TPE",
+    "gp": "Optuna GPSampler",
+    "puffer": "PufferLib's Protein",
+}
 _NUM_COSTS = 200
 
 
@@ -34,7 +40,7 @@ def draw(rows: Sequence[dict[str, Any]], ours: str, path: Path) -> None:
         costs = np.geomspace(min(cost for cost, _ in points), max(row["budget"] for row in own) / 4, _NUM_COSTS)
         best = np.array([[_best(row, cost) for cost in costs] for row in own])
         known = np.isfinite(best).all(axis=0)
-        label = f"{method}, {len(own)} seed{'' if len(own) == 1 else 's'}"
+        label = f"{_NAMES.get(method, method)}, {len(own)} seed{'' if len(own) == 1 else 's'}"
         panel.step(
             costs[known], np.median(best[:, known], axis=0), where="post", color=colour, linewidth=2, label=label
         )
