@@ -189,3 +189,12 @@ def test_a_predicted_score_stays_near_what_was_seen() -> None:
     suggestion = designer.suggest(history, running, Budget(), seed=0)
     assert suggestion is not None and suggestion.predicted_score is not None
     assert suggestion.predicted_score.low >= -20.0 - 40.06
+
+
+def test_after_one_trial_that_was_far_too_slow_only_shorter_ones_are_started() -> None:
+    designer = make_designer("protein", SPACE, {"rate": 0.01, "steps": 500_000})
+    budget = Budget(remaining_seconds=1_000.0, max_trial_seconds=250.0)
+    suggestion = designer.suggest([stopped_at(1_000, score=None)], [], budget, seed=0)  # 10 s for 1,000 steps
+    assert suggestion is not None and int(suggestion.params["steps"]) < 25_000
+    small = Budget(remaining_seconds=1_000.0, max_trial_seconds=5.0)
+    assert designer.suggest([stopped_at(100, score=None)], [], small, seed=0) is None

@@ -240,4 +240,4 @@ def test_what_a_longer_run_goes_on_from_is_said_in_words() -> None:
     )
     lines = [" ".join(line.split()) for line in shown(tables.trial(kept, 120), 120)]
     assert "can go on from /runs/7/stable.safetensors, the state after 25.2s of this trial's training" in lines
-    assert "loss 0.50" in lines and not any("continuable" in line for line in lines)
+    assert "loss 0.500" in lines and not any("continuable" in line for line in lines)

@@ -269,7 +269,7 @@ def test_the_wrong_checkpoint_is_refused(data: Path, tmp_path: Path) -> None:
 def test_a_text_smaller_than_a_batch_or_an_evaluation_is_refused(data: Path) -> None:
     with pytest.raises(ConfigError, match=r"lower train.batch_tokens \(now 16,384\)"):
         go(small(data, train={"batch_tokens": 16384}))
-    with pytest.raises(ConfigError, match=r"10 tokens are less than one sequence, model.sequence_length \(16\)"):
+    with pytest.raises(ConfigError, match=r"eval.tokens \(10\) is below one sequence, model.sequence_length \(16\)"):
         go(small(data, eval={"tokens": 10}))
 
 

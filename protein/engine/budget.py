@@ -132,6 +132,8 @@ class AffordableCost:
         if len(data.costs):
             model = CostModel.fit(space, data.x_scored, data.costs, sources=sources)
             model = model.at_least(data.x_stopped, data.least_costs)
+        elif len(data.least_costs) and space.cost_index is not None:  # the least that they cost is all that is known
+            model = CostModel.fit(space, data.x_stopped, data.least_costs)
         if budget.remaining_seconds is None:
             return cls(budget, model, _OPEN_BUDGET * data.spent_seconds, slowdown=data.slowdown)
         total = data.spent_seconds + budget.remaining_seconds

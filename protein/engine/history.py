@@ -135,7 +135,10 @@ class History:
             x_tried=x_finished[~stopped],
             ok=has_score[~stopped],
             x_stopped=x_finished[stopped],
-            least_costs=np.array([least_seconds(space, o, unit) for o, _ in read])[stopped],
+            # Where the share is known, x is where the trial got to; else it is what was asked for.
+            least_costs=np.array([least_seconds(space, o, unit) if s is None else o.calm_seconds for o, s in read])[
+                stopped
+            ],
             slowdown=_slowdown(history),
             x_running=x_running,
             taken=frozenset(keys(np.concatenate([x_asked, x_finished, x_running, x_excluded]))),

@@ -12,6 +12,7 @@ from protein.sweep.trials import SweepTrials
 from protein.types import CANCELLED, PREEMPTED, TrialEnd, TrialRecord
 
 _TOO_SLOW = 1.25  # times its limit: a pace that was measured at the beginning of a run may be wrong by that
+_LEAST_LIMIT = 1.0  # seconds; below it there is little to save
 _LOOKED_AT = 0.05  # of its limit: before that, a trial's pace is not worth looking at
 
 
@@ -77,7 +78,9 @@ class Ending:
         """
         limits = self._launcher.limits[trial.number]
         cap = limits.max_seconds
-        if limits.told_to_end or cap is None or limits.ends_itself(trial) or trial.cost_seconds < _LOOKED_AT * cap:
+        if limits.told_to_end or cap is None or cap < _LEAST_LIMIT or limits.ends_itself(trial):
+            return
+        if trial.cost_seconds < _LOOKED_AT * cap:
             return
         if limits.total_steps is None and limits.steps_by_others is None:
             by_others = pace.steps_by_others(self._space, self._trials.history(), trial.params)
