@@ -4,7 +4,10 @@ import { debounced, h } from "./dom.js";
 
 let counter = 0;
 
-/** Returns {root, input, set(text, tell), fault(line)}. `columns()` gives what may be named, `changed(text)` is told. */
+/**
+ * Returns {root, input, set(text, tell), fault(line), offer()}. `columns()` gives what may be named, `changed(text)` is
+ * told. Call `offer` when there are columns for the first time: somebody may have typed before.
+ */
 export function filterField({ value, columns, changed }) {
   const id = `filter-${counter += 1}`;
   const list = h("ul", { class: "suggestions", id: `${id}-list`, role: "listbox", hidden: true, "aria-label": "Names of columns" });
@@ -90,5 +93,9 @@ export function filterField({ value, columns, changed }) {
     if (telling) changed(text);
   }
 
-  return { root, input, set, fault };
+  function offer() {
+    if (document.activeElement === input && input.value) suggest();
+  }
+
+  return { root, input, set, fault, offer };
 }

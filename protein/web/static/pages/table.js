@@ -73,7 +73,9 @@ export async function render(root, context) {
     // Rows of another version may have changed since: they are forgotten, and asked for again when they are needed.
     if (found.version !== known.version) rowsByKey = new Map();
     for (const row of rows) rowsByKey.set(row.key, row);
+    const first = !known.columns.length;
     known = { version: found.version, schema: found.schema, columns: found.columns ?? known.columns };
+    if (first) filter.offer();
     askedKeys = found.shown;
     fill(countLine, counts(found));
     return { total: found.matching, rows };
@@ -102,6 +104,7 @@ export async function render(root, context) {
         const found = await api.get("/table", { sweep: state.sweeps, limit: 0 }, { signal });
         if (!found.total) return empty();
         known = { ...known, columns: found.columns };
+        filter.offer();
       }
       if (mine !== round) return undefined;
       const before = shownKeys.join("\n");
