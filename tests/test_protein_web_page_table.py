@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browsing import ODD_NAME, Served, View, fill_loss, fill_sweep
-from playwright.sync_api import Locator, Route, expect
+from playwright.sync_api import Locator, expect
 from storing import complete, start
 from viewing import add_run
 
@@ -80,31 +80,6 @@ def test_a_filter_is_applied_kept_in_the_address_and_explained(view: View) -> No
     expect(view.page.get_by_text("No trial matches this filter.")).to_be_visible()
     view.page.get_by_role("button", name="Clear the filter").last.click()
     expect(view.page.get_by_text("40 trials", exact=True)).to_be_visible()
-
-
-def test_names_are_completed_while_typing(view: View) -> None:
-    view.allow("status of 400")  # of what is not finished
-    view.open("table?sweep=loss")
-    view.page.get_by_label("Filter trials").press_sequentially("optim")
-    expect(view.page.get_by_role("option", name="optimizer")).to_be_visible()
-    view.page.keyboard.press("ArrowDown")
-    view.page.keyboard.press("Enter")
-    expect(view.page.get_by_label("Filter trials")).to_have_value("optimizer")
-    view.page.keyboard.type(" == sgd")
-    expect(view.page.get_by_text("13 of 40 trials")).to_be_visible()
-
-
-def test_names_are_offered_to_those_who_typed_before_the_columns_were_there(view: View) -> None:
-    view.allow("status of 400")  # of what is not finished
-    held: list[Route] = []
-    view.page.route("**/api/table?*", lambda route: held.append(route))
-    view.open("table?sweep=loss")
-    view.page.get_by_label("Filter trials").press_sequentially("optim")
-    expect(view.page.get_by_role("option")).to_have_count(0)
-    view.page.unroute("**/api/table?*")
-    for route in held:
-        route.continue_()
-    expect(view.page.get_by_role("option", name="optimizer")).to_be_visible()
 
 
 def test_rows_are_selected_by_mouse_shift_and_keyboard_for_the_other_pages(view: View) -> None:

@@ -18,7 +18,7 @@ import torch
 from .data.batches import Batches, Rows
 from .data.corpus import Corpus
 
-PIECES = 16  # at least so many, where there is text for it
+PIECES = 16  # at least this many, if the text is long enough
 PIECE_TOKENS = 1024  # of a piece, at most, or one row
 COUNTED_TOKENS = 2**18  # of training text that pairs are counted in
 COUNTED_ROW = 256  # of a row of it, whatever the network's is
