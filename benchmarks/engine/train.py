@@ -5,8 +5,8 @@
         --methods protein:continuing tpe random --seeds 3 --max-cost 20m
 
 Every sweep has the space and the initial config of its environment, one worker, and the loop, the store and the
-trials' processes of `protein sweep`. Only the designer differs. A trial that reaches a quarter of the budget, or what
-is left of it, is stopped there. Costs are seconds of training, so what a method takes to think costs nothing.
+trials' processes of `protein sweep`. Only the designer differs. A trial that reaches `--max-trial-cost`, or what is
+left of the budget, is stopped there. Costs are seconds of training, so what a method takes to think costs nothing.
 
 Then the configs that were handed over are trained again, with new seeds, on no budget: that of each method (for the
 peers the one that measured best) and the one that our recommender takes of the peer's trials.
@@ -128,6 +128,7 @@ def sweep(
     method: str,
     seed: int,
     budget: float,
+    cap: float | None,
     folder: Path,
     config: Path | None,
     flags: dict[str, Any],
@@ -150,6 +151,7 @@ def sweep(
         limits = LoopSettings(
             directory=folder / name,
             max_cost_seconds=budget,
+            max_trial_seconds=cap,
             can_continue=options == "continuing",
         )
         _run(record, designer, store, limits)
@@ -162,6 +164,7 @@ def sweep(
         "method": method,
         "seed": seed,
         "budget": budget,
+        "cap": limits.max_trial_seconds,
         **machine.describe(),
         **again,
         "trials": [_plain(trial) for trial in trials],
@@ -291,6 +294,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["protein", "tpe", "gp", "puffer"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-cost", default="20m", help="of each sweep, as in 20m")
+    parser.add_argument("--max-trial-cost", help="of one trial, as in 2m; without it a quarter of the budget")
     parser.add_argument("--at", nargs="*", default=[], help="durations, as in 30s: what was found that trains in them")
     parser.add_argument("--again", type=int, default=2, help="runs of each config that is handed over")
     parser.add_argument("--folder", type=Path, default=Path("runs/trained"), help="where the sweeps' stores go")
@@ -298,6 +302,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="print the tables of what stands in the result file")
     arguments = parser.parse_args()
     budget = parse_duration(arguments.max_cost, "--max-cost")
+    cap = None if arguments.max_trial_cost is None else parse_duration(arguments.max_trial_cost, "--max-trial-cost")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
     jobs = [(e, s, m) for e in arguments.envs for s in range(arguments.seeds) for m in arguments.methods]
@@ -306,7 +311,7 @@ def main() -> None:
             continue
         print(f"{env}, {method}, seed {seed}", flush=True)
         flags = {"train.lr_schedule": "wsd"} if method == "protein:continuing" else {}
-        row = sweep(env, method, seed, budget, arguments.folder, arguments.config, flags, arguments.again)
+        row = sweep(env, method, seed, budget, cap, arguments.folder, arguments.config, flags, arguments.again)
         rows.append(row)
         with RESULTS.open("a") as file:
             file.write(json.dumps(row) + "\n")
