@@ -119,8 +119,39 @@ class LanguageTraining:
         return saved.checkpoint
 
     def run(self, started: float) -> RunResult:
-        config, world, course = self._config, self._world, self.course
-        length = config.model.sequence_length
+        course, world = self.course, self._world
+        timings = self._begin(started)
+        stopped = self._train()
+        course.save(self._write)
+        timings["curve"] = self._curve.seconds
+        found = self._last_loss(stopped)
+        world.close()  # from here on the processes share nothing
+        metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
+        if found is not None:
+            timings["evaluation"] = found.seconds
+            metrics |= {
+                "loss": found.nats_per_token,
+                "bits_per_byte": found.bits_per_byte,
+                "evaluation_tokens": float(found.tokens),
+            }
+        interrupted = self._context.stop.is_set() or found is None
+        written = None
+        if world.is_first and not interrupted:
+            metrics |= self._answer_questions(timings)
+            written = self._write_sample(timings)
+        return course.end(
+            score=None if found is None or interrupted or not world.is_first else found.score,
+            timings=timings,
+            metrics=metrics,
+            stopped=stopped,
+            interrupted=interrupted,
+            stays=course.rate_stays,
+            sample=written,
+        )
+
+    def _begin(self, started: float) -> dict[str, float]:
+        """Makes all ready for the first step and reports it; returns the seconds that this took, by part."""
+        config, course, length = self._config, self.course, self._config.model.sequence_length
         if config.model.init_from and not course.resumed:
             require_released(config.model, self._corpus.tokenizer)
             load_released_(self._model, Path(config.model.init_from))
@@ -142,50 +173,41 @@ class LanguageTraining:
         start["micro_batch"] = self._micro_batch
         start["peak_flops"] = self._peak_flops
         self._context.report(start)
-        stopped = self._train()
-        course.save(self._write)
-        timings["curve"] = self._curve.seconds
+        return timings
+
+    def _last_loss(self, stopped: Stopped) -> TextLoss | None:
+        """Returns the loss on the validation text, and ends the curve with it; None after a signal."""
         found = None if stopped == "signal" else self._evaluator.measure(self._precision, self._context.stop.is_set)
         if found is not None and not math.isfinite(found.nats_per_token):
             raise DivergedError(self._diverged("the loss on the validation text"))
-        if found is not None or course.unreported:
-            self._measure(found)  # the curve ends with the score
-        world.close()  # from here on the processes share nothing
-        interrupted = self._context.stop.is_set() or found is None
-        metrics = {} if math.isnan(self._loss) else {"train_loss": self._loss}
-        if world.is_first and self._questions and not interrupted:
-            began = time.perf_counter()
-            metrics["hellaswag"] = answer(self._questions, self._corpus.tokenizer, self._model, self._precision)
-            timings["hellaswag"] = time.perf_counter() - began
-        written: str | None = None
-        if found is not None:
-            timings["evaluation"] = found.seconds
-            metrics |= {
-                "loss": found.nats_per_token,
-                "bits_per_byte": found.bits_per_byte,
-                "evaluation_tokens": float(found.tokens),
-            }
-        if world.is_first and not interrupted and config.eval.sample_tokens:
-            began = time.perf_counter()
-            written = samples.write(
-                self._model,
-                self._corpus.tokenizer,
-                config.eval.prompt,
-                tokens=config.eval.sample_tokens,
-                seed=config.train.seed,
-            )
-            timings["sample"] = time.perf_counter() - began
-            if course.path:
-                checkpoints.replace_file(course.path.with_name(SAMPLE_FILE), written.encode(errors="replace"))
-        return course.end(
-            score=None if found is None or interrupted or not world.is_first else found.score,
-            timings=timings,
-            metrics=metrics,
-            stopped=stopped,
-            interrupted=interrupted,
-            stays=course.rate_stays,
-            sample=written,
+        if found is not None or self.course.unreported:
+            self._measure(found)
+        return found
+
+    def _answer_questions(self, timings: dict[str, float]) -> dict[str, float]:
+        if not self._questions:
+            return {}
+        began = time.perf_counter()
+        share = answer(self._questions, self._corpus.tokenizer, self._model, self._precision)
+        timings["hellaswag"] = time.perf_counter() - began
+        return {"hellaswag": share}
+
+    def _write_sample(self, timings: dict[str, float]) -> str | None:
+        evaluating, path = self._config.eval, self.course.path
+        if not evaluating.sample_tokens:
+            return None
+        began = time.perf_counter()
+        written = samples.write(
+            self._model,
+            self._corpus.tokenizer,
+            evaluating.prompt,
+            tokens=evaluating.sample_tokens,
+            seed=self._config.train.seed,
         )
+        timings["sample"] = time.perf_counter() - began
+        if path:
+            checkpoints.replace_file(path.with_name(SAMPLE_FILE), written.encode(errors="replace"))
+        return written
 
     def close(self) -> None:
         """Nothing is held that must be closed. It may be called twice."""
