@@ -24,6 +24,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(of_section or names)}"
 
 
+def is_slip(name: str, known: str) -> bool:
+    """Returns whether a name is another one with a mistake in it."""
+    return name != known and _likeness(name, known) >= MIN_LIKENESS
+
+
 def _likeness(name: str, known: str) -> float:
     """Returns how alike two names are, in [0, 1].
 

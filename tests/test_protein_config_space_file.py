@@ -107,6 +107,16 @@ def test_our_own_form(tmp_path: Path) -> None:
     assert (given.command, given.warnings) == (None, ())
 
 
+def test_a_file_of_ranges_alone_needs_no_table_of_the_space(tmp_path: Path) -> None:
+    ranges = "[lr]\nmin = 1e-5\nmax = 1e-1\nscale = 'log'\n[train]\nseed = 3\nsteps = { min = 10, max = 1000 }"
+    given = read(file(tmp_path, "space.toml", f"cost_parameter = 'train.steps'\n{ranges}"))
+    assert parameters(given) == {
+        "lr": Float("lr", 1e-5, 1e-1, "log"),
+        "train.steps": Integer("train.steps", 10, 1000),
+    }
+    assert (given.space.fixed, given.space.cost_parameter) == ({"train.seed": 3}, "train.steps")
+
+
 def test_a_sweep_of_wandb(tmp_path: Path) -> None:
     given = read(file(tmp_path, "sweep.yaml", WANDB))
     assert parameters(given) == {
@@ -168,6 +178,10 @@ def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
         ("a.toml", "[space]\nlr = { min = 1 }", "the range of lr has no max; give both min and max"),
         ("a.toml", "[space]\nlr = { min = 2, max = 1 }", "low 2 is not below high 1"),
         ("a.toml", "[space]\nlr = { choices = [1, 2], min = 1 }", "lr gives both choices and min"),
+        ("a.toml", "[spce.lr]\nmin = 1\nmax = 2", "unknown key 'spce'; did you mean 'space'?"),
+        ("a.toml", "batch = 64\n[lr]\nmin = 1\nmax = 2", "unknown key 'batch'; known: constraints, cost_parameter,"),
+        ("a.toml", "[space]\nlr = 1\n[batch]\nmin = 1\nmax = 2", "parameters belong in [space]"),
+        ("a.toml", "[lr]\nmin = 1\nmaxx = 2", "unknown key 'maxx' in the table of 'lr'; did you mean 'max'?"),
         ("a.toml", "[space]\nlr = [1, 2]", "lr = [1, 2] is no value and no range"),
         ("a.toml", "[space]\nlr = 1", "the space has no parameters"),
         ("a.toml", "space = 1", "has no ranges"),

@@ -155,7 +155,7 @@ class TestWandb:
             ("--score reward --direction maximize --rename lr", "--rename 'lr' is not of the form OLD=NEW"),
             ("--score reward --direction maximize --rename x=y", "--rename: no run has the parameter 'x'"),
             ("--score reward --direction maximize --cost sec", "--cost 'sec' is no column with numbers"),
-            ("--score reward --direction maximize --space no.toml", "--space no.toml cannot be read"),
+            ("--score reward --direction maximize --space no.toml", "--space no.toml: no such file"),
             (
                 "--score reward --direction maximize --cost-parameter opt",
                 "--cost-parameter 'opt' is no numeric parameter",

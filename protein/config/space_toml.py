@@ -10,6 +10,9 @@
 
 The ranges are written as in configs/. A plain value is fixed, and passed to the program, too. A table of tables is a
 section: `[space.train]` holds parameters that are called `train.lr` and so on.
+
+Without `[space]`, every table of the file is a part of the space: `[lr]` with a min and a max, and sections as in
+configs/.
 """
 
 import tomllib
@@ -21,7 +24,7 @@ from protein.config.space_content import SpaceFile, direction_of, start_of
 from protein.errors import UsageError
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
-from protein.spelling import nearest
+from protein.spelling import is_slip, nearest
 from protein.types import ParamValue
 
 _KEYS = ("space", "cost_parameter", "constraints", "direction")
@@ -34,10 +37,13 @@ def read(text: str, source: str) -> SpaceFile:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{source}: not valid TOML: {error}") from error
-    for key in data:
-        if key not in _KEYS:
-            raise UsageError(f"{source}: unknown key '{key}'{nearest(key, _KEYS)}")
-    table = data.get("space")
+    beside = {key: value for key, value in data.items() if key not in _KEYS}
+    for key, value in beside.items():
+        if "space" in data:
+            raise UsageError(f"{source}: unknown key '{key}'{nearest(key, _KEYS)}; parameters belong in [space]")
+        if not isinstance(value, dict) or is_slip(key, "space"):
+            raise UsageError(f"{source}: unknown key '{key}'{nearest(key, _KEYS)}; parameters belong in [space]")
+    table = data.get("space", beside)
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{source}: has no ranges; write them as [space] and lr = {{ min = 1e-4, max = 0.1 }}")
     parameters: list[Parameter] = []

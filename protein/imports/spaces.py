@@ -9,14 +9,14 @@ trials keep its values.
 
 import dataclasses
 import math
-import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from protein.errors import ProteinError, SpaceError, UsageError
-from protein.imports.runs import Imported, Run, parameter_name
+from protein.config import space_file
+from protein.errors import SpaceError, UsageError
+from protein.imports.runs import Imported, Run
 from protein.space import Space
 from protein.space.parameters import Categorical, Float, Integer, Parameter, Scale
 from protein.types import ParamValue
@@ -35,13 +35,13 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
 
     Args:
         imported: the runs, and the tool's own parameters where it has some.
-        file: TOML with ranges in the form of configs/; it counts in place of everything else.
-        cost_parameter: a parameter that makes runs expensive; None: the one that the tool names.
+        file: ranges, in any form of `--space` of a sweep; they count in place of everything else.
+        cost_parameter: a parameter that makes runs expensive; None: the one that the file or the tool names.
 
     Raises:
         UsageError: the file cannot be used; nothing varies; there is no such cost parameter.
     """
-    given = None if file is None else read_file(file)
+    given = None if file is None else space_file.read(file).space
     parameters, fixed = [], dict[str, ParamValue]()
     runs = [run for run in imported.runs if run.score is not None] or list(imported.runs)
     for name, values in _values(runs).items():
@@ -57,13 +57,13 @@ def infer(imported: Imported, file: Path | None = None, cost_parameter: str | No
         if parameter is not None:
             parameters.append(parameter)
     if given is not None:
-        parameters = given
+        parameters = [dataclasses.replace(parameter, default=None) for parameter in given.parameters]
     if not parameters:
         raise UsageError(
             f"no parameter varies over the {len(runs)} runs of {imported.where}, so they span no space; give the ranges"
             " with --space FILE"
         )
-    cost = cost_parameter or imported.cost_parameter
+    cost = cost_parameter or (given and given.cost_parameter) or imported.cost_parameter
     names = {parameter.name: parameter for parameter in parameters}
     if cost is not None and (cost not in names or isinstance(names[cost], Categorical)):
         if cost_parameter is not None:
@@ -140,41 +140,3 @@ def _values(runs: Sequence[Run]) -> dict[str, list[ParamValue]]:
         if set(kinds) == {int, float}:
             found[name] = [float(value) for value in found[name]]
     return found
-
-
-def read_file(path: Path) -> list[Parameter]:
-    """Returns the parameters of a TOML file: every table with min and max, or with choices. Raises `UsageError`."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"--space {path} cannot be read: {error.strerror}; give a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--space {path} is no TOML: {error}") from error
-    try:
-        found = [_from_table(name, table) for name, table in _tables(data)]
-    except (ProteinError, TypeError, KeyError) as error:
-        raise UsageError(f"--space {path}: {error}") from error
-    if not found:
-        raise UsageError(f"--space {path} holds no range; write one as lr = {{ min = 1e-4, max = 0.1, scale = 'log' }}")
-    return found
-
-
-def _tables(data: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Mapping[str, Any]]]:
-    found: list[tuple[str, Mapping[str, Any]]] = []
-    for name, value in data.items():
-        if not isinstance(value, dict):
-            continue
-        if "choices" in value or {"min", "max"} <= set(value):
-            found.append((parameter_name(f"{prefix}{name}"), value))
-        else:
-            found += _tables(value, f"{prefix}{name}.")
-    return found
-
-
-def _from_table(name: str, table: Mapping[str, Any]) -> Parameter:
-    if "choices" in table:
-        return Categorical(name, tuple(table["choices"]))
-    scale: Scale = table.get("scale", "linear")
-    if type(table["min"]) is int and type(table["max"]) is int and type(table.get("value", 0)) is int:
-        return Integer(name, table["min"], table["max"], scale)
-    return Float(name, float(table["min"]), float(table["max"]), scale)
