@@ -185,8 +185,13 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says, not before the first INSERT
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("PRAGMA foreign_keys=ON")
+    try:
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA foreign_keys=ON")
+    except UnicodeDecodeError as error:  # SQLite's own message quotes a schema that is damaged
+        damaged = sqlite3.DatabaseError("its schema is no text")
+        damaged.sqlite_errorcode, damaged.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+        raise damaged from error
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -72,17 +72,19 @@ def version_of(connection: Connection, shown: str, head: str = HEAD) -> str | No
             f"store {shown} is a database of another program (it has the tables {names} and no {VERSION_TABLE})"
             "; give another path or an empty database with --store"
         )
-    version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
-    if version is None or not version.isdigit():
+    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all()
+    version = found[0] if len(found) == 1 else None  # a damaged file holds anything
+    if not isinstance(version, str) or not version.isdecimal():
+        kept = ", ".join(map(repr, found)) or "none"
         raise StoreError(
-            f"store {shown} has the schema version {version!r}, which is none of ours; restore it from a copy"
+            f"store {shown} has the schema version {kept:.60}, which is none of ours; restore it from a copy"
         )
     if int(version) > int(head):
         raise StoreError(
             f"store {shown} has schema {version}, and this version of protein knows schemas up to {head}"
             "; upgrade with: pip install --upgrade protein-sweep"
         )
-    return str(version)
+    return version
 
 
 def _upgrade(connection: Connection, migrations: Path) -> None:

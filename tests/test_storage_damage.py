@@ -9,10 +9,12 @@ from pathlib import Path
 
 import damaging
 import pytest
+from sqlalchemy.exc import DBAPIError
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
 from protein.errors import StoreError
-from protein.storage import open_store, open_whole_store
+from protein.storage import open_store, open_whole_store, schema_versions
+from protein.storage.engine import create_engine, explain, parse_url
 from protein.storage.whole import WholeStore
 from protein.types import Machine
 
@@ -109,6 +111,25 @@ def test_a_damaged_value_is_one_line(whole: bytes, change: str, reader: str, tmp
         READERS[reader](store)
     assert "\n" not in str(caught.value)
     store.close()
+
+
+def test_a_schema_that_is_no_text_is_one_line(whole: bytes, tmp_path: Path) -> None:
+    """SQLite's own message quotes the schema, and Python cannot read that message."""
+    path = tmp_path / "x.db"
+    path.write_bytes(whole.replace(b"CREATE TABLE artifacts", b"CRE\xceTE TABLE artifacts"))
+    url = parse_url(str(path))
+    with pytest.raises(DBAPIError) as caught:
+        create_engine(url).connect()
+    assert "not a SQLite database, or damaged; restore it from a copy" in str(explain(caught.value, url))
+
+
+@pytest.mark.parametrize("change", ["INSERT INTO protein_schema VALUES ('0002')", "DELETE FROM protein_schema"])
+def test_a_version_that_is_not_one_is_one_line(whole: bytes, change: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(whole)
+    damaging.spoil(path, change)
+    with pytest.raises(StoreError, match=r"has the schema version .*, which is none of ours; restore it from a copy$"):
+        schema_versions(str(path))
 
 
 def test_no_command_ends_in_a_traceback_on_a_damaged_store() -> None:
