@@ -11,7 +11,7 @@ from patience import PATIENCE_SECONDS
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
-from language import ours, plain
+from language import defaults, ours, plain
 
 from protein.trainer.language.model import GPT
 
@@ -84,3 +84,9 @@ def test_without_a_gpu_no_step_is_measured() -> None:
     done = script("steps.py")
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: train.device 'cuda' is not available on this machine")
+
+
+def test_the_table_of_the_defaults_has_means_over_seeds() -> None:
+    common = {"settings": "gpt2", "threads": 1, "seconds": 60.0, "tokens": 500_000}
+    rows = [common | {"seed": seed, "bits_per_byte": bits} for seed, bits in ((0, 3.0), (1, 2.0))]
+    assert defaults.table(rows)[-1] == "| gpt2 | 1 | 60 | 2 | 2.500 | 0.707 | 0.50 |"

@@ -12,15 +12,14 @@ Each run is a line of benchmarks/results/language_longer.jsonl. A run that stand
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import machine
+from language.run import train
 
 from protein import storage
 from protein.config.layers import unflatten
@@ -39,19 +38,6 @@ def winners(trials: list[TrialRecord], limits: list[str]) -> dict[str, TrialReco
         within = [trial for trial in whole if trial.run_seconds <= parse_duration(limit, "--within")]
         found[f"best within {limit}"] = max(within, key=lambda trial: trial.score or 0.0)
     return found
-
-
-def train(config: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Trains a config in a process of its own; returns its last event. Raises `RuntimeError` where it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.json"
-        path.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "protein.trainer", "--config", str(path), "--train.seed", str(seed)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=folder, check=False)
-    event: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
-    if event.get("event") != "result":
-        raise RuntimeError(f"a run has failed: {event.get('message', 'its error is above')}")
-    return event
 
 
 def main() -> None:
