@@ -31,13 +31,8 @@ class Writer:
 
     def check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
         """Raises `TrainerError` where rows, of which the first is `first`, have what is no finite number."""
-        if not self._of_floats or np.isfinite(observations).all():
-            return
-        row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
-        raise TrainerError(
-            f"{self._who(first + row)} observed {observations[row, column]} in element {column}: observations must be "
-            "finite numbers"
-        )
+        if self._of_floats:
+            check_observations(observations, lambda row: self._who(first + row))
 
 
 class Instances:
@@ -103,6 +98,16 @@ class Instances:
 
     def _who(self, row: int) -> str:
         return f"instance {self._first_index + row} of '{self._name}'"
+
+
+def check_observations(observations: npt.NDArray[Any], who: Callable[[int], str]) -> None:
+    """Raises `TrainerError` for rows, `N x D`, that hold what is no finite number."""
+    if observations.dtype.kind != "f" or np.isfinite(observations).all():
+        return
+    row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
+    raise TrainerError(
+        f"{who(row)} observed {observations[row, column]} in element {column}: observations must be finite numbers"
+    )
 
 
 def check_rewards(rewards: npt.NDArray[np.float32], who: Callable[[int], str]) -> None:
