@@ -7,8 +7,8 @@ import dataclasses
 import json
 import math
 import os
-import select
 import re
+import select
 import shlex
 import signal
 import subprocess

@@ -369,7 +369,7 @@ def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, 
 
 def test_a_reset_of_the_old_gym_is_told_in_one_line() -> None:
     stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "first"})
-    with pytest.raises(TrainerError, match="instance 0 of '.*' returned a ndarray from reset: .* returns two values"):
+    with pytest.raises(TrainerError, match=r"instance 0 of '.*' returned a ndarray from reset: .* returns two values"):
         stepper.envs.reset(0, stepper.observations)
     stepper.envs.close()
 
