@@ -3,6 +3,7 @@
 A duration is a sum of whole or decimal counts of d, h, m and s, largest unit first, each at most once.
 """
 
+import math
 import re
 
 from protein.errors import UsageError
@@ -53,6 +54,15 @@ def format_duration(seconds: float) -> str:
     if thousandths or not parts:
         parts.append(f"{thousandths / 1000:.3f}".rstrip("0").rstrip(".") + "s")
     return "".join(parts)
+
+
+def format_at_least(seconds: float) -> str:
+    """Returns a duration rounded up to what reads easily: minutes from ten minutes on, seconds from ten seconds on."""
+    if seconds >= 600.0:
+        return format_duration(60.0 * math.ceil(seconds / 60.0))
+    if seconds >= 10.0:
+        return format_duration(math.ceil(seconds))
+    return format_duration(max(math.ceil(seconds * 1000.0) / 1000.0, 0.001))
 
 
 def parse_size(text: str, what: str) -> int:

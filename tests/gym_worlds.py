@@ -63,7 +63,8 @@ class Faulty(gymnasium.Env[Any, np.int64]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
-        return np.zeros(2, np.float32), {}
+        first = np.zeros(2, np.float32)
+        return first if self.fault == "first" else (first, {})
 
     def step(self, action: np.int64) -> Any:
         seen: dict[str, Any] = {
@@ -73,6 +74,8 @@ class Faulty(gymnasium.Env[Any, np.int64]):
         }
         rewards: dict[str, Any] = {"reward": np.ones(1), "word": "much", "inf": np.float64(np.inf)}
         wrong = self.fault if action else ""
+        if wrong == "four":  # as in gym before version 0.26
+            return np.zeros(2, np.float32), 1.0, False, {}
         return seen.get(wrong, np.zeros(2, np.float32)), rewards.get(wrong, np.float32(1.0)), False, False, {}
 
 

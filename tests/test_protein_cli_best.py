@@ -35,35 +35,51 @@ def test_best_goes_by_the_expected_score_not_by_the_highest_measured_one(filled:
     assert [answer["answer"] for answer in best["answers"]] == ["best expected", "knee"]
 
 
-def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky() -> None:
-    def choice(number: int, measured: float, cost_seconds: float) -> Choice:
-        one = trial(number, cost_seconds, measured)
-        contender = Contender(
-            params=one.params,
-            score=Estimate(value=20.79, low=20.4, high=21.1),
-            expected_cost_seconds=cost_seconds,
-            trials=(number,),
-            measured=(measured,),
-            basis=MODEL,
-        )
-        return Choice(name="best expected", contender=contender, trials=(one,))
+def choice(number: int, measured: float, cost_seconds: float, *took_seconds: float) -> Choice:
+    """A config that is expected to cost `cost_seconds`, and whose runs took that, or what is given."""
+    trials = tuple(trial(number + i, took, measured) for i, took in enumerate(took_seconds or (cost_seconds,)))
+    contender = Contender(
+        params=trials[0].params,
+        score=Estimate(value=20.79, low=20.4, high=21.1),
+        expected_cost_seconds=cost_seconds,
+        trials=tuple(one.number for one in trials),
+        measured=(measured,) * len(trials),
+        basis=MODEL,
+    )
+    return Choice(name="best expected", contender=contender, trials=trials)
 
-    best = choice(134, 20.62, 5.0)
-    found = Recommendation(
+
+def recommending(best: Choice, *, best_measured: Choice | None = None) -> Recommendation:
+    return Recommendation(
         best=best,
         under=None,
         knee=best,
         front=(best,),
-        best_measured=choice(126, 20.79, 9.0),
+        best_measured=best_measured,
         has_initial=False,
         initial=None,
         cut_short=None,
         direction=Direction.MAXIMIZE,
         trains=True,
     )
+
+
+def test_a_more_expensive_trial_with_the_same_expected_score_is_not_called_lucky() -> None:
+    found = recommending(choice(134, 20.62, 5.0), best_measured=choice(126, 20.79, 9.0))
     assert found.notes() == [
         "trial 126 measured higher (20.79), but its expected score is the same as that of trial 134, which costs less"
     ]
+
+
+def test_a_cost_that_other_programs_raised_is_told_beside_the_lower_expected_one() -> None:
+    assert recommending(choice(5, 1.0, 0.16, 0.63)).notes() == [
+        "other programs kept the cores busy: trial 5 took 0.63s, and would take about 0.16s without them"
+    ]
+    assert recommending(choice(5, 1.0, 10.0, 12.0, 18.0)).notes() == [
+        "other programs kept the cores busy: the runs of this config took 15.0s on average, and would take about 10.0s"
+        " without them"
+    ]
+    assert recommending(choice(5, 1.0, 10.0, 12.0)).notes() == []
 
 
 def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lifts_the_cap(

@@ -147,6 +147,7 @@ def test_a_command_that_cannot_work_is_refused(
         (["--direction", "up"], "--direction 'up' must be maximize or minimize"),
         (["--resume-flag", "--resume {chekpoint}"], "the placeholder {chekpoint}, but no parameter is called so; did"),
         (["--score-regex", "loss"], "--score-regex 'loss' has no group"),
+        (["--score-regex", r"\S+"], r"--score-regex '\S+' has no group"),
         (["--score-regex", "(loss"], "--score-regex '(loss' is no regular expression"),
         (["--space", "none.toml"], "--space none.toml: no such file"),
         (["--max-silence", "soon"], "--max-silence"),

@@ -242,6 +242,12 @@ def test_an_agents_checkpoint_writes_nothing(words: Path, run: Run) -> None:
     )
 
 
+def test_a_checkpoint_that_is_not_there_is_said_whatever_it_is_asked_for(words: Path, run: Run) -> None:
+    message = "there is no checkpoint none.safetensors; protein train prints its path at its end"
+    for asked in ("", " --prompt x", " --data words"):
+        assert run.error(f"eval --checkpoint none.safetensors{asked}") == message
+
+
 def test_events_of_a_run_are_kept(words: Path, run: Run) -> None:
     run("train --config words.toml")
     events = [json.loads(line) for line in (trained(words) / "measurements.jsonl").read_text().splitlines()]

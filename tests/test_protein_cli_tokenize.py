@@ -27,7 +27,7 @@ def write_text(folder: Path) -> Path:
 def test_it_writes_a_folder_and_shows_it(text: Path, run: Run) -> None:
     said = run("data tokenize texts --into data/texts")
     assert "vocabulary: 257 tokens" in said
-    assert "protein train --config configs/gpt.toml --data.path data/texts" in said
+    assert "protein train --data.path data/texts" in said
     assert corpus.open_corpus("data/texts").vocab_size == 257
     shown = run("data show data/texts")
     assert shown.splitlines() == said.splitlines()[:3]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import select
 import shlex
 import signal
@@ -129,7 +130,20 @@ print('{"score": %d}' % (10 * len(sys.argv) + len(files)))
             "exited without a score: it wrote no file a.csv in its folder",
         ),
         ("print('{\"score\": NaN}')", {}, TrialEnd.DIVERGED, "its last score is nan"),
-        ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is nan"),
+        ('print(\'{"score": "high"}\')', {}, TrialEnd.DIVERGED, "its last score is 'high', which is no finite score"),
+        ("print('{\"score\": [1, 2]}')", {}, TrialEnd.DIVERGED, "its last score is [1, 2], which is no finite score"),
+        (
+            "print('acc: ' + 50 * 'x')",
+            {"score_from": "regex", "score": "acc: (.*)"},
+            TrialEnd.DIVERGED,
+            f"its last score is '{40 * 'x'}...', which is no finite score",
+        ),
+        (
+            "print('hello')",
+            {"score_from": "regex", "score": r"acc: (\S+)"},
+            TrialEnd.MISTAKE,
+            r"exited without a score: no line matched 'acc: (\S+)'; its last line: hello",
+        ),
         ("raise SystemExit('no such level')", {}, TrialEnd.USER_ERROR, "exited with code 1: no such level"),
         ("raise MemoryError('1 GiB')", {}, TrialEnd.OUT_OF_MEMORY, "exited with code 1: MemoryError: 1 GiB"),
         ("raise OSError(28, 'No space left on device')", {}, TrialEnd.DISK, "exited with code 1: OSError: [Errno 28]"),
@@ -144,6 +158,35 @@ def test_a_command_that_fails_says_how(
     assert (found.end, found.score) == (end, None)
     assert found.reason.startswith(reason)
     assert "\n" not in found.reason
+
+
+def test_a_score_may_be_a_text_that_is_a_number(backend: CommandBackend, tmp_path: Path) -> None:
+    found = outcome(backend, job(tmp_path, python('print(\'{"score": "0.25"}\')')))  # json.dumps(..., default=str)
+    assert (found.end, found.score) == (TrialEnd.COMPLETE, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        (
+            '{"epoch": 3, "val_acc": 0.5, "note": "x"}',
+            "; its last line has epoch, val_acc, and --score-regex '\"val_acc\": ([^,}]+)' would read 'val_acc' as the"
+            " score",
+        ),
+        ("accuracy is 0.5", "; its last line: accuracy is 0.5"),
+        ('{"note": "x"}', '; its last line: {"note": "x"}'),
+        ("", "; it printed nothing"),
+    ],
+)
+def test_a_program_that_prints_no_score_is_told_what_would_read_it(
+    backend: CommandBackend, tmp_path: Path, line: str, rest: str
+) -> None:
+    found = outcome(backend, job(tmp_path, python(f"print({line!r})")))
+    assert found.reason.endswith(f"read programs as they are{rest}")
+    pattern = re.search("--score-regex '(.*)' would", found.reason)
+    if pattern is not None:
+        read = outcome(backend, job(tmp_path, python(f"print({line!r})"), 1, score_from="regex", score=pattern[1]))
+        assert read.score == 0.5
 
 
 def test_a_program_that_is_not_there_says_so(backend: CommandBackend, tmp_path: Path) -> None:

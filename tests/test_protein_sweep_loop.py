@@ -214,14 +214,14 @@ def test_failures_in_a_row_pause_the_sweep_with_the_reason_and_it_goes_on(tmp_pa
 
 def test_a_budget_smaller_than_one_trial_is_one_clear_line(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="capped", total_timesteps=300)
-    with pytest.raises(UsageError, match=r"budget of 0\.2 s is smaller than one trial.*use --max-cost \d+s or more"):
+    with pytest.raises(UsageError, match=r"budget of 0\.2s is smaller than one trial.*use --max-cost [\dms.]+ or more"):
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.2)
 
 
 def test_a_cap_smaller_than_one_trial_is_what_has_to_be_raised(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
     with pytest.raises(
-        UsageError, match=r"cap of 0\.3 s on one trial is smaller.*use --max-trial-cost \d+s and --max-c"
+        UsageError, match=r"cap of 0\.3s on one trial is smaller.*use --max-trial-cost [\ddhms.]+ and --max-c"
     ):
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.3)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protein.errors import UsageError
-from protein.units import format_duration, format_size, parse_duration, parse_size
+from protein.units import format_at_least, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -88,3 +88,12 @@ def test_a_size_of_nothing_is_refused() -> None:
 
 def test_sizes_are_shown_in_the_unit_that_fits() -> None:
     assert [format_size(size) for size in (512, 4 << 30, 1536, 5 << 50)] == ["512 B", "4 GiB", "1.5 KiB", "5120 TiB"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0001, "0.001s"), (0.0203, "0.021s"), (9.99, "9.99s"), (153.2, "2m34s"), (7200.0, "2h"), (16_100.0, "4h29m")],
+)
+def test_what_is_needed_at_least_is_rounded_up_to_what_reads_easily(seconds: float, text: str) -> None:
+    assert format_at_least(seconds) == text
+    assert parse_duration(text, "--max-cost") >= seconds

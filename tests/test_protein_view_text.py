@@ -210,3 +210,20 @@ def test_a_cost_axis_has_labels(low: float, factor: float) -> None:
     assert len(ticks) >= 2
     assert all(low <= tick <= low * factor for tick in ticks)
     assert ticks == sorted(set(ticks))
+
+
+@pytest.mark.parametrize(
+    ("value", "span", "label"),
+    [
+        (0.123456, 1.0, "0.1"),
+        (0.123456, 0.5, "0.12"),
+        (4.63e-12, 4.0e-12, "4.6e-12"),
+        (-4.63e-12, 4.0e-12, "-4.6e-12"),
+        (9.15e-13, 1.0e-11, "9e-13"),
+        (1.0e-20, 4.0e-12, "0"),
+        (0.5, 1.0e-12, "0.500000000"),
+        (4.63e12, 1.0e12, "4.63e+12"),
+    ],
+)
+def test_a_score_on_an_axis_has_the_digits_that_its_span_resolves(value: float, span: float, label: str) -> None:
+    assert scatter.score_label(value, span) == label

@@ -12,7 +12,7 @@ from event_log import EventLog
 from protein import envs_c
 from protein.trainer.config import RunConfig
 from protein.trainer.environments import VectorEnv, make, playing, resume, spec
-from protein.trainer.errors import ConfigError
+from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.run import run
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "environments.md"
@@ -110,6 +110,11 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
         "    def __init__(self, num_envs, **kwargs): super().__init__(num_envs + 1, **kwargs)\n"
         "def nothing(num_envs, **_): return SimpleNamespace(num_envs=num_envs)\n"
         "number = 5\n"
+        "class Unset(walk_example.Walk): action_sizes = None\n"
+        "class Alone(walk_example.Walk): action_sizes = 2\n"
+        "class Negative(walk_example.Walk): observation_shape = (-1,)\n"
+        "class Number(walk_example.Walk): observation_shape = 4\n"
+        "class Shapeless(walk_example.Walk): observation_shape = ()\n"
     )
     for name, message in {
         "python:walk_example": "must be python:package.module:factory",
@@ -120,10 +125,42 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
         "python:lacking_example:nothing": "made a SimpleNamespace without observation_shape, reset, step",
         "python:lacking_example:Neither": "must have either action_sizes or continuous_actions",
         "python:lacking_example:Both": "must have either action_sizes or continuous_actions",
+        "python:lacking_example:Unset": r"must have either action_sizes or continuous_actions, got \(\)",
+        "python:lacking_example:Alone": r"action_sizes must be a tuple of whole numbers above 0, as in \(2,\), got 2",
+        "python:lacking_example:Negative": r"observation_shape must be .* got \(-1,\): see docs/environments.md",
+        "python:lacking_example:Number": r"observation_shape must be .* as in \(4,\) .* got 4",
+        "python:lacking_example:Shapeless": r"observation_shape must name at least one length",
         "python:lacking_example:Fewer": "made 2 environments, 1 were asked for",
     }.items():
         with pytest.raises(ConfigError, match=message):
             spec(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("arrays[1][1, 0] = np.nan", r"^instance 6 of '.*' observed nan in element 0: observations must be finite"),
+        ("arrays[2][2] = np.inf", "^instance 7 of '.*' gave a reward of inf: a reward must be a finite number"),
+        ("arrays[3][1] = arrays[4][1] = True", "^instance 6 of '.*' is both terminal and truncated in one step"),
+        ("arrays[4][2] = True; arrays[5][2] = np.nan", "^instance 7 of '.*' was truncated, and at last observed nan"),
+    ],
+)
+def test_what_a_python_environment_gets_wrong_is_told_with_its_instance(
+    walk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    (tmp_path / "wrong_example.py").write_text(
+        "import walk_example, numpy as np\n"
+        "class Wrong(walk_example.Walk):\n"
+        "    def step(self, *arrays):\n"
+        "        super().step(*arrays)\n"
+        f"        {line}\n"
+    )
+    monkeypatch.delitem(sys.modules, "wrong_example", raising=False)
+    envs = make("python:wrong_example:Wrong", 3, first_index=5)
+    observations, rewards, ends = np.zeros((3, 1), np.float32), np.zeros(3, np.float32), np.zeros((2, 3), np.bool_)
+    envs.reset(1, observations)
+    with pytest.raises(TrainerError, match=message):
+        envs.step(np.ones(3, np.int32), observations, rewards, ends[0], ends[1], observations.copy())
 
 
 def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_path: Path) -> None:

@@ -354,6 +354,7 @@ def test_a_rollout_that_is_resumed_goes_on_from_new_episodes_first_observations(
             r"has changed its space: an observation is float32 of shape \(3,\), and its observation_space is Box",
         ),
         ("none", r"has changed its space: an observation is NoneType"),
+        ("four", r"instance 1 of '.*' returned 4 values from step: Gymnasium's step returns five, observation, reward"),
     ],
 )
 def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, message: str) -> None:
@@ -363,6 +364,13 @@ def test_an_environment_that_breaks_its_promise_is_told_in_one_line(fault: str, 
     with pytest.raises(TrainerError, match=message) as raised:
         stepper.step([[0], [1]])
     assert "\n" not in str(raised.value)
+    stepper.envs.close()
+
+
+def test_a_reset_of_the_old_gym_is_told_in_one_line() -> None:
+    stepper = Stepper("gym:gym_worlds:Faulty-v0", 2, args={"fault": "first"})
+    with pytest.raises(TrainerError, match=r"instance 0 of '.*' returned a ndarray from reset: .* returns two values"):
+        stepper.envs.reset(0, stepper.observations)
     stepper.envs.close()
 
 

@@ -11,7 +11,7 @@ from protein import envs_c
 from protein.envs_c import EnvSpec, Episodes, VecEnv
 from protein.trainer.config import PolicyConfig, RunConfig
 from protein.trainer.errors import CheckpointError, ConfigError, TrainerError
-from protein.trainer.evaluate import envs_for, evaluate, play
+from protein.trainer.evaluate import DRAIN_STEPS, envs_for, evaluate, play
 from protein.trainer.model import saved as policies
 from protein.trainer.model.policy import Policy
 
@@ -114,16 +114,38 @@ def test_agents_share_the_episodes_evenly_whatever_an_environment_holds(
     assert envs_for(episodes, num_envs, agents) == expected
 
 
-def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("endless", "stuck"), [((0, 1, 2, 3), 4), ((2,), 1)])
+def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch, endless: tuple[int, ...], stuck: int
+) -> None:
+    """However many episodes each agent is to play: one that does not end is enough."""
     monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 40)
     spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
 
     class Endless(UnevenEnvs):
-        def drain_episodes(self) -> Episodes:
-            none = np.zeros(0, np.int32)
-            return Episodes(agent=none, score=none.astype(np.float32), return_=none.astype(np.float32), length=none)
+        def step(self, *arrays: np.ndarray) -> None:
+            super().step(*arrays)
+            self.finished = [(env, score) for env, score in self.finished if env not in endless]
 
     envs: Any = Endless(4)
     envs.spec = spec
-    with pytest.raises(TrainerError, match=r"took 80 steps, and 4 of 4 agents have not ended .* a time limit"):
-        play(make_policy(spec), envs, episodes=8, seed=0, greedy=False)
+    with pytest.raises(TrainerError, match=rf"of {stuck} of 4 agents have not ended after 40 steps: .* a time limit"):
+        play(make_policy(spec), envs, episodes=800, seed=0, greedy=False)
+    assert envs.steps <= 40 + 2 * DRAIN_STEPS
+
+
+def test_what_an_agent_does_after_its_last_episode_that_counts_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 100)
+    spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
+
+    class StopsEnding(UnevenEnvs):  # the first agent ends its 8 episodes in 8 steps, and no other
+        def step(self, *arrays: np.ndarray) -> None:
+            before, self.finished = self.finished, []
+            super().step(*arrays)
+            self.finished = before + [(env, score) for env, score in self.finished if env or self.steps <= 8]
+
+    envs: Any = StopsEnding(4)
+    envs.spec = spec
+    assert play(make_policy(spec), envs, episodes=32, seed=0, greedy=False).episodes == 32

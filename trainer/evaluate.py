@@ -113,7 +113,7 @@ def play(
     `normalizer`: of the observations, where the policy was trained with one; it does not change.
 
     Raises:
-        TrainerError: the environment has no time limit, and an episode did not end.
+        TrainerError: the environment has no time limit, and an episode has not ended after `ENDLESS_STEPS` steps.
     """
     began = time.perf_counter()
     actor = Actor(policy, envs, normalizer=normalizer, seed=seed, greedy=greedy)
@@ -121,21 +121,26 @@ def play(
     played: list[list[float]] = [[] for _ in range(envs.num_agents)]
     unfinished = envs.num_agents
     step = 0
-    limit = math.inf if envs.spec.max_episode_steps else quota * ENDLESS_STEPS
+    longest = math.inf if envs.spec.max_episode_steps else ENDLESS_STEPS
+    began_at = np.zeros(envs.num_agents)  # the step of each agent's last end, or a little later; inf: it is done
     while unfinished and not stop():
-        if step >= limit:
+        if step - began_at.min() >= longest:
+            endless = np.count_nonzero(step - began_at >= longest)
             raise TrainerError(
-                f"the evaluation took {step:,} steps, and {unfinished} of {envs.num_agents} agents have not ended "
-                f"their episodes: give '{envs.spec.name}' a time limit"
+                f"in the evaluation, the episodes of {endless} of {envs.num_agents} agents have not ended after "
+                f"{longest:,} steps: give '{envs.spec.name}' a time limit"
             )
         actor.step()
         step += 1
         if step % DRAIN_STEPS == 0:
             finished = envs.drain_episodes()
+            began_at[finished.agent] = step
             for agent, score in zip(finished.agent.tolist(), finished.score.tolist(), strict=True):
                 if len(played[agent]) < quota:
                     played[agent].append(score)
-                    unfinished -= len(played[agent]) == quota
+                    if len(played[agent]) == quota:
+                        unfinished -= 1
+                        began_at[agent] = math.inf
     scores_played = tuple(score for of_agent in played for score in of_agent)
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),

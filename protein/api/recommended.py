@@ -11,6 +11,7 @@ Every command that names one of these takes it from here, so that all name the s
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, T
 from protein.units import format_duration, parse_duration
 from protein.view import text
 
+TOLD_SLOWDOWN = (
+    1.25  # times its expected cost: beyond the rounding of a shown cost, and of the noise of a quiet machine
+)
 BEST = "best expected"
 FRONT = "expected front"
 KNEE = "knee"
@@ -115,9 +119,23 @@ class Recommendation:
         }
 
     def notes(self) -> list[str]:
-        """Returns warnings about the chosen config: better scores that are not recommended, and why."""
+        """Returns warnings about the chosen config: better scores that are not recommended, a higher cost."""
         cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.has_flags)
-        return [note for note in (self._why_not_best_measured(), cut_short) if note is not None]
+        return [note for note in (self._why_not_best_measured(), cut_short, self._why_cheaper()) if note is not None]
+
+    def _why_cheaper(self) -> str | None:
+        """Says what the chosen config took here, where other programs made that much longer than its expected cost."""
+        trials, expected = self.chosen.trials, self.chosen.contender.expected_cost_seconds
+        took = statistics.fmean(trial.run_seconds for trial in trials)
+        if took < TOLD_SLOWDOWN * expected:
+            return None
+        who, each = (
+            (f"trial {trials[0].number}", "") if len(trials) == 1 else ("the runs of this config", " on average")
+        )
+        return (
+            f"other programs kept the cores busy: {who} took {text.seconds(took)}{each}, and would take about"
+            f" {text.seconds(expected)} without them"
+        )
 
     def _why_not_best_measured(self) -> str | None:
         if self.best_measured is None:

@@ -77,7 +77,7 @@ def _tokenize(arguments: DataArguments) -> int:
     except KeyboardInterrupt:
         print("interrupted: nothing was written", file=sys.stderr)
         return INTERRUPTED_CODE
-    train = commands.command("train", "--config", "configs/gpt.toml", "--data.path", str(into))
+    train = commands.command("train", "--data.path", str(into))
     more = (f"written: {into}; train on it with", f"  {train}")
     _print(arguments.json, into, description.vocab_size, _written(description), *more)
     return 0

@@ -44,6 +44,8 @@ def run(command: Command) -> int:
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
     if arguments.checkpoint.is_dir():
         return evaluate_language.run(arguments, arguments.checkpoint, None)
+    if not arguments.checkpoint.exists():
+        raise UsageError(f"there is no checkpoint {arguments.checkpoint}; protein train prints its path at its end")
     model = _language_model(arguments.checkpoint)
     if model is not None:
         return evaluate_language.run(arguments, arguments.checkpoint, model)

@@ -274,6 +274,8 @@ def _check_range(parameter: Float | Integer) -> None:
 
 def _check_value(parameter: Float | Integer, value: Any, what: str, kinds: tuple[type, ...], kind: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kinds):
+        if isinstance(value, float) and value.is_integer():
+            raise SpaceError(f"parameter '{parameter.name}': {what}{value!r} is a float, not {kind}; give {int(value)}")
         raise SpaceError(f"parameter '{parameter.name}': {what}{value!r} is not {kind}")
     number: Any = value
     if not parameter.low <= number <= parameter.high:  # also true for NaN

@@ -1,11 +1,11 @@
 """A budget or cap that is too small for a single complete trial: what one would cost, and how large it should be."""
 
-import math
 from collections.abc import Sequence
 
 from protein.errors import UsageError
 from protein.sweep.job import CAP_FRACTION, runs_trainer, total_steps, trial_config
 from protein.types import SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.units import format_at_least, format_duration
 
 
 def require_a_complete_trial(
@@ -30,14 +30,16 @@ def require_a_complete_trial(
 
     cheapest = min(cut, key=needed_seconds)
     needed = needed_seconds(cheapest)
-    limit, remedy = f"budget of {max_cost_seconds:.3g} s", f"--max-cost {math.ceil(needed / CAP_FRACTION)}s"
+    budget = f"--max-cost {format_at_least(needed / CAP_FRACTION)}"
+    limit, remedy = f"budget of {format_duration(max_cost_seconds)}", budget
     # A larger budget raises the cap only where the cap is the budget's share.
-    own_cap = max_trial_seconds is not None and max_trial_seconds != CAP_FRACTION * max_cost_seconds
-    if cheapest.end is TrialEnd.CAPPED and own_cap:
-        limit, remedy = f"cap of {max_trial_seconds:.3g} s on one trial", f"--max-trial-cost {math.ceil(needed)}s"
+    own_cap = None if max_trial_seconds == CAP_FRACTION * max_cost_seconds else max_trial_seconds
+    if cheapest.end is TrialEnd.CAPPED and own_cap is not None:
+        limit = f"cap of {format_duration(own_cap)} on one trial"
+        remedy = f"--max-trial-cost {format_at_least(needed)}"
         if needed > max_cost_seconds:
-            remedy += f" and --max-cost {math.ceil(needed / CAP_FRACTION)}s"
+            remedy += f" and {budget}"
     raise UsageError(
-        f"the {limit} is smaller than one trial: trial {cheapest.number} was stopped at {cheapest.cost_seconds:.3g} s"
-        f" and needs about {needed:.2g} s; use {remedy} or more"
+        f"the {limit} is smaller than one trial: trial {cheapest.number} was stopped at"
+        f" {format_at_least(cheapest.cost_seconds)} and needs about {format_at_least(needed)}; use {remedy} or more"
     )

@@ -26,6 +26,7 @@ Flags = NDArray[np.bool_]
 
 MIN_WIDTH, MIN_HEIGHT = 24, 6
 _ROUND_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400)
+MAX_DECIMALS = 9  # of a label of the score's axis; smaller scores are written as 4.6e-12
 LEGEND = "● front  ★ best measured  · other  ○ cut short  × failed"
 LEGEND_EXPECTED = LEGEND.replace("best measured", "best expected")
 
@@ -205,8 +206,14 @@ def cost_ticks(low: float, high: float) -> list[float]:
 
 def score_label(value: float, span: float) -> str:
     """Returns a score with as many decimals as an axis of this span resolves: a hundredth of it."""
-    decimals = min(max(1 - math.floor(math.log10(span)), 0), 9)
-    return f"{value:.{decimals}f}" if span < 1e6 else f"{value:.3g}"
+    if span >= 1e6:
+        return f"{value:.3g}"
+    decimals = max(1 - math.floor(math.log10(span)), 0)
+    if decimals <= MAX_DECIMALS or abs(value) > 1e-3:
+        return f"{value:.{min(decimals, MAX_DECIMALS)}f}"
+    if abs(value) < 0.5 * 10.0**-decimals:
+        return "0"
+    return f"{value:.{max(decimals + math.floor(math.log10(abs(value))) + 1, 1)}g}"
 
 
 def _cost_labels(left: float, right: float, columns: int) -> str:

@@ -31,13 +31,8 @@ class Writer:
 
     def check(self, observations: npt.NDArray[Any], first: int = 0) -> None:
         """Raises `TrainerError` where rows, of which the first is `first`, have what is no finite number."""
-        if not self._of_floats or np.isfinite(observations).all():
-            return
-        row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
-        raise TrainerError(
-            f"{self._who(first + row)} observed {observations[row, column]} in element {column}: observations must be "
-            "finite numbers"
-        )
+        if self._of_floats:
+            check_observations(observations, lambda row: self._who(first + row))
 
 
 class Instances:
@@ -69,7 +64,7 @@ class Instances:
     def reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         """Seeds every instance anew and writes its first observation."""
         for row, env in enumerate(self.envs):
-            observation, _ = env.reset(seed=instance_seed(seed, self._first_index + row))
+            observation = self._first(row, env.reset(seed=instance_seed(seed, self._first_index + row)))
             self._write(row, observation, observations)
         self._write.check(observations)
 
@@ -79,7 +74,13 @@ class Instances:
         for row, (env, action) in enumerate(zip(self.envs, self._to_space(actions), strict=True)):
             total = 0.0
             for _ in range(self._frame_skip):
-                observation, reward, terminal, truncation, _ = env.step(action)
+                given = env.step(action)
+                if len(given) != 5:
+                    raise TrainerError(
+                        f"{self._who(row)} returned {len(given)} values from step: Gymnasium's step returns five, "
+                        "observation, reward, terminated, truncated and info"
+                    )
+                observation, reward, terminal, truncation, _ = given
                 if type(reward) is not float:
                     reward = as_number(reward, self._who(row))
                 total += reward
@@ -91,7 +92,7 @@ class Instances:
                 if truncation:
                     self._write(row, observation, finals)
                     self._write.check(finals[row : row + 1], row)
-                observation, _ = env.reset()
+                observation = self._first(row, env.reset())
             self._write(row, observation, observations)
         self._write.check(observations)
         check_rewards(rewards, self._who)
@@ -101,8 +102,27 @@ class Instances:
         while self.envs:
             self.envs.pop().close()
 
+    def _first(self, row: int, given: Any) -> Any:
+        """Returns the observation of what a `reset` has returned."""
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise TrainerError(
+                f"{self._who(row)} returned a {type(given).__name__} from reset: Gymnasium's reset returns two values, "
+                "observation and info"
+            )
+        return given[0]
+
     def _who(self, row: int) -> str:
         return f"instance {self._first_index + row} of '{self._name}'"
+
+
+def check_observations(observations: npt.NDArray[Any], who: Callable[[int], str]) -> None:
+    """Raises `TrainerError` for rows, `N x D`, that hold what is no finite number."""
+    if observations.dtype.kind != "f" or np.isfinite(observations).all():
+        return
+    row, column = (int(at) for at in np.argwhere(~np.isfinite(observations))[0])
+    raise TrainerError(
+        f"{who(row)} observed {observations[row, column]} in element {column}: observations must be finite numbers"
+    )
 
 
 def check_rewards(rewards: npt.NDArray[np.float32], who: Callable[[int], str]) -> None:

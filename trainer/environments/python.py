@@ -8,6 +8,7 @@ run.
 
 import json
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
-from ..errors import ConfigError
+from ..errors import ConfigError, TrainerError
 from . import arguments, importing
 from .base import CountedEnv, Rows
+from .instances import check_observations, check_rewards
 
 _GIVEN = ("num_envs", "seed", "frame_skip", "first_index")  # arguments of the factory that are the trainer's
 _REQUIRED = ("num_envs", "observation_shape", "reset", "step")
@@ -56,7 +58,7 @@ class PythonEnv(CountedEnv):
         arguments.check(args, factory, name, ours=_GIVEN)
         with arguments.refusals(args, factory, name):
             self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
-        self._closed = False
+        self._closed, self._first_index = False, first_index
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
@@ -76,6 +78,7 @@ class PythonEnv(CountedEnv):
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self._envs.reset(seed, observations)
+        check_observations(observations, self._who)
 
     def _step(self, actions: npt.NDArray[Any], out: Rows) -> None:
         if self.spec.continuous_actions:
@@ -83,6 +86,21 @@ class PythonEnv(CountedEnv):
         if self.spec.action_components == 1:
             actions = actions.reshape(-1)
         self._envs.step(actions, *out)
+        check_observations(out.observations, self._who)
+        check_rewards(out.rewards, self._who)
+        if (both := out.terminals & out.truncations).any():
+            raise TrainerError(
+                f"{self._who(int(np.flatnonzero(both)[0]))} is both terminal and truncated in one step: set only one, "
+                "truncated where its episode would have continued"
+            )
+        if out.truncations.any():
+            rows = np.flatnonzero(out.truncations)
+            check_observations(out.finals[rows], lambda row: f"{self._who(int(rows[row]))} was truncated, and at last")
+
+    def _who(self, row: int) -> str:
+        index, agent = divmod(row, self.spec.agents_per_env)
+        of = f"agent {agent} of " if self.spec.agents_per_env > 1 else ""
+        return f"{of}instance {self._first_index + index} of '{self.spec.name}'"
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call."""
@@ -141,6 +159,20 @@ def _factory(name: str) -> Callable[..., Any]:
     return importing.find(name, module_name, factory_name, what="function or class", extras={})[1]
 
 
+def _counts(name: str, attribute: str, given: Any, example: str) -> tuple[int, ...]:
+    """Returns a tuple of whole numbers above 0, or raises `ConfigError` that says what it was instead."""
+    try:
+        counts = tuple(operator.index(one) for one in given)
+    except TypeError:
+        counts = (0,)
+    if any(count < 1 for count in counts):
+        raise ConfigError(
+            f"'{name}': {attribute} must be a tuple of whole numbers above 0, as in {example}, got {given!r}: "
+            "see docs/environments.md"
+        )
+    return counts
+
+
 def _describe(name: str, envs: Any) -> EnvSpec:
     missing = [needed for needed in _REQUIRED if not hasattr(envs, needed)]
     if missing:
@@ -148,8 +180,10 @@ def _describe(name: str, envs: Any) -> EnvSpec:
             f"'{name}' made a {type(envs).__name__} without {', '.join(missing)}: see docs/environments.md"
         )
     found = {key: getattr(envs, key, default) for key, default in _OPTIONAL.items()}
-    shape = tuple(int(length) for length in envs.observation_shape)
-    sizes = tuple(int(size) for size in found["action_sizes"])
+    shape = _counts(name, "observation_shape", envs.observation_shape, "(4,) or (3, 84, 84)")
+    if not shape:
+        raise ConfigError(f"'{name}': observation_shape must name at least one length, as in (4,), got ()")
+    sizes = () if found["action_sizes"] is None else _counts(name, "action_sizes", found["action_sizes"], "(2,)")
     if bool(sizes) == bool(found["continuous_actions"]):
         raise ConfigError(
             f"'{name}' must have either action_sizes or continuous_actions, got {sizes} and "
@@ -165,7 +199,7 @@ def _describe(name: str, envs: Any) -> EnvSpec:
         observation_size=math.prod(shape),
         observation_shape=shape,
         action_sizes=sizes,
-        continuous_actions=int(found["continuous_actions"]),
+        continuous_actions=int(found["continuous_actions"] or 0),
         agents_per_env=int(found["agents_per_env"]),
         score_range=(float(low), float(high)),
         solved_score=float(found["solved_score"]),

@@ -265,7 +265,7 @@ class CommandProcess:
             return
         score = said.score
         if score is not None and not is_score(score):
-            self._remark("score", f"reported the score {score}: it is left out of the curve")
+            self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
             score = None
         before = 0 if self._last is None else self._last.steps
         steps = before + 1 if said.steps is None else said.steps
@@ -366,7 +366,8 @@ class CommandProcess:
             return end, f"exited without a score: {self._what_was_missing()}", None
         score = said.score
         if score is None or not is_score(score):
-            return TrialEnd.DIVERGED, f"its last score is {score}, which is no finite score within {MAX_SCORE:g}", None
+            shown = said.shown or score
+            return TrialEnd.DIVERGED, f"its last score is {shown}, which is no finite score within {MAX_SCORE:g}", None
         return TrialEnd.COMPLETE, TrialEnd.COMPLETE.text, stored_score(score, self._direction)
 
     def _what_was_missing(self) -> str:
@@ -375,10 +376,10 @@ class CommandProcess:
             return self._file.missing()
         if settings.score_from == "regex":
             last = f"; its last line: {self._last_words[:MAX_WORDS]}" if self._last_words else "; it printed nothing"
-            return f"no line matched {settings.score!r}{last}"
+            return f"no line matched '{settings.score}'{last}"
         return (
             'it printed no line such as {"score": 0.5} and did not call protein.report; --score-regex, --score-csv and'
-            " --score-tensorboard read programs as they are"
+            f" --score-tensorboard read programs as they are{reports.unread(self._last_words[:MAX_WORDS])}"
         )
 
     def _left_state(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from protein.sweep.backends import messages
 from protein.sweep.commands.events import scalars
-from protein.sweep.commands.reports import Said, number_of
+from protein.sweep.commands.reports import Said, number_of, shown
 
 MAX_BYTES = 256 << 20  # of a file; a larger one is no table of scores
 MAX_COMMENTS = 5  # rows before the header
@@ -82,6 +82,7 @@ class CsvReader:
         return Said(
             steps=None if steps is None else messages.steps({"steps": steps}),
             score=float("nan") if score is None else score,
+            shown=shown(text),
         )
 
     def missing(self) -> str:

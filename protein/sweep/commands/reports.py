@@ -14,6 +14,7 @@ from typing import Any
 from protein.sweep.backends import messages
 
 MAX_TEXT = 10_000  # characters of a line that a regular expression is matched against
+MAX_SHOWN = 40  # characters of a score that is no number, in a message
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # colours and cursor movements
 _FIELDS = frozenset({"steps", "score", "cost_seconds", "metrics", "result"})
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
@@ -26,6 +27,7 @@ class Said:
     Attributes:
         steps: of training so far; None: the report does not say.
         score: as the command knows it; None: there is none yet.
+        shown: the score as it was written, for messages.
         cost_seconds: so far, by the command's own account; None: the wall clock counts.
         metrics: further finite numbers.
         is_result: whether the score is final.
@@ -33,6 +35,7 @@ class Said:
 
     steps: int | None = None
     score: float | None = None
+    shown: str = ""
     cost_seconds: float | None = None
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     is_result: bool = False
@@ -65,6 +68,7 @@ def from_json(line: bytes, *, any_field: bool = False) -> Said | None:
     return Said(
         steps=messages.steps(found),
         score=None if given is None else _number(given),
+        shown=shown(given),
         cost_seconds=messages.seconds({"elapsed_seconds": found.get("cost_seconds")}),
         metrics=messages.numbers(others) | messages.numbers(found.get("metrics")),
         is_result=is_result,
@@ -94,8 +98,9 @@ class PatternReader:
         steps = self._last_steps
         if "steps" in match.re.groupindex:
             steps = _count(match.group("steps"), steps)
-        score = number_of(_group(match, "score"))
-        return Said(steps=steps, score=math.nan if score is None else score)
+        written = _group(match, "score")
+        score = number_of(written)
+        return Said(steps=steps, score=math.nan if score is None else score, shown=shown(written))
 
 
 def number_of(text: str | None) -> float | None:
@@ -106,6 +111,30 @@ def number_of(text: str | None) -> float | None:
         return float(_THOUSANDS.sub("", text.strip().rstrip(",;:.%)]")))
     except ValueError:
         return None
+
+
+def shown(written: object) -> str:
+    """Returns a score as it was written, for a message: texts that are no numbers in quotes, long ones cut."""
+    words = str(written) if isinstance(written, str | int | float) else json.dumps(written)
+    words = " ".join(words.split())
+    words = words if len(words) <= MAX_SHOWN else f"{words[:MAX_SHOWN]}..."
+    return words if number_of(words) is not None or not isinstance(written, str) else f"'{words}'"
+
+
+def unread(last_line: str) -> str:
+    """Returns what a last line without a score holds, and what reads it, to be added to a message; may be empty."""
+    try:
+        found = json.loads(last_line)
+    except (ValueError, RecursionError):
+        found = None
+    numbers = messages.numbers(found) if isinstance(found, dict) else {}
+    if not numbers:
+        return f"; its last line: {last_line}" if last_line else "; it printed nothing"
+    name = next((key for key, value in numbers.items() if not value.is_integer()), next(reversed(numbers)))
+    return (
+        f"; its last line has {', '.join(numbers)}, and --score-regex '\"{re.escape(name)}\": ([^,}}]+)' would read"
+        f" '{name}' as the score"
+    )
 
 
 def _group(match: re.Match[str], name: str) -> str | None:
@@ -120,6 +149,9 @@ def _count(text: str | None, before: int | None) -> int | None:
 
 
 def _number(value: object) -> float:
+    if isinstance(value, str):  # json.dumps(..., default=str) writes the numbers of NumPy so
+        number = number_of(value)
+        return math.nan if number is None else number
     if isinstance(value, bool) or not isinstance(value, int | float):
         return math.nan
     try:

@@ -152,6 +152,6 @@ def _check_pattern(pattern: str, what: str) -> None:
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        raise UsageError(f"{what} {pattern!r} is no regular expression: {error}") from error
+        raise UsageError(f"{what} '{pattern}' is no regular expression: {error}") from error
     if groups == 0:
-        raise UsageError(f"{what} {pattern!r} has no group; put the number in parentheses, as in 'reward: (\\S+)'")
+        raise UsageError(f"{what} '{pattern}' has no group; put the number in parentheses, as in 'reward: (\\S+)'")

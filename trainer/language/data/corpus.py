@@ -44,6 +44,11 @@ class Part:
     def require_rows(self, sequence_length: int, batch_rows: int) -> None:
         """Raises `ConfigError` where there are fewer rows than a step of the optimiser takes."""
         rows = int(self.rows(sequence_length).sum())
+        if not rows:
+            raise ConfigError(
+                f"the {self.name} text has {self.num_tokens:,} tokens, less than one row of {sequence_length:,} and the"
+                " token after it: lower model.sequence_length, or give more text"
+            )
         if rows < batch_rows:
             raise ConfigError(
                 f"the {self.name} text has {self.num_tokens:,} tokens, {rows:,} rows of {sequence_length:,}, and one"
