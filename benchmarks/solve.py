@@ -7,8 +7,8 @@ docs/images/learning_curves.png show how much. Every run is a process of its own
 
 Runs are kept one by one in benchmarks/results/solve.json. `--missing` makes only those that are not there yet for the
 configuration as it is. Runs of an environment's earlier configuration go when the first one of the new one is kept;
-environments that are left out keep theirs. The configurations of environments of others were chosen on seeds 0 to 4, and
-their runs here have seeds 5 to 9.
+environments that are left out keep theirs. The configurations of environments of others were chosen on seeds 0 to 4,
+and their runs here have seeds 5 to 9.
 """
 
 import argparse

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from training import CPU, make_policy, make_rollout
+import torch
+from training import CPU, make_policy, make_rollout, slow_advantages
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
+from protein.trainer.kernels import advantages
 from protein.trainer.machine.distributed import ALONE
 from protein.trainer.ppo.warm_up import STEPS_MAX, decided
 
@@ -331,3 +333,40 @@ def test_wrappers_that_do_more_than_check_are_not_left_out() -> None:
     assert "step" not in vars(env)
     env.reset()
     assert env.step(dict.fromkeys(env.agents, 1))[1] == {"a0": 2.0, "a1": 2.0, "a2": 2.0}
+
+
+def test_advantages_of_simple_spread_are_those_of_each_agent_alone() -> None:
+    """Rows beside each other share nothing: against PettingZoo's own play and sums over each agent's steps."""
+    mpe2 = pytest.importorskip("mpe2.simple_spread_v3")
+    name, steps, gamma, gae_lambda = "pettingzoo:mpe2.simple_spread_v3", 9, 0.9, 0.8
+    envs = make(name, 1, seed=4, args={"max_cycles": 6})  # one truncation in the middle of the segment
+    policy = make_policy(envs.spec)
+    rollout = make_rollout([envs], policy, horizon=steps, gamma=gamma)
+    rollout.reset(4)
+    batch = rollout.settle(rollout.collect(steps), ALONE)
+    theirs = mpe2.parallel_env(max_cycles=6)
+    seen, _ = theirs.reset(seed=int(np.random.SeedSequence([4, 0]).generate_state(1)[0] >> 1))
+
+    def values(of: Any) -> Any:
+        rows = torch.from_numpy(np.stack(list(of.values())))
+        with torch.no_grad():
+            return policy.values(policy(rows[None], None, None)[0]).numpy()
+
+    worth, finals, rewards, cuts = [values(seen)], np.zeros((steps, 3), np.float32), [], []
+    for t in range(steps):
+        actions = {agent: int(batch.actions[0, t, k]) for k, agent in enumerate(theirs.agents)}
+        seen, gained, _, cut, _ = theirs.step(actions)
+        rewards.append(list(gained.values()))
+        cuts.append(list(cut.values()))
+        if not theirs.agents:
+            finals[t] = values(seen)
+            seen, _ = theirs.reset()
+        worth.append(values(seen))
+    truncated = np.array(cuts)
+    assert truncated.any(axis=1).tolist() == [t == 5 for t in range(steps)]
+    slow = slow_advantages(
+        np.array(rewards), np.stack(worth), np.zeros_like(truncated), truncated, finals, gamma, gae_lambda
+    )
+    found = advantages(batch.rewards, batch.values, batch.ends, gamma=gamma, gae_lambda=gae_lambda)
+    np.testing.assert_allclose(found, slow, rtol=1e-4, atol=1e-4)
+    assert np.ptp(slow, axis=1).max() > 0.01, "agents must differ"
