@@ -7,7 +7,7 @@ docs/images/learning_curves.png show how much. Every run is a process of its own
 
 Runs are kept one by one in benchmarks/results/solve.json. `--missing` makes only those that are not there yet for the
 configuration as it is. Runs of an environment's earlier configuration go when the first one of the new one is kept;
-environments that are left out keep theirs. The configurations of Gymnasium's environments were chosen on seeds 0 to 4,
+environments that are left out keep theirs. The configurations of environments of others were chosen on seeds 0 to 4,
 and their runs here have seeds 5 to 9.
 """
 
@@ -38,6 +38,8 @@ SEEDS = {
     "gym:HalfCheetah-v5": range(5, 10),
     "gym:BipedalWalker-v3": range(5, 10),
     "gym:Hopper-v5": range(5, 10),
+    "gym:MiniGrid-DoorKey-8x8-v0": range(5, 10),
+    "pettingzoo:mpe2.simple_spread_v3": range(5, 10),
 }
 
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from training import CPU, make_policy, make_rollout
+import torch
+from training import CPU, make_policy, make_rollout, slow_advantages
 
 from protein.trainer.config import TrainConfig
 from protein.trainer.environments import VectorEnv, make, playing, resume, spec
 from protein.trainer.errors import ConfigError, TrainerError
+from protein.trainer.kernels import advantages
 from protein.trainer.machine.distributed import ALONE
 from protein.trainer.ppo.warm_up import STEPS_MAX, decided
 
@@ -234,3 +236,137 @@ def test_simple_spread_is_as_pettingzoo_plays_it() -> None:
     assert all(cut.values()) and stepper.ends[1].all()
     np.testing.assert_array_equal(stepper.finals, np.stack([seen[agent] for agent in agents]))
     np.testing.assert_allclose(stepper.envs.drain_episodes().score, total, rtol=1e-6)
+
+
+def turn_taking() -> Any:
+    """Agents that take turns: agent k ends after k + 2 rounds, and every turn rewards whoever acts next."""
+    from pettingzoo import AECEnv
+
+    class Turns(AECEnv):  # type: ignore[misc]
+        metadata: ClassVar = {"name": "turns", "is_parallelizable": True}
+        render_mode = None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.possible_agents = ["a0", "a1", "a2"]
+            self.action_spaces = {agent: spaces.Discrete(4) for agent in self.possible_agents}
+            self.observation_spaces = {agent: spaces.Box(-9, 99, (1,), np.float32) for agent in self.possible_agents}
+
+        def observation_space(self, agent: Any) -> Any:
+            return self.observation_spaces[agent]
+
+        def action_space(self, agent: Any) -> Any:
+            return self.action_spaces[agent]
+
+        def observe(self, agent: Any) -> Any:
+            return np.array([self.total], np.float32)
+
+        def reset(self, seed: int | None = None, options: Any = None) -> None:
+            self.agents, self.total, self.age = list(self.possible_agents), 0, 0
+            self.rewards, self._cumulative_rewards = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
+            self.terminations, self.truncations = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, False)
+            self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+            self.agent_selection = self.agents[0]
+
+        def step(self, action: Any) -> None:
+            if self.terminations[self.agent_selection] or self.truncations[self.agent_selection]:
+                self._was_dead_step(action)
+                return
+            place = self.agents.index(self.agent_selection)
+            self.total += int(action)
+            follows = self.agents[(place + 1) % len(self.agents)]
+            self._clear_rewards()
+            self.rewards[follows] = float(action)
+            if place == len(self.agents) - 1:
+                self.age += 1
+                for agent in self.agents:
+                    self.terminations[agent] = self.age >= int(agent[1:]) + 2
+                follows = next((agent for agent in self.agents if not self.terminations[agent]), follows)
+            self.agent_selection = follows
+            self._deads_step_first()
+
+    return Turns()
+
+
+def test_steps_without_detours_are_those_of_pettingzoo() -> None:
+    """Agents die one after the other; each step's five dictionaries are the same as without our way."""
+    from pettingzoo.utils import wrappers
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    from protein.trainer.environments.pettingzoo_cycle import quicken_
+
+    def made() -> Any:
+        checked = wrappers.AssertOutOfBoundsWrapper(turn_taking())
+        return aec_to_parallel(wrappers.OrderEnforcingWrapper(checked))
+
+    ours, theirs = made(), made()
+    quicken_(ours)
+    assert "step" in vars(ours)
+    for _ in range(2):
+        assert ours.reset(seed=1) == theirs.reset(seed=1)
+        lengths = []
+        while theirs.agents:
+            assert ours.agents == theirs.agents
+            lengths.append(len(theirs.agents))
+            actions = {agent: 1 + k for k, agent in enumerate(theirs.agents)}
+            for mine, other in zip(ours.step(actions), theirs.step(actions), strict=True):
+                assert mine == other and list(mine) == list(other)
+        assert ours.agents == [] and lengths == [3, 3, 2, 1]
+    ours.reset()
+    ours.aec_env.unwrapped.agent_selection = "a1"
+    with pytest.raises(AssertionError, match="expects agents to step in a cycle"):
+        ours.step(dict.fromkeys(ours.agents, 0))
+
+
+def test_wrappers_that_do_more_than_check_are_not_left_out() -> None:
+    from pettingzoo.utils import wrappers
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    from protein.trainer.environments.pettingzoo_cycle import quicken_
+
+    class Doubled(wrappers.AssertOutOfBoundsWrapper):  # type: ignore[misc]
+        def step(self, action: Any) -> None:
+            super().step(None if action is None else 2 * action)
+
+    env = aec_to_parallel(wrappers.OrderEnforcingWrapper(Doubled(turn_taking())))
+    quicken_(env)
+    assert "step" not in vars(env)
+    env.reset()
+    assert env.step(dict.fromkeys(env.agents, 1))[1] == {"a0": 2.0, "a1": 2.0, "a2": 2.0}
+
+
+def test_advantages_of_simple_spread_are_those_of_each_agent_alone() -> None:
+    """Rows beside each other share nothing: against PettingZoo's own play and sums over each agent's steps."""
+    mpe2 = pytest.importorskip("mpe2.simple_spread_v3")
+    name, steps, gamma, gae_lambda = "pettingzoo:mpe2.simple_spread_v3", 9, 0.9, 0.8
+    envs = make(name, 1, seed=4, args={"max_cycles": 6})  # one truncation in the middle of the segment
+    policy = make_policy(envs.spec)
+    rollout = make_rollout([envs], policy, horizon=steps, gamma=gamma)
+    rollout.reset(4)
+    batch = rollout.settle(rollout.collect(steps), ALONE)
+    theirs = mpe2.parallel_env(max_cycles=6)
+    seen, _ = theirs.reset(seed=int(np.random.SeedSequence([4, 0]).generate_state(1)[0] >> 1))
+
+    def values(of: Any) -> Any:
+        rows = torch.from_numpy(np.stack(list(of.values())))
+        with torch.no_grad():
+            return policy.values(policy(rows[None], None, None)[0]).numpy()
+
+    worth, finals, rewards, cuts = [values(seen)], np.zeros((steps, 3), np.float32), [], []
+    for t in range(steps):
+        actions = {agent: int(batch.actions[0, t, k]) for k, agent in enumerate(theirs.agents)}
+        seen, gained, _, cut, _ = theirs.step(actions)
+        rewards.append(list(gained.values()))
+        cuts.append(list(cut.values()))
+        if not theirs.agents:
+            finals[t] = values(seen)
+            seen, _ = theirs.reset()
+        worth.append(values(seen))
+    truncated = np.array(cuts)
+    assert truncated.any(axis=1).tolist() == [t == 5 for t in range(steps)]
+    slow = slow_advantages(
+        np.array(rewards), np.stack(worth), np.zeros_like(truncated), truncated, finals, gamma, gae_lambda
+    )
+    found = advantages(batch.rewards, batch.values, batch.ends, gamma=gamma, gae_lambda=gae_lambda)
+    np.testing.assert_allclose(found, slow, rtol=1e-4, atol=1e-4)
+    assert np.ptp(slow, axis=1).max() > 0.01, "agents must differ"

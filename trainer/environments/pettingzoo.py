@@ -189,9 +189,14 @@ def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
     arguments.check(args, takes, name, ours=_OURS)
     try:
         with arguments.refusals(args, takes, name):
-            return factory(**kwargs)
+            env = factory(**kwargs)
     except ImportError as error:
         raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}") from error
+    if type(env).__module__.startswith("pettingzoo."):
+        from .pettingzoo_cycle import quicken_
+
+        quicken_(env)
+    return env
 
 
 def _factory(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
