@@ -46,8 +46,9 @@ $(DEV_READY): $(READY)
 sweep: $(READY)
 	@$(BIN)/protein sweep --env pong --max-cost $(MAX_COST)
 
-test: $(DEV_READY)
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+test: $(DEV_READY)  # a test that hangs is ended after ten minutes: its name and every thread's stack are printed
+	@$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" \
+		-o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 test-slow: $(DEV_READY)
 	@$(BIN)/python -m pytest -m slow
