@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from patience import PATIENCE_SECONDS
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.environments.pool import PoolEnv
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
@@ -276,6 +278,22 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
     apart.envs.close()
     apart.envs.close()
     assert all(process.poll() is not None for process in processes)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_process_that_dies_within_a_step_ends_the_run(workers: int) -> None:
+    envs = make("gym-async" + COUNTER.removeprefix("gym"), 2, workers=workers)
+    assert isinstance(envs, PoolEnv)
+    envs.reset(0, np.zeros((2, 2), np.float32))
+    envs.processes[0].send_signal(signal.SIGSTOP)
+    for group in envs.groups:
+        group.begin(np.zeros((1, 1), np.int32))
+    envs.processes[0].kill()
+    envs.processes[0].wait()
+    with pytest.raises(TrainerError, match="has died"):
+        for group in envs.groups:
+            envs.wait(group.number)
+    envs.close()
 
 
 def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:

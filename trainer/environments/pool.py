@@ -187,9 +187,9 @@ class PoolEnv(CountedEnv):
             TrainerError: an environment raised an error, or a process has died.
         """
         found = [descriptor for descriptor, _ in self._poll.poll()]
-        if self._answers not in found:
+        answers = os.read(self._answers, 4096) if self._answers in found else b""
+        if not answers:  # of the pipe of answers, too, poll tells that its last writer has died
             raise self._died()
-        answers = os.read(self._answers, 4096)
         for at in range(0, len(answers), 2):
             if answers[at] == FAILED:
                 raise TrainerError(str(self._pipes[answers[at + 1]].recv()))
