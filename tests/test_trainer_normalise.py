@@ -243,6 +243,6 @@ def test_an_observation_that_is_not_finite_ends_the_run_with_a_line_that_names_i
             observations[5, 2] = np.nan
 
     monkeypatch.setattr(scaled_twins.Twin, "step", spoilt)
-    with pytest.raises(TrainerError, match=r"gave an observation that is not finite: feature 2"):
+    with pytest.raises(TrainerError, match=r"^instance 5 of .* observed nan in element 2"):
         go(small({"num_envs": 64}, normalize_observations=how, total_timesteps=4096), tmp_path)
     assert not (tmp_path / checkpoints.FILE_NAME).exists()

@@ -19,7 +19,6 @@ import torch
 
 from ..config import TrainConfig
 from ..environments import VectorEnv, playing
-from ..errors import TrainerError
 from ..machine.distributed import World
 from ..normalise import Moments, Normalizer, RewardScaler, discounted_returns
 from .conditioning import Conditioning
@@ -116,17 +115,11 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
     rewards = np.zeros(agents, np.float32)
     terminals, truncations = np.zeros(agents, np.bool_), np.zeros(agents, np.bool_)
     seen, returns, ended = _Seen(spec.observation_size), np.zeros(agents), np.zeros(agents, np.bool_)
-    for step in range(min(max(-(-SAMPLES // agents), STEPS_MIN), STEPS_MAX)):
+    for _ in range(min(max(-(-SAMPLES // agents), STEPS_MIN), STEPS_MAX)):
         actions = _actions(envs[0], agents * world.size, draws)[own]
         played = _playing(envs)
         for env, part in zip(envs, columns, strict=True):
             env.step(actions[part], observations[part], rewards[part], terminals[part], truncations[part])
-        if not np.isfinite(observations).all():
-            row, feature = np.argwhere(~np.isfinite(observations))[0]
-            raise TrainerError(
-                f"'{spec.name}' gave an observation that is not finite: feature {feature} of agent {row} is "
-                f"{observations[row, feature]} after {step + 1} random actions: mend the environment"
-            )
         # What idle agents observe and earn says nothing about the game. Some agent plays always.
         plays = _playing(envs)
         shown = observations if plays is None else observations[plays]
