@@ -239,12 +239,16 @@ while not backend.poll(0.1):
 print("running", flush=True)
 time.sleep(600)
 """
-    sweep = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    assert sweep.stdout is not None and sweep.stdout.readline() == b"running\n"
-    assert len([one for one in left_behind(tmp_path) if one.pid != sweep.pid]) == 4
-    sweep.kill()
-    sweep.wait()
-    sweep.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as sweep:
+        try:
+            assert sweep.stdout is not None and sweep.stdout.readline() == b"running\n"
+            # The trial has reported, and what it has forked may only be about to begin.
+            wait_until(
+                lambda: len([one for one in left_behind(tmp_path) if one.pid != sweep.pid]) == 4,
+                "the trial's processes",
+            )
+        finally:
+            sweep.kill()
     wait_until(lambda: not left_behind(tmp_path), "the end of the trial's processes")
 
 
