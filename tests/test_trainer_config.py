@@ -69,6 +69,14 @@ def test_the_dictionary_form_round_trips_exactly() -> None:
             "policy.value_bins must be 0 while train.vf_clip_coef clips the value, got 5",
         ),
         (
+            {"policy": {"separate_value": True, "recurrence": "lstm"}},
+            "policy.separate_value needs a built-in policy without memory, got policy.recurrence lstm",
+        ),
+        (
+            {"policy": {"separate_value": True, "module": "own:Net"}},
+            "policy.separate_value needs a built-in policy without memory, got policy.module",
+        ),
+        (
             {"env": {"num_envs": 7, "double_buffer": True}},
             "env.num_envs must be even with env.double_buffer, got 7",
         ),
@@ -96,12 +104,18 @@ def test_a_minibatch_larger_than_the_batch_is_refused_and_agents_count() -> None
         check_batch(config, agents_per_env=1)
 
 
-def test_a_minibatch_holds_a_segment_for_each_part() -> None:
-    nested = {"env": {"num_envs": 4}, "train": {"horizon": 8, "minibatch_size": 16, "accumulation_steps": 2}}
-    check_batch(RunConfig.from_dict(nested), agents_per_env=1)
-    nested["train"]["accumulation_steps"] = 3
-    with pytest.raises(ConfigError, match=r"\(16\) is smaller than train.accumulation_steps \(3\) segments .* \(8\)"):
+def test_a_minibatch_holds_a_sample_or_a_segment_for_each_part() -> None:
+    def checked(accumulation_steps: int, recurrence: str = "none") -> None:
+        train = {"horizon": 8, "minibatch_size": 16, "accumulation_steps": accumulation_steps}
+        nested = {"env": {"num_envs": 4}, "policy": {"recurrence": recurrence}, "train": train}
         check_batch(RunConfig.from_dict(nested), agents_per_env=1)
+
+    checked(16)
+    with pytest.raises(ConfigError, match=r"\(16\) is smaller than train.accumulation_steps \(17\) samples: raise it"):
+        checked(17)
+    checked(2, "lstm")
+    with pytest.raises(ConfigError, match=r"\(16\) is smaller than train.accumulation_steps \(3\) segments .* \(8\)"):
+        checked(3, "lstm")
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: str(kind.name))

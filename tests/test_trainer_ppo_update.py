@@ -156,44 +156,58 @@ def written_out_advantages(batch: Batch, ratios: torch.Tensor) -> tuple[torch.Te
 
 
 def written_out_update(policy: Policy, batch: Batch, *, size: int, epochs: int, vtrace: bool, rate: float) -> None:
-    """PPO as it is usually written: torch's own differentiation, clip and optimiser, minibatches of `size` segments."""
+    """PPO as it is usually written: torch's own differentiation, clip and optimiser.
+
+    Minibatches are of `size` samples, or with a memory of `size` segments.
+    """
+    alone = batch.state is None
+    number = len(batch) if alone else batch.segments
+
+    def of(rows: torch.Tensor) -> torch.Tensor:
+        return rows.flatten(0, 1)[chosen].unsqueeze(0) if alone else rows[:, chosen]
+
     optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5)
     generator, ratios = torch.Generator().manual_seed(0), torch.ones_like(batch.rewards)
     for epoch in range(epochs):
         if epoch == 0 or vtrace:
             gains, returns = written_out_advantages(batch, ratios)
-        for chosen in torch.randperm(batch.segments, generator=generator).split(size):
+        for chosen in torch.randperm(number, generator=generator).split(size):
             state = None if batch.state is None else batch.state[chosen]
-            output, _ = policy(batch.observations[:, chosen], state, batch.resets[:, chosen])
+            output, _ = policy(of(batch.observations), state, of(batch.resets))
             minibatch = Minibatch(
-                actions=batch.actions[:, :, chosen].flatten(1),
-                logprobs=batch.logprobs[:, chosen].flatten(),
-                values=batch.values[:-1, chosen].flatten(),
-                advantages=gains[:, chosen].flatten(),
-                returns=returns[:, chosen].flatten(),
+                actions=torch.stack([of(component).flatten() for component in batch.actions]),
+                logprobs=of(batch.logprobs).flatten(),
+                values=of(batch.values[:-1]).flatten(),
+                advantages=of(gains).flatten(),
+                returns=of(returns).flatten(),
                 weights=None,
-                size=len(chosen) * batch.steps,
+                size=output.shape[1],
             )
             optimizer.zero_grad()
             ppo_loss(policy, output, minibatch, Coefficients(clip=0.2, value=0.5, entropy=0.01))["loss"].backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
             optimizer.step()
             terms = policy.distribution.terms(output.detach()[: policy.action_rows], minibatch.actions)
-            ratios[:, chosen] = (terms.logp - minibatch.logprobs).exp().view(batch.steps, -1)
+            new = (terms.logp - minibatch.logprobs).exp()
+            if alone:
+                ratios.view(-1)[chosen] = new
+            else:
+                ratios[:, chosen] = new.view(batch.steps, -1)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "lstm", "bins"])
 @pytest.mark.parametrize("vtrace", [False, True])
 def test_an_update_is_the_written_out_one(kind: str, vtrace: bool) -> None:
-    """Every segment once an epoch, in a new order; V-trace with the ratios that the epoch before has left."""
+    """Every sample, or segment, once an epoch, in a new order; V-trace with the ratios that the epoch before left."""
     policy = make_policy(make_spec(), **POLICIES[kind])
     batch, reference, before = collected(policy), copy.deepcopy(policy), copy.deepcopy(policy)
     advantage = "vtrace" if vtrace else "gae"
     ppo = make_ppo(policy, minibatch_size=25, update_epochs=3, advantage=advantage, learning_rate=0.01)
     ppo.update(batch, 0.0)
-    written_out_update(reference, batch, size=5, epochs=3, vtrace=vtrace, rate=0.01)
+    size = 25 if batch.state is None else 5  # segments have five steps
+    written_out_update(reference, batch, size=size, epochs=3, vtrace=vtrace, rate=0.01)
     other = copy.deepcopy(before)
-    written_out_update(other, batch, size=5, epochs=3, vtrace=not vtrace, rate=0.01)
+    written_out_update(other, batch, size=size, epochs=3, vtrace=not vtrace, rate=0.01)
     ours, theirs, wrong = (nn.utils.parameters_to_vector(p.parameters()).detach() for p in (policy, reference, other))
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-4)
     assert (ours - wrong).abs().max() > 2e-3, "the example must tell V-trace from GAE"

@@ -59,6 +59,8 @@ class PolicyConfig:
     """Units of every hidden layer and of the recurrent one."""
     num_layers: int = 2
     """Fully connected layers of the encoder."""
+    separate_value: bool = False
+    """Gives the value function an encoder of its own; for built-in policies without memory."""
     module: str = ""
     """A network of your own, `my_file:MyNet`, in place of the above, but for the sizes: see docs/own-policy.md."""
     value_bins: int = 0
@@ -208,6 +210,9 @@ class RunConfig(SectionedConfig):
         if self.policy.value_bins == 1 or (self.policy.value_bins and self.train.vf_clip_coef):
             what = "at least 2" if self.policy.value_bins == 1 else "0 while train.vf_clip_coef clips the value"
             raise ConfigError(f"policy.value_bins must be {what}, got {self.policy.value_bins}")
+        if self.policy.separate_value and (self.policy.recurrence != "none" or self.policy.module):
+            other = "policy.module" if self.policy.module else f"policy.recurrence {self.policy.recurrence}"
+            raise ConfigError(f"policy.separate_value needs a built-in policy without memory, got {other}")
         if self.env.double_buffer and self.env.num_envs % 2:
             raise ConfigError(f"env.num_envs must be even with env.double_buffer, got {self.env.num_envs}")
         check_device(self.train.device)
@@ -239,10 +244,10 @@ class RunConfig(SectionedConfig):
 
 
 def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> None:
-    """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or smaller than one segment.
+    """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or too small to be divided.
 
     It is separate from `validate` because the batch depends on the environment's number of agents. With several
-    `processes`, each takes the same number of segments of a minibatch.
+    `processes`, each takes the same number of segments of a minibatch, or of samples where the policy has no memory.
     """
     agents = config.env.num_envs * agents_per_env
     batch = agents * config.train.horizon
@@ -252,12 +257,14 @@ def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> N
             f"({agents} agents * horizon {config.train.horizon} = {batch}): "
             "lower it or raise env.num_envs or train.horizon"
         )
-    if config.train.minibatch_size < config.train.horizon * config.train.accumulation_steps * processes:
+    least, what = config.train.accumulation_steps * processes, "samples"
+    if config.policy.recurrence != "none" or config.policy.module:  # a memory reads segments from their first step on
+        least, what = least * config.train.horizon, f"segments of train.horizon ({config.train.horizon}) steps"
+    if config.train.minibatch_size < least:
         in_each = f" in each of {processes} processes" if processes > 1 else ""
         raise ConfigError(
             f"train.minibatch_size ({config.train.minibatch_size}) is smaller than train.accumulation_steps "
-            f"({config.train.accumulation_steps}) segments of train.horizon ({config.train.horizon}) steps{in_each}: "
-            "raise it or lower one of them"
+            f"({config.train.accumulation_steps}) {what}{in_each}: raise it or lower one of them"
         )
 
 

@@ -34,6 +34,27 @@ class Batch:
     def __len__(self) -> int:
         return self.rewards.numel()
 
+    def samples(self) -> "Batch":
+        """Returns the same samples, each as a segment of one step, for a policy without memory."""
+        steps, segments = self.steps, self.segments
+
+        def flat(rows: torch.Tensor | None) -> Any:
+            return None if rows is None else rows.reshape(1, steps * segments, *rows.shape[2:])
+
+        return dataclasses.replace(
+            self,
+            observations=flat(self.observations),
+            actions=self.actions.reshape(-1, 1, steps * segments),
+            logprobs=flat(self.logprobs),
+            values=torch.stack([self.values[:-1].flatten(), self.values[1:].flatten()]),
+            rewards=flat(self.rewards),
+            ends=flat(self.ends),
+            resets=flat(self.resets),
+            state=None,
+            playing=flat(self.playing),
+            follows=flat(self.follows),
+        )
+
     def to(self, device: torch.device) -> "Batch":
         """Returns the batch on another device, as `to_device` copies; itself where it is there."""
         if self.rewards.device == device:

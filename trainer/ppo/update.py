@@ -3,6 +3,9 @@
 Notation: a batch of `N` segments of `T` steps; a minibatch of `M` of them, `B = T * M` samples; r = pi_now(action) /
 pi_old(action), where pi_old took the action.
 
+A policy without memory learns from single samples: each is a segment of one step here. Samples that follow each other
+are alike, and a minibatch of few long segments has a noisy gradient.
+
 With several processes, each minibatch is divided: every process uses segments of its own, chosen by the same random
 draw. The gradient, the advantages' scale and the figures come from sums over the processes, so they are those of the
 whole.
@@ -105,7 +108,7 @@ class PPO:
         self._scaler.set_state(group("scaler."))
         self._entropy.set_state(state)
 
-    def compile(self, features: int, segments: int, horizons: Iterable[int]) -> float:
+    def compile(self, features: int, agents: int, horizons: Iterable[int]) -> float:
         """Compiles the network's forward and backward pass; returns the seconds that it took.
 
         Every shape that the run will need is tried here: a new one would compile again, on the run's clock. Where it
@@ -113,14 +116,14 @@ class PPO:
 
         Args:
             features: of an observation.
-            segments: of this process's batches.
+            agents: of this process.
             horizons: the steps of each iteration that is to come.
         """
         began = time.perf_counter()
         context = autocast(self._device, self._precision)
         try:
             self._gradients.compile()
-            for steps, count in sorted(self._shapes(segments, horizons)):
+            for steps, count in sorted(self._shapes(agents, horizons)):
                 example = torch.zeros(steps, count, features, dtype=self._policy.observation_dtype, device=self._device)
                 state = torch.zeros(count, self._policy.state_size, device=self._device)
                 resets = torch.zeros(steps, count, dtype=torch.bool, device=self._device)
@@ -134,10 +137,11 @@ class PPO:
         self._stopwatch.reset()
         return time.perf_counter() - began
 
-    def _shapes(self, segments: int, horizons: Iterable[int]) -> set[tuple[int, int]]:
-        """Returns steps and segments of everything that a forward pass of an update will be given."""
+    def _shapes(self, agents: int, horizons: Iterable[int]) -> set[tuple[int, int]]:
+        """Returns steps and segments of everything that a forward pass of an update of `agents` will be given."""
         shapes = set()
-        for steps in horizons:
+        for horizon in horizons:
+            steps, segments = (horizon, agents) if self._policy.state_size else (1, horizon * agents)
             size = self._minibatch_segments(segments, steps)
             for whole in {size, segments % size} - {0}:
                 parts = torch.empty(whole).tensor_split(self._config.accumulation_steps)
@@ -159,7 +163,7 @@ class PPO:
         return self._optimizer.learning_rate
 
     def update(self, batch: Batch, progress: float, until: float = math.inf) -> dict[str, float]:
-        """Goes over the batch `update_epochs` times in minibatches of segments; returns the figures of the last one.
+        """Goes over the batch `update_epochs` times in minibatches; returns the figures of the last one.
 
         Leaves the stopwatch in `other`. Once `time.perf_counter()` has reached `until` it begins no further minibatch;
         then the figures of the last one are missing.
@@ -170,30 +174,33 @@ class PPO:
         config, switch = self._config, self._stopwatch.switch
         self._optimizer.set_progress(progress)
         self._coefficients = dataclasses.replace(self._coefficients, entropy=self._entropy.coefficient(progress))
-        size = self._minibatch_segments(batch.segments, batch.steps)
+        drawn = batch if self._policy.state_size else batch.samples()
+        size = self._minibatch_segments(drawn.segments, drawn.steps)
         norms = torch.zeros((), device=self._device)
         terms: dict[str, torch.Tensor] = {}
-        ratios, passes = torch.ones_like(batch.logprobs), 0
+        ratios, passes = torch.ones_like(drawn.logprobs), 0
         if self._recompute_logprobs and time.perf_counter() < until:
-            batch = dataclasses.replace(batch, logprobs=self.logprobs(batch, size))
+            drawn = dataclasses.replace(drawn, logprobs=self.logprobs(drawn, size))
         if config.overlap and time.perf_counter() < until:
-            ratios = self.ratios(batch, size)
+            ratios = self.ratios(drawn, size)
         for epoch in range(config.update_epochs):
             if epoch and time.perf_counter() >= until:
                 break
             if epoch == 0 or config.advantage == "vtrace":
                 switch("advantage")
                 corrected = config.advantage == "vtrace" or config.overlap
-                advantages, returns = advantages_and_returns(batch, ratios if corrected else None, config, self._world)
+                given = ratios.view_as(batch.logprobs) if corrected else None
+                advantages, returns = advantages_and_returns(batch, given, config, self._world)
+                by_draw = advantages.view_as(ratios), returns.view_as(ratios)
             # With a target KL any pass may turn out to be the last one.
             last_epoch = epoch == config.update_epochs - 1 or bool(config.target_kl)
             terms, passes = {}, passes + 1
-            minibatches = list(shuffled(batch.segments, size, self._generator))
+            minibatches = list(shuffled(drawn.segments, size, self._generator))
             for index, chosen in enumerate(minibatches):
                 if time.perf_counter() >= until:
                     break
                 wanted = terms if last_epoch and index == len(minibatches) - 1 else None
-                norms += self._step(batch, advantages, returns, ratios, to_device(chosen, self._device), wanted)
+                norms += self._step(drawn, *by_draw, ratios, to_device(chosen, self._device), wanted)
             if config.target_kl and terms and float(self._world.sum_(terms["approx_kl"].clone())) > config.target_kl:
                 break
         switch("other")
