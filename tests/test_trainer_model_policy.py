@@ -114,6 +114,18 @@ def test_continuous_actions_begin_with_the_deviation_that_is_set() -> None:
     assert actions.std(dim=0).tolist() == pytest.approx([math.exp(-1.0)] * 2, rel=0.05)
 
 
+@pytest.mark.parametrize("encoder", ["mlp", "cnn"])
+def test_a_separate_value_shares_nothing_with_the_policy(encoder: str) -> None:
+    policy = make_policy(make_spec(), separate_value=True, encoder=encoder)
+    apart = {name for name, _ in policy.named_parameters() if name.startswith("value_")}
+    for rows, own in ((slice(policy.action_rows), False), (slice(policy.action_rows, None), True)):
+        policy.zero_grad()
+        output, _ = policy(torch.randn(1, 9, FEATURES))
+        output[rows].square().sum().backward()
+        moved = {name for name, p in policy.named_parameters() if p.grad is not None and p.grad.any()}
+        assert moved and all((name in apart) == own for name in moved)
+
+
 @pytest.mark.parametrize("actions", ACTIONS)
 @pytest.mark.parametrize("kind", POLICIES)
 def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, actions: str) -> None:

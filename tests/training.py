@@ -22,6 +22,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "lstm": {"recurrence": "lstm"},
     "mingru": {"recurrence": "mingru"},
     "bins": {"value_bins": 7, "value_limit": 20.0},
+    "separate": {"separate_value": True},
 }
 
 

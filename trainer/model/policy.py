@@ -123,14 +123,11 @@ class Policy(nn.Module):
         self._packed: LstmPolicy | None = None
         self.recurrence: LSTM | MinGRU | None = None
         self.own: OwnNetwork | None = None
+        self.value_encoder: MLP | CNN | None = None  # where the value function shares nothing with the policy
         if config.module:
             self._build_own(spec, config, generator)
             return
-        self.encoder: MLP | CNN = (
-            CNN(spec.observation_shape, hidden, config.num_layers, generator)
-            if config.encoder == "cnn"
-            else MLP(spec.observation_size, hidden, config.num_layers, generator)
-        )
+        self.encoder = _encoder(spec, config, generator)
         if config.recurrence == "lstm":
             self.recurrence = LSTM(hidden, generator)
         elif config.recurrence == "mingru":
@@ -139,13 +136,19 @@ class Policy(nn.Module):
         head_rows = self._head_rows
         if isinstance(self.distribution, Gaussian):
             self.log_std = nn.Parameter(torch.full((self.distribution.components,), config.log_std_init))
-        self.head = nn.Linear(hidden, head_rows + self.value_head.rows)
+        self.head = nn.Linear(hidden, head_rows + (0 if config.separate_value else self.value_head.rows))
+        # At first all bins are equally likely, which is a value of 0.
+        gain = 0.01 if config.value_bins else 1.0
         with torch.no_grad():
             nn.init.orthogonal_(self.head.weight[:head_rows], 0.01, generator=generator)
-            # At first all bins are equally likely, which is a value of 0.
-            gain = 0.01 if config.value_bins else 1.0
-            nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
+            if not config.separate_value:
+                nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
+        if config.separate_value:
+            self.value_encoder = _encoder(spec, config, generator)
+            self.value_output = nn.Linear(hidden, self.value_head.rows)
+            initialise_(self.value_output, gain, generator)
+            return
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
         if isinstance(self.encoder, MLP) and isinstance(self.recurrence, LSTM):
@@ -201,7 +204,9 @@ class Policy(nn.Module):
             if self.recurrence is not None:
                 hidden, state = self.recurrence(hidden.view(*observations.shape[:2], -1), state, resets)
                 hidden = hidden.flatten(0, 1)
-            output = torch.addmm(self.head.bias.unsqueeze(1), self.head.weight, hidden.t())
+            output = _rows(self.head, hidden)
+            if self.value_encoder is not None:
+                output = torch.cat([output, _rows(self.value_output, self.value_encoder(observations.flatten(0, 1)))])
         return self._with_deviations(output), state
 
     def vjp(
@@ -277,6 +282,17 @@ class Policy(nn.Module):
     def values(self, output: torch.Tensor) -> torch.Tensor:
         """Maps the output `rows x ...` to values `...`."""
         return self.value_head.decode(output[self.action_rows :])
+
+
+def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> MLP | CNN:
+    if config.encoder == "cnn":
+        return CNN(spec.observation_shape, config.hidden_size, config.num_layers, generator)
+    return MLP(spec.observation_size, config.hidden_size, config.num_layers, generator)
+
+
+def _rows(layer: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    """Returns an output layer's rows of hidden units `B x H`, `rows x B`."""
+    return torch.addmm(layer.bias.unsqueeze(1), layer.weight, hidden.t())
 
 
 @torch.no_grad()

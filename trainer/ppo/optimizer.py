@@ -42,10 +42,11 @@ def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig
 
 
 def _hidden_matrices(policy: Policy) -> list[nn.Parameter]:
-    """Returns the matrices between hidden layers: neither the layer that reads observations nor the output layer."""
-    first = next(policy.encoder.parameters())
+    """Returns the matrices between hidden layers: neither layers that read observations nor output layers."""
+    encoders = [policy.encoder, *([] if policy.value_encoder is None else [policy.value_encoder])]
+    first = {id(next(encoder.parameters())) for encoder in encoders}
     return [
         parameter
         for name, parameter in policy.named_parameters()
-        if parameter.ndim == 2 and parameter is not first and not name.startswith("head.")
+        if parameter.ndim == 2 and id(parameter) not in first and not name.startswith(("head.", "value_output."))
     ]
