@@ -75,7 +75,7 @@ def test_a_target_keeps_the_entropy_near_it() -> None:
     """A target of half the highest entropy, against a run that a strong bonus keeps random."""
     target = 0.5 * math.log(3)
     free = go(ent_coef=0.3, lr_schedule="constant")[-2]["metrics"]["entropy"]
-    held = go(ent_coef=0.3, target_entropy=target, lr_schedule="constant", total_timesteps=16 * 32 * 120)[-2]["metrics"]
+    held = go(ent_coef=0.3, target_entropy=target, lr_schedule="constant", total_timesteps=16 * 32 * 240)[-2]["metrics"]
     assert free > 0.9 * math.log(3)
     assert abs(held["entropy"] - target) < 0.5 * (free - target)
     assert held["ent_coef"] < 0.1
@@ -88,16 +88,16 @@ def test_a_target_kl_ends_the_passes_once_the_policy_has_moved_that_far() -> Non
         figures = ppo.update(collected(policy), 0.0)
         return ppo.weights.clone(), figures
 
-    divergences = [update(0.0, passes)[1]["approx_kl"] for passes in (1, 2, 3, 4, 5)]
+    divergences = [update(0.0, passes)[1]["approx_kl"] for passes in range(1, 8)]
     assert divergences[0] < max(divergences[1:])
     limit = 0.5 * (divergences[0] + max(divergences))
     last = next(index for index, divergence in enumerate(divergences) if divergence > limit)
-    stopped, figures = update(limit, 5)
+    stopped, figures = update(limit, 7)
     expected, _ = update(0.0, last + 1)
-    assert figures["passes"] == last + 1 < 5 and figures["approx_kl"] == pytest.approx(divergences[last])
+    assert figures["passes"] == last + 1 < 7 and figures["approx_kl"] == pytest.approx(divergences[last])
     assert stopped.equal(expected)
-    whole, figures = update(1e9, 5)
-    assert figures["passes"] == 5 and whole.equal(update(0.0, 5)[0])
+    whole, figures = update(1e9, 7)
+    assert figures["passes"] == 7 and whole.equal(update(0.0, 7)[0])
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:

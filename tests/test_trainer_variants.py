@@ -185,8 +185,15 @@ def test_another_precision_may_resume(before: str, after: str, tmp_path: Path) -
             {"policy": {"encoder": "cnn"}},
             r"'cnn' needs observations that are grids .* have the shape \(8,\): use 'mlp'",
         ),
-        ({"train": {"minibatch_size": 15}}, r"\(15\) is smaller than train.accumulation_steps \(1\) segments of"),
-        ({"train": {"accumulation_steps": 4}}, r"\(48\) is smaller than train.accumulation_steps \(4\) segments of"),
+        (
+            {"policy": {"recurrence": "lstm"}, "train": {"minibatch_size": 15}},
+            r"\(15\) is smaller than train.accumulation_steps \(1\) segments of",
+        ),
+        (
+            {"policy": {"recurrence": "lstm"}, "train": {"accumulation_steps": 4}},
+            r"\(48\) is smaller than train.accumulation_steps \(4\) segments of",
+        ),
+        ({"train": {"accumulation_steps": 49}}, r"\(48\) is smaller than train.accumulation_steps \(49\) samples"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_in_one_line(sections: Sections, message: str) -> None:
