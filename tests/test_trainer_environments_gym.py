@@ -2,24 +2,19 @@
 
 import math
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import psutil
 import pytest
 import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT, Counter
-from patience import PATIENCE_SECONDS
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import VectorEnv, make, resume, spec
-from protein.trainer.environments.pool import PoolEnv
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
@@ -278,50 +273,6 @@ def test_processes_do_as_one_does_and_end_with_the_batch() -> None:
     apart.envs.close()
     apart.envs.close()
     assert all(process.poll() is not None for process in processes)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_process_that_dies_within_a_step_ends_the_run(workers: int) -> None:
-    envs = make("gym-async" + COUNTER.removeprefix("gym"), 2, workers=workers)
-    assert isinstance(envs, PoolEnv)
-    envs.reset(0, np.zeros((2, 2), np.float32))
-    envs.processes[0].send_signal(signal.SIGSTOP)
-    for group in envs.groups:
-        group.begin(np.zeros((1, 1), np.int32))
-    envs.processes[0].kill()
-    envs.processes[0].wait()
-    with pytest.raises(TrainerError, match="has died"):
-        for group in envs.groups:
-            envs.wait(group.number)
-    envs.close()
-
-
-def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
-    """Neither in a program of its own nor in a sweep's trial, which is a process of multiprocessing's."""
-    code = (
-        "import multiprocessing, numpy as np\n"
-        "from protein.trainer.environments import make\n"
-        "def run():\n"
-        f"    envs = make('gym-async{COUNTER.removeprefix('gym')}', 2, workers=2)\n"
-        "    envs.reset(0, np.zeros((2, 2), np.float32))\n"
-        "    print(*(process.pid for process in envs.processes), flush=True)\n"
-        "if __name__ == '__main__':\n"
-        "    trial = multiprocessing.get_context('fork').Process(target=run)\n"
-        "    trial.start()\n"
-        "    trial.join()\n"
-        "    run()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=True,
-        cwd=Path(__file__).parent,
-    )
-    pids = [int(word) for word in done.stdout.split()]
-    assert len(pids) == 4
-    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_a_flat_observation_needs_no_copy_of_gymnasiums_own(counter: Stepper) -> None:

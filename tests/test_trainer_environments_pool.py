@@ -1,11 +1,17 @@
 """Worker processes over shared memory: the same rows as in one process, in whatever order they come."""
 
 import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from gym_worlds import LIMIT
+from patience import PATIENCE_SECONDS
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import groups, make, resume
@@ -98,3 +104,47 @@ def test_an_error_in_a_worker_is_told_in_one_line() -> None:
     faulty.close()
     with pytest.raises(ConfigError, match=r"takes no argument env.args.falt; did you mean 'fault'"):
         make("gym-async:gym_worlds:Faulty-v0", 2, args={"falt": "nan"})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_process_that_dies_within_a_step_ends_the_run(workers: int) -> None:
+    envs = make(COUNTER, 2, workers=workers)
+    assert isinstance(envs, PoolEnv)
+    envs.reset(0, np.zeros((2, 2), np.float32))
+    envs.processes[0].send_signal(signal.SIGSTOP)
+    for group in envs.groups:
+        group.begin(np.zeros((1, 1), np.int32))
+    envs.processes[0].kill()
+    envs.processes[0].wait()
+    with pytest.raises(TrainerError, match="has died"):
+        for group in envs.groups:
+            envs.wait(group.number)
+    envs.close()
+
+
+def test_processes_that_nobody_closed_do_not_outlive_the_trainer() -> None:
+    """Neither in a program of its own nor in a sweep's trial, which is a process of multiprocessing's."""
+    code = (
+        "import multiprocessing, numpy as np\n"
+        "from protein.trainer.environments import make\n"
+        "def run():\n"
+        f"    envs = make({COUNTER!r}, 2, workers=2)\n"
+        "    envs.reset(0, np.zeros((2, 2), np.float32))\n"
+        "    print(*(process.pid for process in envs.processes), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    trial = multiprocessing.get_context('fork').Process(target=run)\n"
+        "    trial.start()\n"
+        "    trial.join()\n"
+        "    run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
+        cwd=Path(__file__).parent,
+    )
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 4
+    assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -134,17 +134,18 @@ def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(
     assert envs.steps <= 40 + 2 * DRAIN_STEPS
 
 
+@pytest.mark.parametrize("last", [8, 40])
 def test_what_an_agent_does_after_its_last_episode_that_counts_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
     monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 100)
     spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
 
-    class StopsEnding(UnevenEnvs):  # the first agent ends its 8 episodes in 8 steps, and no other
+    class StopsEnding(UnevenEnvs):  # the first agent ends its 8 episodes in 8 steps, perhaps some more, then no other
         def step(self, *arrays: np.ndarray) -> None:
             before, self.finished = self.finished, []
             super().step(*arrays)
-            self.finished = before + [(env, score) for env, score in self.finished if env or self.steps <= 8]
+            self.finished = before + [(env, score) for env, score in self.finished if env or self.steps <= last]
 
     envs: Any = StopsEnding(4)
     envs.spec = spec

@@ -134,7 +134,7 @@ def play(
         step += 1
         if step % DRAIN_STEPS == 0:
             finished = envs.drain_episodes()
-            began_at[finished.agent] = step
+            began_at[finished.agent] = np.maximum(began_at[finished.agent], step)  # who is done stays so
             for agent, score in zip(finished.agent.tolist(), finished.score.tolist(), strict=True):
                 if len(played[agent]) < quota:
                     played[agent].append(score)

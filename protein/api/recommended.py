@@ -32,9 +32,7 @@ from protein.types import Direction, Params, SweepRecord, SweepSpec, TrialEnd, T
 from protein.units import format_duration, parse_duration
 from protein.view import text
 
-TOLD_SLOWDOWN = (
-    1.25  # times its expected cost: beyond the rounding of a shown cost, and of the noise of a quiet machine
-)
+TOLD_SLOWDOWN = 1.25  # times the expected cost: more than rounding and the noise of a quiet machine
 BEST = "best expected"
 FRONT = "expected front"
 KNEE = "knee"
