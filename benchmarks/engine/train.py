@@ -215,6 +215,7 @@ def _train_again(
 
 def _plain(trial: TrialRecord) -> dict[str, Any]:
     return {
+        "params": dict(trial.params),
         "state": trial.state.value,
         "score": trial.score,
         "cost_seconds": round(trial.cost_seconds, 3),
