@@ -1,11 +1,11 @@
 import dataclasses
 import json
 import os
-import resource
 from pathlib import Path
 
 import pytest
 import torch
+from full_disk import largest_file
 from safetensors.torch import save_file
 
 from protein import envs_c
@@ -66,13 +66,8 @@ def test_the_file_is_safetensors_with_metadata_that_anyone_can_read(path: Path) 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path: Path) -> None:
     before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))  # as a full disk does, it cuts the write short
-    try:
-        with pytest.raises(DiskError, match=r"cannot write .*: free some space") as caught:
-            checkpoints.write(path, make_checkpoint(make_policy(hidden_size=64)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with largest_file(len(before) // 2), pytest.raises(DiskError, match=r"cannot write .*: free some space") as caught:
+        checkpoints.write(path, make_checkpoint(make_policy(hidden_size=64)))
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]

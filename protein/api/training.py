@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from protein import files
 from protein.config.resolve import file_name
 from protein.errors import UsageError, remedy
 from protein.sweep import resuming
@@ -96,7 +97,7 @@ def new_directory(config: kinds.Config) -> Path:
                 path.mkdir(parents=True)
             except FileExistsError:
                 continue
-            (path / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n")
+            files.replace_file(path / CONFIG_FILE, (json.dumps(config.to_dict(), indent=1) + "\n").encode())
             return path
     except OSError as error:
         reason = error.strerror or error
@@ -232,6 +233,4 @@ def _keep_events(path: Path, steps: int) -> None:
                 event = read_line(line)
                 if event["event"] == "start" or (event["event"] == "measurement" and event["steps"] <= steps):
                     kept.append(line + "\n")
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text("".join(kept), encoding="utf-8")
-    fresh.replace(path)
+    files.replace_file(path, "".join(kept).encode())

@@ -8,11 +8,8 @@ Writing is atomic: a temporary file is written beside the target, flushed to the
 is either the old file or the new one.
 """
 
-import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+
+from protein import files
 
 from ..errors import CheckpointError, DiskError
 
@@ -83,27 +82,14 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file so that a crash leaves the old content or the new one, never a part.
 
+    A symbolic link in its place is replaced: it may lead anywhere.
+
     Raises:
         DiskError: the file could not be written. The old one is unchanged, and nothing else is left.
     """
-    temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.replace_file(path, content, follow_link=False)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            if temporary:
-                os.unlink(temporary)  # noqa: PTH108
         raise DiskError(
             f"cannot write {path} ({len(content)} bytes): {error.strerror}: free some space, or give another directory"
         ) from error

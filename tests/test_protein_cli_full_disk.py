@@ -1,0 +1,58 @@
+"""Commands that write a file for the user, on a disk that is full: the old file stays, and no part of a new one."""
+
+from pathlib import Path
+
+import pytest
+from commands import Run
+from full_disk import full_disk
+
+ROOM = 500  # bytes of a file: less than any of these files has
+STORE = Path("runs/protein.db")
+COMMANDS = {
+    "report.html": "report pong -o {}",
+    "front.png": "plot front pong -o {}",
+    "front.svg": "plot front pong -o {}",
+    "front.pdf": "plot front pong -o {}",
+    "pareto.png": "pareto pong --png {}",
+    "best.toml": "best pong --write {}",
+    "sweeps.jsonl": "export pong -o {}",
+    "sweeps.parquet": "export pong -o {}",
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_full_disk_leaves_the_old_file_and_no_part_of_a_new_one(filled: Path, run: Run, name: str) -> None:
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    old = filled / "out" / name
+    run(COMMANDS[name].format(old.relative_to(filled)))
+    before = old.read_bytes()
+    assert len(before) > ROOM
+    for path in (old, filled / "out" / f"new-{name}", filled / "made" / name):
+        shown = path.relative_to(filled)
+        with full_disk(STORE, ROOM):
+            said = run.error(COMMANDS[name].format(shown))
+        assert said.startswith(f"{shown} cannot be written (")
+        assert said.endswith("; give another path or free some space")
+    assert contents(old.parent) == {name: before}
+    assert sorted(path.name for path in filled.iterdir()) == ["out", "runs"]
+
+
+def test_of_a_ladder_all_configs_are_written_or_none(filled: Path, run: Run) -> None:
+    for limit in ("10m", "1h"):  # the second one's file cannot be made
+        (filled / f"rung_{limit}.toml").write_text("old")
+    (filled / "rung_1h.toml").unlink()
+    (filled / "rung_1h.toml").mkdir()
+    said = run.error("best pong --ladder 10m,1h --write rung.toml")
+    assert said == "rung_1h.toml cannot be written (Is a directory); give another path"
+    assert (filled / "rung_10m.toml").read_text() == "old"
+    (filled / "rung_1h.toml").rmdir()
+    with full_disk(STORE, ROOM):
+        said = run.error("best pong --ladder 10m,1h --write rung.toml")
+    assert said.endswith("give another path or free some space")
+    assert sorted(path.name for path in filled.iterdir()) == ["rung_10m.toml", "runs"]
+    assert (filled / "rung_10m.toml").read_text() == "old"
