@@ -70,18 +70,21 @@ def require_replaceable(path: Path) -> None:
 
 @contextlib.contextmanager
 def making_folder(folder: Path) -> Iterator[None]:
-    """Makes a folder. Where the work in it fails, the folders that were made for it are removed, if they are empty.
-
-    Raises:
-        OSError: the folder cannot be made.
-    """
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
+    """Makes a folder; where the work in it fails, does as `no_new_folder`. Raises `OSError` where it cannot be made."""
+    with no_new_folder(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        yield
+
+
+@contextlib.contextmanager
+def no_new_folder(folder: Path) -> Iterator[None]:
+    """Where the work fails, removes a folder and those above it, as far as they were made meanwhile and are empty."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
         yield
     except BaseException:
         with contextlib.suppress(OSError):
-            for place in made:
+            for place in missing:
                 place.rmdir()
         raise
 

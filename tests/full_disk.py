@@ -1,10 +1,21 @@
 """For tests of a disk that is full."""
 
+import collections
 import contextlib
 import resource
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+_Usage = collections.namedtuple("_Usage", "total used free")
+
+
+def leave_free(monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
+    """Makes every disk say that it has so much space left."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Usage(1 << 40, (1 << 40) - num_bytes, num_bytes))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from commands import Run
-from full_disk import full_disk
+from full_disk import full_disk, leave_free
+from small_runs import small_config
 
 ROOM = 500  # bytes of a file: less than any of these files has
 STORE = Path("runs/protein.db")
@@ -43,10 +44,8 @@ def test_a_full_disk_leaves_the_old_file_and_no_part_of_a_new_one(filled: Path, 
 
 
 def test_of_a_ladder_all_configs_are_written_or_none(filled: Path, run: Run) -> None:
-    for limit in ("10m", "1h"):  # the second one's file cannot be made
-        (filled / f"rung_{limit}.toml").write_text("old")
-    (filled / "rung_1h.toml").unlink()
-    (filled / "rung_1h.toml").mkdir()
+    (filled / "rung_10m.toml").write_text("old")
+    (filled / "rung_1h.toml").mkdir()  # so the second file cannot be made
     said = run.error("best pong --ladder 10m,1h --write rung.toml")
     assert said == "rung_1h.toml cannot be written (Is a directory); give another path"
     assert (filled / "rung_10m.toml").read_text() == "old"
@@ -56,3 +55,19 @@ def test_of_a_ladder_all_configs_are_written_or_none(filled: Path, run: Run) -> 
     assert said.endswith("give another path or free some space")
     assert sorted(path.name for path in filled.iterdir()) == ["rung_10m.toml", "runs"]
     assert (filled / "rung_10m.toml").read_text() == "old"
+
+
+def test_a_run_that_is_refused_leaves_no_folder(folder: Path, run: Run) -> None:
+    """Its checkpoint will not fit, which only the training finds out: then it has a folder already."""
+    (folder / "small.toml").write_text(small_config())
+    train = "train --env pong --config small.toml --train.total-timesteps 1000"
+    with pytest.MonkeyPatch.context() as patch:
+        leave_free(patch, 1000)
+        assert run.error(train).startswith("the run's checkpoints take about 0.")
+    assert [path.name for path in folder.iterdir()] == ["small.toml"]
+    run(train)
+    [kept] = (folder / "runs" / "train").iterdir()
+    with pytest.MonkeyPatch.context() as patch:
+        leave_free(patch, 1000)
+        run.error(train)
+    assert list((folder / "runs" / "train").iterdir()) == [kept]
