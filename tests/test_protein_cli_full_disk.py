@@ -57,6 +57,13 @@ def test_of_a_ladder_all_configs_are_written_or_none(filled: Path, run: Run) -> 
     assert (filled / "rung_10m.toml").read_text() == "old"
 
 
+def test_a_backup_that_does_not_fit_leaves_nothing(filled: Path, run: Run) -> None:
+    with full_disk(STORE, 40_000):
+        said = run.error("store backup -o made/copy.db")
+    assert said.startswith("made/copy.db cannot be made a copy of store runs/protein.db (")
+    assert [path.name for path in filled.iterdir()] == ["runs"]
+
+
 def test_a_run_that_is_refused_leaves_no_folder(folder: Path, run: Run) -> None:
     """Its checkpoint will not fit, which only the training finds out: then it has a folder already."""
     (folder / "small.toml").write_text(small_config())
