@@ -20,6 +20,7 @@ __all__ = [
     "copy_file",
     "database_file",
     "database_name",
+    "discard_empty",
     "open_store",
     "open_whole_store",
     "require_store",
@@ -81,6 +82,13 @@ def database_name(url: str) -> str:
     from .engine import parse_url
 
     return str(parse_url(url).database)
+
+
+def discard_empty(path: Path) -> None:
+    """Removes the file of a store without a sweep. See `protein.storage.discarding.discard_empty`."""
+    from . import discarding
+
+    discarding.discard_empty(path)
 
 
 def schema_versions(url: str) -> tuple[str, str]:

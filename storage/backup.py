@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
+from protein import files
 from protein.errors import StoreError, remedy
 
 from .engine import BUSY_SECONDS, create_engine, explain, parse_url, shown_url
@@ -45,6 +46,11 @@ def copy_file(source: Path, target: Path) -> None:
     """
     if target.exists() or target.is_symlink():
         raise StoreError(f"{target} exists already, and a backup never replaces a file; give another path")
+    with files.no_new_folder(target.parent):
+        _copy_file(source, target)
+
+
+def _copy_file(source: Path, target: Path) -> None:
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -206,6 +206,22 @@ def test_clean_keeps_what_is_needed_and_says_what_it_frees(with_files: Path, run
     assert run("show s --trial 0")
 
 
+def test_clean_takes_no_empty_folder_for_a_checkpoint(with_files: Path, run: Run) -> None:
+    """A command has a folder for its state, and most write nothing into it."""
+    folders = [with_files / "runs" / "s" / f"{i:04d}" for i in range(5)]
+    for folder in folders:
+        (folder / "checkpoint.safetensors").unlink()
+        (folder / "state.bin").unlink()
+        (folder / "checkpoint" / "inner").mkdir(parents=True)
+    assert run("clean s") == "s: nothing to delete; 0 trials keep their checkpoints\n"
+    (folders[0] / "checkpoint" / "inner" / "state").write_bytes(b"x" * 2048)  # of the most expensive trial
+    assert run("clean s") == (
+        "s: deleting checkpoints of 1 trial, 2 KiB; 0 trials keep their checkpoints\nfreed 2 KiB\n"
+    )
+    assert not (folders[0] / "checkpoint").exists()
+    assert (folders[1] / "checkpoint").is_dir()
+
+
 def test_clean_follows_no_link_and_leaves_the_folder_of_others(with_files: Path, run: Run) -> None:
     outside = with_files / "precious"
     outside.mkdir()

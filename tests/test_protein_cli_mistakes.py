@@ -103,6 +103,10 @@ def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
             recorder(Measurement(event="measurement", steps=steps, elapsed_seconds=1.0, score=None, metrics={}))
     assert [event["steps"] for event in seen] == [0, 1, 2]
     assert recorder.error is not None and recorder.error.strerror == "No space left on device"
+    with Recorder(Path("/proc/none/measurements.jsonl"), seen.append, resumed_steps=1) as recorder:
+        recorder(Measurement(event="measurement", steps=3, elapsed_seconds=1.0, score=None, metrics={}))
+    assert seen[-1]["steps"] == 3
+    assert recorder.error is not None and recorder.error.strerror == "No such file or directory"
 
 
 SWEEP_MISTAKES = [

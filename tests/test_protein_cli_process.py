@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import tomli_w
+from full_disk import largest_file
 from patience import PATIENCE_SECONDS
 from PIL import Image, ImageSequence
 from small_runs import small_config
@@ -84,6 +85,11 @@ def test_play_is_watched_as_a_gif_and_in_a_terminal_until_ctrl_c(
     with Image.open("new/seen.gif") as image:
         # Two episodes of 200 frames, 20 a second; what looks the same is one picture that is shown for longer.
         assert sum(frame.info["duration"] for frame in ImageSequence.Iterator(image)) == 2 * 200 * 50
+    before = Path("new/seen.gif").read_bytes()
+    with largest_file(len(before) // 2):
+        assert main(shlex.split("eval --checkpoint swing/best.safetensors --gif new/seen.gif --episodes 2")) == 2
+    assert "new/seen.gif cannot be written (File too large)" in capsys.readouterr().err
+    assert [path.read_bytes() for path in Path("new").iterdir()] == [before]
     line = "eval --checkpoint swing/best.safetensors --render"
     assert main(shlex.split(line)) == 2
     assert "--render draws in a terminal, and stdout is none; give --gif FILE" in capsys.readouterr().err

@@ -2,17 +2,17 @@
 
 import math
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import postgresql
 import pytest
+from full_disk import largest_file
 from patience import PATIENCE_SECONDS
 from storing import LEASE_SECONDS, complete, new_sweep, points, start
 
@@ -30,17 +30,6 @@ def refusal(url: str, kind: type[StoreError] = StoreError) -> str:
     assert "\n" not in message
     assert len(message) < 500
     return message
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Lets no file of this process grow past a size: a disk without space."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # URLs

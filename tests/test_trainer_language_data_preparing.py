@@ -166,6 +166,10 @@ def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path: Path, monkeypatch: p
     with pytest.raises(DiskError, match=r"cannot write .*a.tokens: the disk says no: free some space, or give another"):
         prepare(tmp_path / "a", [b"text"], Split.of(0.5, 4))
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    documents = read_documents(find_files([tmp_path / "a"]))
+    with pytest.raises(DiskError):
+        write_folder(tmp_path / "made" / "tokens", documents, Bytes(), Split.of(0.5, 4))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 import dataclasses
 import json
 import os
-import resource
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from full_disk import largest_file
 from safetensors.torch import save_file
 
 from protein import envs_c
@@ -66,13 +68,8 @@ def test_the_file_is_safetensors_with_metadata_that_anyone_can_read(path: Path) 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path: Path) -> None:
     before = path.read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, hard))  # as a full disk does, it cuts the write short
-    try:
-        with pytest.raises(DiskError, match=r"cannot write .*: free some space") as caught:
-            checkpoints.write(path, make_checkpoint(make_policy(hidden_size=64)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with largest_file(len(before) // 2), pytest.raises(DiskError, match=r"cannot write .*: free some space") as caught:
+        checkpoints.write(path, make_checkpoint(make_policy(hidden_size=64)))
     assert "\n" not in str(caught.value)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
@@ -94,7 +91,7 @@ def test_a_folder_that_cannot_be_written_to_is_noticed_beforehand(tmp_path: Path
     with pytest.raises(DiskError, match=r"cannot write .*: Not a directory"):
         checkpoints.require_writable(tmp_path / "file" / "run")
     checkpoints.require_writable(tmp_path / "new" / "run")
-    assert list((tmp_path / "new" / "run").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -108,6 +105,43 @@ def test_a_damaged_file_is_refused(path: Path, keep: int) -> None:
     with pytest.raises(CheckpointError, match="damaged or no checkpoint") as caught:
         checkpoints.read(path)
     assert "\n" not in str(caught.value)
+
+
+def test_no_flipped_bit_goes_unnoticed(path: Path) -> None:
+    """Of each part: the length, the header with the metadata, the tensors."""
+    whole, draw = path.read_bytes(), random.Random(0)
+    header = 8 + int.from_bytes(whole[:8], "little")
+    parts = [range(8), range(8, header), range(header, len(whole))]
+    for number in range(90):
+        damaged = bytearray(whole)
+        damaged[draw.choice(parts[number % 3])] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=f"cannot (read|use) {path}") as caught:
+            checkpoints.read(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_only_the_tensors_that_are_read_are_checked(path: Path) -> None:
+    damaged = bytearray(path.read_bytes())
+    start = damaged.index(np.array([7], np.int64).tobytes(), 8 + int.from_bytes(damaged[:8], "little"))
+    damaged[start] ^= 1
+    path.write_bytes(damaged)
+    assert checkpoints.read(path, prefix="policy/").group("policy")
+    with pytest.raises(CheckpointError, match="its tensor 'run/episodes' differs from its checksum"):
+        checkpoints.read(path)
+
+
+def test_tensors_of_every_kind_have_a_checksum(tmp_path: Path) -> None:
+    tensors = {
+        "bf16": torch.ones(3, dtype=torch.bfloat16),
+        "bool": torch.tensor([True, False]),
+        "empty": torch.empty(0, 4),
+        "half": torch.ones(2, 2, dtype=torch.float16).T,
+    }
+    path, plain = tmp_path / "kinds.safetensors", make_checkpoint(make_policy())
+    checkpoints.write(path, dataclasses.replace(plain, tensors=tensors))
+    read = checkpoints.read(path).tensors
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
 
 
 def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:

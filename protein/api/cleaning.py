@@ -12,7 +12,7 @@ from pathlib import Path
 
 from protein.api import recommended
 from protein.api.reading import sampled
-from protein.api.sweep_folder import SweepFolder, delete, size
+from protein.api.sweep_folder import SweepFolder, delete, holds_files, size
 from protein.engine import pareto
 from protein.errors import UsageError
 from protein.sweep import continuing
@@ -132,13 +132,16 @@ def _continues(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> bool:
 
 
 def _checkpoints(trial: TrialRecord, folder: SweepFolder) -> Iterator[tuple[str, Path]]:
-    """Yields kind and place of a trial's checkpoints that are there, as far as they lie in the sweep's folder."""
+    """Yields kind and place of a trial's checkpoints that are there, as far as they lie in the sweep's folder.
+
+    A command has a folder for its state whether it writes one or not: without a file it holds no checkpoint.
+    """
     for one in trial.artifacts:
         inner = folder.inner(Path(one.path)) if one.kind in (CHECKPOINT, CONTINUABLE) else None
-        if inner is not None:
+        if inner is not None and holds_files(inner):
             yield one.kind, inner
     own = folder.inner(folder.trial(trial.number) / RESUMABLE)
-    if own is not None:
+    if own is not None and holds_files(own):
         yield CHECKPOINT, own
 
 

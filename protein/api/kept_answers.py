@@ -17,12 +17,12 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import protein
+from protein import files
 from protein.analysis.range_end import RangeEnd
 from protein.api.reading import Readable
 from protein.api.recommended import best_cut_short, initial_params
@@ -179,10 +179,7 @@ def _code() -> Iterator[Any]:
 
 def _write(path: Path, text: str) -> None:
     """Writes a file, whole or not at all, and deletes the oldest where there are many."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)
+    files.replace_file(path, text.encode())
     others = sorted(path.parent.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
     for old in others[MAX_FILES:]:
         old.unlink(missing_ok=True)

@@ -123,16 +123,13 @@ def move(source_url: str, target_url: str, progress: Progress) -> tuple[list[Mov
         sweeps = chosen(source, (), every=True)
         for sweep in sweeps:
             require_idle(source, sweep, "moved")
-        target = storage.open_whole_store(target_url)
-        try:
+        with stores.opened_whole(target_url, create=True) as target:
             counter, ours = _Counter(progress), source.machines()
             warning = _other_seconds(ours, target.machines())
             items = counter.counted(source.read_sweeps([one.id for one in sweeps]))
             target.write_sweeps(items, lambda done, of: None, ours)
             _compare(source, target, sweeps)
             return counter.moved(), target.shown, warning
-        finally:
-            target.close()
     finally:
         source.close()
 

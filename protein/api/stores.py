@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from protein import storage, urls
+from protein import files, storage, urls
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.spelling import nearest
@@ -64,27 +64,40 @@ def check(store_url: str) -> None:
 
 @contextlib.contextmanager
 def opened(given: str | None, *, create: bool = False) -> Iterator[Store]:
-    """Opens a store and closes it at the end.
+    """Opens a store and closes it at the end. One that was made here goes again where no sweep gets into it.
 
     Raises:
         StoreError: it cannot be opened; or, unless `create`, there is none yet.
     """
     store_url = url(given)
-    store = storage.open_store(store_url, create=create)
-    try:
+    with _discarded_on_failure(store_url), contextlib.closing(storage.open_store(store_url, create=create)) as store:
         yield store
-    finally:
-        store.close()
 
 
 @contextlib.contextmanager
 def opened_whole(given: str | None, *, create: bool = False) -> "Iterator[WholeStore]":
     """Opens a store for whole sweeps (`protein.storage.whole`) and closes it at the end. Raises as `opened` does."""
-    store = storage.open_whole_store(url(given), create=create)
-    try:
+    store_url = url(given)
+    with (
+        _discarded_on_failure(store_url),
+        contextlib.closing(storage.open_whole_store(store_url, create=create)) as store,
+    ):
         yield store
-    finally:
-        store.close()
+
+
+@contextlib.contextmanager
+def _discarded_on_failure(store_url: str) -> Iterator[None]:
+    """Leaves nothing behind of a store that is made for work that is refused or fails before there is a sweep."""
+    path = file(store_url)
+    if path is None or path.exists():
+        yield
+        return
+    with files.no_new_folder(path.parent):
+        try:
+            yield
+        except BaseException:
+            storage.discard_empty(path)
+            raise
 
 
 def find(store: Store, name: str | None) -> SweepRecord:

@@ -10,15 +10,14 @@ Parquet with its footer and a checksum of each page.
     {"end": {"trials": 200, "points": 20000, "sha256": "..."}}
 """
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from protein import files
 from protein.api import sweep_parquet
 from protein.errors import UsageError, remedy
 from protein.storage.transfer import SWEEP_KINDS, TRIAL_KINDS, Item, StoredSweep, StoredTrial
@@ -52,24 +51,19 @@ def write(path: Path, sweeps: Sequence[str], items: Iterable[Item]) -> None:
     kind = ending(path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder; give the path of a file")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if kind == ".parquet":
-            sweep_parquet.write(unfinished, items, VERSION)
-        else:
-            with unfinished.open("wb") as file:
-                _write_lines(file, sweeps, items)
-        unfinished.replace(path)
+        with files.replacing(path) as unfinished:
+            if kind == ".parquet":
+                sweep_parquet.write(unfinished, items, VERSION)
+            else:
+                with unfinished.open("wb") as file:
+                    _write_lines(file, sweeps, items)
     except OSError as error:
         also = remedy(error)
         reason = error.strerror or " ".join(str(error).split())
         raise UsageError(
             f"{path} cannot be written ({reason}); give another path{f' or {also}' if also else ''}"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Iterator[Item]:

@@ -91,6 +91,11 @@ def size(path: Path) -> int:
         return 0
 
 
+def holds_files(path: Path) -> bool:
+    """Whether this is a file, or a folder with something in it that is no folder."""
+    return not path.is_dir() or any(names for _, _, names in os.walk(path))
+
+
 def delete(path: Path) -> None:
     """Deletes a file, or a folder with all that is in it; a link in it is deleted and not followed.
 

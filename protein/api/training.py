@@ -4,13 +4,15 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from protein import files
 from protein.config.resolve import file_name
 from protein.errors import UsageError, remedy
 from protein.sweep import resuming
@@ -82,6 +84,38 @@ def _check_memory(config: LanguageConfig, vocab_size: int) -> None:
     require_memory(estimated_parameters(config.model, vocab_size), 0, config.model, free)
 
 
+@contextlib.contextmanager
+def run_directory(config: kinds.Config, before: "Interrupted | None") -> Iterator[Path]:
+    """Yields the folder of a run: that of the interrupted run `before`, if it has one, else a new one.
+
+    A new folder goes again where the run fails before its training begins.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if before is not None and before.directory is not None:
+        yield before.directory
+        return
+    with files.no_new_folder(RUNS):
+        directory = new_directory(config)
+        try:
+            yield directory
+        except BaseException:
+            if not _has_begun(directory):
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+
+def _has_begun(directory: Path) -> bool:
+    if (directory / resuming.TRAINERS_FILE).exists():
+        return True
+    try:
+        with (directory / MEASUREMENTS).open(encoding="utf-8") as lines:
+            return any(read_line(line)["event"] == "start" for line in lines)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def new_directory(config: kinds.Config) -> Path:
     """Makes a new folder, `runs/train/<env>-<date>`, and writes the config into it.
 
@@ -96,7 +130,7 @@ def new_directory(config: kinds.Config) -> Path:
                 path.mkdir(parents=True)
             except FileExistsError:
                 continue
-            (path / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n")
+            files.replace_file(path / CONFIG_FILE, (json.dumps(config.to_dict(), indent=1) + "\n").encode())
             return path
     except OSError as error:
         reason = error.strerror or error
@@ -161,17 +195,22 @@ class Recorder:
         """
         self.error: OSError | None = None
         self._report = report
-        if resumed_steps is not None:
-            _keep_events(path, resumed_steps)
-        self._stream = path.open("w" if resumed_steps is None else "a", encoding="utf-8")
-        self._write = JsonLines(self._stream)
+        self._stream: TextIO | None = None
+        try:
+            if resumed_steps is not None:
+                _keep_events(path, resumed_steps)
+            self._stream = path.open("w" if resumed_steps is None else "a", encoding="utf-8")
+            self._write = JsonLines(self._stream)
+        except OSError as error:
+            self.error = error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, traceback: TracebackType | None) -> None:
         try:
-            self._stream.close()
+            if self._stream is not None:
+                self._stream.close()
         except OSError as error:
             self.error = error
 
@@ -232,6 +271,4 @@ def _keep_events(path: Path, steps: int) -> None:
                 event = read_line(line)
                 if event["event"] == "start" or (event["event"] == "measurement" and event["steps"] <= steps):
                     kept.append(line + "\n")
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text("".join(kept), encoding="utf-8")
-    fresh.replace(path)
+    files.replace_file(path, "".join(kept).encode())

@@ -1,5 +1,6 @@
 """`protein best`: what a sweep recommends, as text, JSON or config files, and the commands that train it."""
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from protein import files
 from protein.analysis.range_end import RangeEnd
 from protein.api import command_sweep, stores
 from protein.api.answers import Answers
@@ -21,7 +23,7 @@ from protein.api.recommended import (
     too_expensive,
 )
 from protein.cli.arguments.results import BestArguments
-from protein.cli.output import print_json, require_file, working, writing
+from protein.cli.output import print_json, working, writing
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.types import SweepRecord
@@ -176,11 +178,9 @@ def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) 
         command = commands.command("train", "--config", str(path))
         config = found_config(sweep, choice, path)
         written.append((config.content, Written(path=path, choice=choice, changes=config.changes, command=command)))
-    if len(written) > 1:
-        for _, one in written:
-            require_file("--write", one.path)
-    for content, one in written:
-        with writing(one.path):
-            one.path.parent.mkdir(parents=True, exist_ok=True)
-            one.path.write_text(content, encoding="utf-8")
+    with contextlib.ExitStack() as all_or_none:
+        for content, one in written:
+            all_or_none.enter_context(writing(one.path))
+            unfinished = all_or_none.enter_context(files.replacing(one.path))
+            unfinished.write_text(content, encoding="utf-8")
     return [one for _, one in written]

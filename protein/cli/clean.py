@@ -42,7 +42,7 @@ def run(command: Command) -> int:
         freed = sum(one.num_bytes for plan in plans for one in cleaning.carry_out(plan))
     if arguments.json:
         print_json([_plain(plan, arguments.dry_run) for plan in plans])
-    elif not arguments.dry_run:
+    elif freed:
         console.print(f"freed {format_size(freed)}", soft_wrap=True)
     return 0
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.live import Live
 
+from protein import files
 from protein.cli import INTERRUPTED_CODE, evaluate_language
 from protein.cli.arguments.search import EvalArguments
 from protein.cli.output import print_json, require_file, writing
@@ -137,7 +138,7 @@ def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) 
             time.sleep(max(shown_at - time.monotonic(), 0.0))  # not `stop.wait`: see `caught`
     if len(gif):
         with writing(gif_path):
-            gif_path.write_bytes(gif.content(seconds))
+            files.replace_file(gif_path, gif.content(seconds))
     _conclude(arguments, checkpoint, env, player.scores, gif_path if len(gif) else None, complete=gif.complete)
     return INTERRUPTED_CODE if stop.is_set() else 0
 

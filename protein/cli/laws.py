@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from protein import files
 from protein.api import stores
 from protein.api.found_config import base_layers
 from protein.cli.arguments.results import LawsArguments
@@ -93,8 +94,7 @@ def _write(sweep: SweepRecord, plan: "Plan", path: Path) -> None:
     ]
     content = to_toml(values, Space.from_dict(data), base_layers(sweep.spec), head, found="by the laws")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        files.replace_file(path, content.encode())
 
 
 def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | None", train: str | None) -> None:

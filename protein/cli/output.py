@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from protein import files
 from protein.errors import UsageError, remedy
 
 if TYPE_CHECKING:
@@ -58,11 +59,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_file(flag: str, path: Path) -> None:
-    """Raises `UsageError` when a file cannot be written at `path`; makes its folder."""
+    """Raises `UsageError` when a file cannot be written at `path`. Makes nothing."""
     if path.is_dir():
         raise UsageError(f"{flag} {path} is a folder; give the path of a file")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.parent / f".{path.name}.probe"
-        probe.touch()
-        probe.unlink()
+        files.require_replaceable(path)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from protein import files
 from protein.api import stores
 from protein.cli.arguments.views import ReportArguments
 from protein.cli.output import require_file, working, writing
@@ -26,7 +27,7 @@ def run(command: Command) -> int:
             written = report.write(store, sweeps, told=status.update)
         document = written.document.encode("utf-8", "replace")
         with writing(path):
-            path.write_bytes(document)
+            files.replace_file(path, document)
     print(f"report: {path} ({len(document) / _MIB:.2f} MiB); open it in a browser")
     if written.left_out:
         print(f"left out, so that it can be sent: {written.left_out}")

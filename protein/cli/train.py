@@ -17,10 +17,11 @@ from protein.api.training import (
     MEASUREMENTS,
     Interrupted,
     Recorder,
+    Trained,
     check_data,
     interrupted_run,
-    new_directory,
     require_device,
+    run_directory,
     train,
 )
 from protein.cli import INTERRUPTED_CODE
@@ -33,6 +34,7 @@ from protein.config.resolve import find_env, load, require_subject
 from protein.errors import UsageError
 from protein.sweep.job import runs_trainer
 from protein.trainer.config import RunConfig
+from protein.trainer.errors import DiskError
 from protein.trainer.events import RunResult
 from protein.trainer.kinds import PPO, Config, kind_of, kind_of_config
 from protein.trainer.language.config import LanguageConfig
@@ -51,7 +53,17 @@ def run(command: Command) -> int:
     else:
         config = _resumed_config(arguments, before, command.values)
     _check(arguments, config)
-    directory = before.directory if before and before.directory else new_directory(config)
+    with run_directory(config, before) as directory:
+        trained, incomplete = _trained(arguments, config, directory, before, console)
+    if incomplete:
+        console.print(incomplete, soft_wrap=True)
+    return _conclude(arguments, config, directory, trained, console)
+
+
+def _trained(
+    arguments: TrainArguments, config: Config, directory: Path, before: Interrupted | None, console: Console
+) -> tuple[Trained, str]:
+    """Returns what was trained, and in a line what of the measurements could not be kept; "": all were."""
     kind, steps = kind_of_config(config), config.total_steps
     resumed = f", from {kind.unit.removesuffix('s')} {before.steps:,} on" if before else ""
     console.print(f"training {config.subject} for {steps:,} {kind.unit} into {directory}{resumed}", soft_wrap=True)
@@ -81,15 +93,22 @@ def run(command: Command) -> int:
             trace=arguments.trace is not None,
             resume=before.checkpoint if before else None,
         )
-    result, where = trained.result, trained.result.checkpoint
+    return trained, "" if report.error is None else f"{measurements} is incomplete: {report.error.strerror}"
+
+
+def _conclude(arguments: TrainArguments, config: Config, directory: Path, trained: Trained, console: Console) -> int:
+    """Writes what was asked for beside the run's folder, says how the run ended, and returns the exit code."""
+    kind, result = kind_of_config(config), trained.result
+    where = result.checkpoint
     assert where is not None
     if arguments.checkpoint is not None:
         from protein.trainer.machine import checkpoint as checkpoints
 
-        checkpoints.replace_file(arguments.checkpoint, where.read_bytes())
+        try:
+            checkpoints.replace_file(arguments.checkpoint, where.read_bytes())
+        except DiskError as error:
+            raise UsageError(f"{error}; the run's own checkpoint is {where}") from error
         where = arguments.checkpoint
-    if report.error is not None:
-        console.print(f"{measurements} is incomplete: {report.error.strerror}", soft_wrap=True)
     if arguments.profile and trained.profile is not None:
         console.print("\n".join(trained.profile.lines()), soft_wrap=True)
     if arguments.trace is not None and trained.stopwatch is not None:

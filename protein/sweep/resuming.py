@@ -9,6 +9,7 @@ was killed makes the suggestions that an undisturbed one would have made. A trai
 `protein.api.function_sweep`) cannot go on, so its interrupted trials end.
 """
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protein import files
 from protein.sweep.job import runs_trainer
 from protein.types import TrialRecord
 
@@ -140,9 +142,6 @@ def attempt(directory: Path, steps: int) -> int:
             count, steps = int(before["count"]) + 1, int(before["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"steps": steps, "count": count}))
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        files.replace_file(file, json.dumps({"steps": steps, "count": count}).encode())
     return count

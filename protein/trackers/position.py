@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from protein import files
 from protein.errors import UsageError
 from protein.types import SweepRecord
 
@@ -64,12 +65,7 @@ class Position:
             "points": {str(number): count for number, count in sorted(self.points.items())},
             "done": _ranges(self.done),
         }
-        fresh = self._path.with_name(f"{self._path.name}.new")
-        with fresh.open("w") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        files.replace_file(self._path, json.dumps(state).encode())
 
     def _load(self) -> None:
         """Takes over the file where it is of this sweep and destination. A damaged one counts as none."""

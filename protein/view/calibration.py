@@ -15,7 +15,7 @@ from protein.engine.calibration import COVERAGE, NUM_PARTS, Calibration, Forecas
 from protein.engine.pareto import MIN_COST_SECONDS
 from protein.units import format_duration
 from protein.view import tables, text
-from protein.view.figures.style import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned
+from protein.view.figures.style import DOTS_PER_INCH, FAILED_COLOR, FRONT_COLOR, thinned, write
 from protein.view.scatter import cost_ticks
 
 INCHES = (11.0, 5.5)
@@ -77,8 +77,7 @@ def write_picture(score: Calibration, cost: Calibration, title: str, path: Path)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     for axes, one in zip(figure.subplots(1, 2), (score, cost), strict=True):
         _panel(axes, one)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    write(figure, path)
 
 
 def _panel(axes: Any, one: Calibration) -> None:

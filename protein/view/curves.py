@@ -14,7 +14,7 @@ from protein.trainer.events import read_line
 from protein.trainer.kinds import LANGUAGE, kind_of_subject
 from protein.types import Measurement
 from protein.view import text
-from protein.view.figures.style import COLORS, DOTS_PER_INCH
+from protein.view.figures.style import COLORS, DOTS_PER_INCH, write
 
 FILE_NAME = "measurements.jsonl"
 INCHES_WIDE, INCHES_A_ROW, INCHES_AROUND = 10.0, 3.0, 0.6
@@ -92,8 +92,7 @@ def write_curves(runs: Sequence[Run], thresholds: Mapping[str, float], path: Pat
         row[0].set_xlabel("seconds of training")
         row[1].set_xlabel(kind.unit if kind is LANGUAGE else "steps (decisions of one agent)")
         row[1].legend(loc="best", fontsize=8, framealpha=0.85)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    write(figure, path)
 
 
 def _draw(axes: Any, runs: Sequence[Run], threshold: float | None, *, by_seconds: bool) -> None:

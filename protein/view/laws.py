@@ -19,7 +19,7 @@ from protein.space import Float, Integer, Parameter
 from protein.types import Estimate, TrialRecord, TrialState
 from protein.units import format_duration
 from protein.view import tables, text
-from protein.view.figures.style import DOTS_PER_INCH, FRONT_COLOR, OTHER_COLOR, thinned
+from protein.view.figures.style import DOTS_PER_INCH, FRONT_COLOR, OTHER_COLOR, thinned, write
 from protein.view.scatter import cost_ticks
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def write_picture(laws: "Laws", trials: Sequence[TrialRecord], seconds: float, t
     complete = [trial for trial in trials if trial.state is TrialState.COMPLETE and not trial.excluded]
     for axes, (parameter, law) in zip(grid, shown, strict=False):
         _panel(axes, laws, law, parameter, complete, costs, [value[parameter.name] for value in values])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format="png")
+    write(figure, path)
 
 
 def log_ticks(low: float, high: float) -> list[float]:

@@ -68,9 +68,22 @@ class Course:
         self._advanced = False  # whether a step was made here
 
     def require_writable(self) -> None:
-        """Raises `DiskError` where there is a folder for checkpoints that cannot be created or written to."""
+        """Raises `DiskError` where there is to be a folder for checkpoints that cannot be created or written to."""
         if self._context.directory and self._world.is_first:
             checkpoints.require_writable(self._context.directory)
+
+    def require_room(self, num_bytes: int) -> None:
+        """Raises `DiskError` where checkpoints are to be written, each of `num_bytes`, that do not fit on the disk.
+
+        While a file is replaced, the old one is still there. So those that a resumed run will replace need no more room
+        than one.
+        """
+        if self._context.directory is None or not self._world.is_first:
+            return
+        falls = self._settings.lr_schedule == "wsd" and self._settings.decay_fraction > 0
+        paths = [path for path in (self.path, self._stable_path if falls else None) if path is not None]
+        new = sum(not path.exists() for path in paths)
+        checkpoints.require_room(self._context.directory, max(new, 1) * num_bytes)
 
     def go_on(self, path: Path, restore: Restore) -> None:
         """Goes on with a shorter run from its checkpoint: the last one, with `wsd` that before the step size fell.

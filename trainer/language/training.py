@@ -120,6 +120,7 @@ class LanguageTraining:
 
     def run(self, started: float) -> RunResult:
         course, world = self.course, self._world
+        course.require_room(self._state.num_bytes())
         timings = self._begin(started)
         stopped = self._train()
         course.save(self._write)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
+from ..machine.checkpoint import tensor_bytes
 from ..machine.distributed import World
 from ..machine.gradient_sums import GradientSums
 from ..machine.precision import autocast
@@ -64,6 +65,11 @@ class Updates:
         """Returns all that the next step depends on, apart from weights and data."""
         optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
         return {**optimizer, **{f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}}
+
+    def state_bytes(self) -> int:
+        """Returns the size of `state` after a step."""
+        others = [tensor for name, tensor in self.state().items() if not name.startswith("optimizer.")]
+        return self._optimizer.state_bytes() + tensor_bytes(others)
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises ValueError where it comes from another optimiser or network."""

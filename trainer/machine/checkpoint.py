@@ -4,16 +4,17 @@ The file is a safetensors file, so reading one runs no code. Tensors are grouped
 groups there are is the kind's own (`protein.trainer.ppo.state`, `protein.trainer.language.state`). The metadata name
 the kind of training, its subject (an environment or a text), the run's configuration, its steps and its score.
 
+Checksums find a file that was damaged since it was written: a flipped bit in a weight would else train on unnoticed.
+
 Writing is atomic: a temporary file is written beside the target, flushed to the disk and renamed. After a crash there
 is either the old file or the new one.
 """
 
-import contextlib
 import dataclasses
 import json
-import os
-import tempfile
-from collections.abc import Mapping
+import shutil
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from protein import files
+
 from ..errors import CheckpointError, DiskError
 
 FORMAT = "protein-checkpoint-2"
 FILE_NAME = "checkpoint.safetensors"
 STABLE_FILE_NAME = "stable.safetensors"  # of the moment before the step size began to fall (schedule `wsd`)
 
+_MIB = 1 << 20
+
 PPO, LANGUAGE = "ppo", "language"  # kinds of training
 _SECTIONS = {PPO: "[env] and [policy]", LANGUAGE: "[data] and [model]"}  # what a config of each kind has
+_SUMS, _SUM = "checksums", "checksum"  # metadata: of each tensor, and of all other metadata; both are CRC-32
 _OURS = ("config", "steps", "elapsed_seconds", "score", "first_step")
 
 
@@ -70,54 +76,73 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         DiskError: no space, no permission, no such folder.
     """
     run = {name: getattr(checkpoint, name) for name in _OURS}
+    tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
     metadata = {
         "format": FORMAT,
         "kind": checkpoint.kind,
         "env": checkpoint.subject,
         "run": json.dumps({**run, **checkpoint.details}),
+        _SUMS: json.dumps({name: _sum_of(tensor) for name, tensor in tensors.items()}),
     }
-    content = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}, metadata)
+    metadata[_SUM] = _sum_of_metadata(metadata)
+    content = save(tensors, metadata)
     replace_file(path, content)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file so that a crash leaves the old content or the new one, never a part.
 
+    A symbolic link in its place is replaced: it may lead anywhere.
+
     Raises:
         DiskError: the file could not be written. The old one is unchanged, and nothing else is left.
     """
-    temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)  # noqa: PTH105
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        files.replace_file(path, content, follow_link=False)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            if temporary:
-                os.unlink(temporary)  # noqa: PTH108
         raise DiskError(
             f"cannot write {path} ({len(content)} bytes): {error.strerror}: free some space, or give another directory"
         ) from error
 
 
 def require_writable(directory: Path) -> None:
-    """Creates the folder and writes to it once, so that a run that could not be saved fails before it trains.
+    """Finds out, before a run trains, whether it could be saved; makes nothing.
 
     Raises:
         DiskError: the folder cannot be created or written to.
     """
-    probe = directory / f".{FILE_NAME}.probe"
-    replace_file(probe, b"")
-    probe.unlink(missing_ok=True)
+    try:
+        files.require_replaceable(directory / FILE_NAME)
+    except OSError as error:
+        raise DiskError(
+            f"cannot write {directory}: {error.strerror}: change its permissions, or give another directory"
+        ) from error
+
+
+def require_room(directory: Path, num_bytes: int) -> None:
+    """Finds out, before a run trains, whether its checkpoints will fit on the disk.
+
+    Args:
+        directory: where they go; it need not exist yet.
+        num_bytes: that they take together.
+
+    Raises:
+        DiskError: they will not fit.
+    """
+    try:
+        free = shutil.disk_usage(files.nearest(directory)).free
+    except OSError:  # writing says what is wrong with the disk
+        return
+    if num_bytes > free:
+        raise DiskError(
+            f"the run's checkpoints take about {num_bytes / _MIB:,.1f} MiB, and the disk of {directory} has"
+            f" {free / _MIB:,.1f} MiB free: free some space, give another directory, or train a smaller network"
+        )
+
+
+def tensor_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Returns the bytes that tensors take in a file."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = None) -> Checkpoint:
@@ -130,10 +155,13 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = N
         with safe_open(str(path), framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+        _require_whole(metadata, tensors, prefix)
     except FileNotFoundError as error:
         raise CheckpointError(f"there is no checkpoint {path}") from error
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot read {path}, it is damaged or no checkpoint: {error}") from error
+    except (OSError, SafetensorError, ValueError) as error:
+        raise CheckpointError(
+            f"cannot read {path}, it is damaged or no checkpoint: {error}: give an older or another one"
+        ) from error
     if metadata.get("format") != FORMAT:
         found = metadata.get("format", "none")
         raise CheckpointError(f"cannot use {path}: its format is '{found}', this version reads '{FORMAT}'")
@@ -164,6 +192,33 @@ def read(path: Path, *, prefix: str | tuple[str, ...] = "", kind: str | None = N
 def damaged(path: Path, error: Exception) -> CheckpointError:
     """Returns the error for metadata that cannot be read."""
     return CheckpointError(f"cannot use {path}: its metadata are damaged or of another version: {error}")
+
+
+def _require_whole(
+    metadata: Mapping[str, str], tensors: Mapping[str, torch.Tensor], prefix: str | tuple[str, ...]
+) -> None:
+    """Raises `ValueError` where a file is not what was written. The files of earlier versions have no checksums."""
+    if _SUM not in metadata and _SUMS not in metadata:
+        return
+    others = {name: value for name, value in metadata.items() if name != _SUM}
+    if metadata.get(_SUM) != _sum_of_metadata(others):
+        raise ValueError("its metadata differ from their checksum")
+    sums: dict[str, str] = {name: one for name, one in json.loads(metadata[_SUMS]).items() if name.startswith(prefix)}
+    if sums.keys() != tensors.keys():
+        raise ValueError("it lacks a tensor that was written")
+    for name, tensor in tensors.items():
+        if _sum_of(tensor) != sums[name]:
+            raise ValueError(f"its tensor '{name}' differs from its checksum")
+
+
+def _sum_of(tensor: torch.Tensor) -> str:
+    """Returns a checksum over the bytes of a contiguous tensor on the CPU, its type and its shape."""
+    begun = zlib.crc32(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+    return f"{zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy(), begun):08x}"
+
+
+def _sum_of_metadata(metadata: Mapping[str, str]) -> str:
+    return f"{zlib.crc32(json.dumps(metadata, sort_keys=True).encode()):08x}"
 
 
 def load_weights_(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], path: Path) -> None:

@@ -16,6 +16,8 @@ from time import perf_counter
 
 import torch
 
+from protein import files
+
 # Those of PPO. `copy` is moving data between buffers and devices; `other` is the rest, such as loops.
 SECTIONS: Sequence[str] = (
     "environment",
@@ -99,9 +101,8 @@ class Stopwatch:
         origin = self._origin or 0.0
         dropped = self._num_intervals - len(self._intervals)
         name = {"name": "thread_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "training"}}
-        with path.open(
-            "w", encoding="utf-8"
-        ) as stream:  # event by event: as one object it would take ten times the memory
+        # Event by event: as one object it would take ten times the memory.
+        with files.replacing(path) as unfinished, unfinished.open("w", encoding="utf-8") as stream:
             stream.write(f'{{"displayTimeUnit": "ms", "otherData": {{"dropped_intervals": {dropped}}},\n')
             stream.write(f'"traceEvents": [\n{json.dumps(name)}')
             for section, began, ended in self._intervals:

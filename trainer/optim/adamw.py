@@ -61,6 +61,10 @@ class AdamW:
                 maximize=False,
             )
 
+    def state_bytes(self) -> int:
+        """Returns the size of `state` after a step."""
+        return sum(2 * parameter.numel() * parameter.element_size() + 4 for parameter in self.group.parameters)
+
     def state(self) -> dict[int, State]:
         """Returns what the next step depends on, by the parameter's number; empty before the first step."""
         return {n: dict(values) for n, values in self._states.items()}

@@ -60,6 +60,10 @@ class Muon:
             scale = ADAM_RMS * math.sqrt(max(rows, columns))
             torch._foreach_add_(parameters, update.unbind(), alpha=-self.learning_rate * scale)
 
+    def state_bytes(self) -> int:
+        """Returns the size of `state` after a step."""
+        return sum(parameter.numel() * parameter.element_size() for parameter in self.group.parameters)
+
     def state(self) -> dict[int, State]:
         """Returns what the next step depends on, by the parameter's number; empty before the first step."""
         return {

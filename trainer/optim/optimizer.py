@@ -40,6 +40,10 @@ class Optimizer:
         for part in self.parts:
             part.step()
 
+    def state_bytes(self) -> int:
+        """Returns the size of `state` after a step. Before the first one there is none yet."""
+        return sum(part.state_bytes() for part in self.parts)
+
     def state(self) -> dict[str, torch.Tensor]:
         """Returns what the next step depends on, apart from weights and gradients."""
         return {

@@ -78,6 +78,12 @@ class TrainingState:
             first_step=first_step,
         )
 
+    def num_bytes(self) -> int:
+        """Returns about how large a checkpoint is, before a step is made as after it."""
+        rollout = checkpoints.tensor_bytes(self.rollout.state().values())
+        weights = checkpoints.tensor_bytes(self.policy.state_dict().values())
+        return weights + self.ppo.state_bytes() + rollout * self.world.size
+
     def read_(self, path: Path, config: RunConfig) -> Checkpoint:
         """Sets all parts to what a checkpoint holds, and returns it.
 

@@ -124,6 +124,7 @@ class Training:
 
     def run(self, started: float) -> RunResult:
         course = self.course
+        course.require_room(self._state.num_bytes())
         notes = [] if course.resumed else self._begin()
         timings = {"startup": time.perf_counter() - started}
         if self._config.train.compile:

@@ -31,6 +31,7 @@ import torch
 
 from ..config import TrainConfig
 from ..errors import DivergedError
+from ..machine.checkpoint import tensor_bytes
 from ..machine.distributed import ALONE, World
 from ..machine.precision import autocast, update_precision
 from ..machine.stopwatch import Stopwatch
@@ -96,6 +97,11 @@ class PPO:
         optimizer = {f"optimizer.{name}": tensor for name, tensor in self._optimizer.state().items()}
         scaler = {f"scaler.{name}": tensor for name, tensor in self._scaler.state().items()}
         return {"shuffle_generator": self._generator.get_state(), **optimizer, **scaler, **self._entropy.state()}
+
+    def state_bytes(self) -> int:
+        """Returns the size of `state` after a step."""
+        others = [tensor for name, tensor in self.state().items() if not name.startswith("optimizer.")]
+        return self._optimizer.state_bytes() + tensor_bytes(others)
 
     def set_state(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continues from a `state`. Raises KeyError where something is missing."""

@@ -9,12 +9,14 @@ Source: Okabe and Ito, "Color Universal Design" (2008).
 
 import contextlib
 import dataclasses
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from protein import files
 from protein.direction import shown_score
 from protein.engine import pareto
 from protein.engine.pareto import MIN_COST_SECONDS
@@ -107,10 +109,19 @@ def save(figure: "Figure", path: Path, kind: str | None = None) -> None:
     import matplotlib
 
     kind = file_format(path) if kind is None else kind
-    path.parent.mkdir(parents=True, exist_ok=True)
     dates = {"svg": "Date", "pdf": "CreationDate"}
     with matplotlib.rc_context(_LOOK):
-        figure.savefig(path, format=kind, metadata={dates[kind]: None} if kind in dates else None)
+        write(figure, path, kind, metadata={dates[kind]: None} if kind in dates else None)
+
+
+def write(figure: "Figure", path: Path, kind: str = "png", **settings: Any) -> None:
+    """Writes a figure in matplotlib's own look, whole or not at all; makes the folder. Raises `OSError`.
+
+    It is drawn in memory: Pillow, which writes PNG into files itself, does not say what a full disk has said.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=kind, **settings)
+    files.replace_file(path, drawn.getvalue())
 
 
 def save_to(figure: "Figure", file: IO[bytes], *, dots_per_inch: int = 90) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from protein import files
+
 from ...errors import DataError, DiskError
 from .shards import PARTS, SHARD_TOKENS, Description, ShardWriter, dtype_for
 from .tokenizer import BYTES, Bytes, Tokenizer
@@ -201,18 +203,19 @@ def write_folder(
     """
     temporary = target.parent / f".{target.name}.{secrets.token_hex(6)}"
     try:
-        temporary.mkdir(parents=True)
-        description = _write(temporary, documents, tokenizer, split, shard_tokens, report)
-        try:
-            temporary.rename(target)
-        except OSError:
-            if not (shared and target.is_dir()):
-                raise
-        return description
+        with contextlib.ExitStack() as cleaning:
+            cleaning.enter_context(files.no_new_folder(target.parent))
+            cleaning.callback(shutil.rmtree, temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            description = _write(temporary, documents, tokenizer, split, shard_tokens, report)
+            try:
+                temporary.rename(target)
+            except OSError:
+                if not (shared and target.is_dir()):
+                    raise
+            return description
     except OSError as error:
         raise DiskError(f"cannot write {target}: {error.strerror}: free some space, or {remedy}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write(
