@@ -318,7 +318,7 @@ class _Loop:
     def _why_ended(self) -> str:
         if self._failed is not None:
             self._in_trouble = True
-            return f"paused: {self._failed}; the same command goes on"
+            return f"{self._failed}; run the sweep again to go on"
         if self._stop.is_set():
             return "stopped from outside" if self._stopped_from_outside else "interrupted"
         if self._enough is not None:

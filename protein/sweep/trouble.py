@@ -1,11 +1,11 @@
-"""Failures and preemptions in a row: when they pause a sweep, and what they have in common.
+"""Failures and preemptions in a row: when they end a sweep, and what they have in common.
 
 After `MAX_FAILURES_IN_A_ROW` trials that failed one after the other, something is broken that other params will not
 mend, or the sweep searches where nothing works. So no other trial is started, and the sweep says what the failed trials
 share and the successful ones don't.
 
 A preemption says nothing about a trial. But where trials lose their places one after the other, and none gets as far as
-a report, the places are broken. Without a pause the sweep would go on trying without end.
+a report, the places are broken. Otherwise the sweep would go on trying without end.
 
 One trial is enough where it shows that no trial can work: see `fatal`.
 """
