@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from protein import Float, Integer, Report, Space, Sweep
+from protein import Float, Integer, Report, Space, Sweep, storage
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 START: dict[str, Any] = {"lr": 0.3, "epochs": 4}
@@ -25,3 +25,14 @@ def train(params: dict[str, Any], report: Report) -> float:
 def sweep(store: Any, budget: Any = 60.0, **changes: Any) -> Sweep:
     settings: dict[str, Any] = {"name": "mine", "direction": "minimize", "start": START, "quiet": True, **changes}
     return Sweep(SPACE, budget=budget, store=store, **settings)
+
+
+def why_ended(store: str) -> str:
+    """Returns why the last run of the sweep ended, as it is stored."""
+    opened = storage.open_store(store)
+    try:
+        record = opened.find_sweep("mine")
+        assert record is not None
+        return record.ended
+    finally:
+        opened.close()

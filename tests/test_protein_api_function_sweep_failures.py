@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from function_sweeping import SPACE, START, loss, sweep, train
+from function_sweeping import SPACE, START, loss, sweep, train, why_ended
 
 from protein import Float, Integer, Report, Space, Sweep
 from protein.errors import StoreError, TrialFailed, UsageError
@@ -75,6 +75,7 @@ def test_a_mistake_in_the_function_ends_the_sweep_at_its_first_trial(wrong: Trai
     with pytest.raises(UsageError, match=said) as error:
         sweep(store).run(wrong)
     assert "\n" not in str(error.value)
+    assert why_ended(store) == f"error: {error.value}"
     mended = sweep(store, None, max_trials=3).run(train)
     first = mended.trials[0]
     assert first.state is TrialState.FAILED and re.match(f"mistake in the training function: {said}", first.reason)
@@ -155,6 +156,7 @@ def test_a_cancellation_passes_through_and_the_sweep_is_resumed_in_the_same_proc
 
     with pytest.raises(asyncio.CancelledError):
         sweep(store).run(cancelled)
+    assert why_ended(store) == "error: CancelledError"
     again = sweep(store, None, max_trials=2).run(train)
     assert [(t.params, t.state, t.reason) for t in again.trials] == [
         (START, TrialState.FAILED, "interrupted"),

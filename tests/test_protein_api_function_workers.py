@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from function_sweeping import why_ended
 from patience import PATIENCE_SECONDS, wait_until
 
 from protein import Float, Integer, Report, Space, Sweep, SweepResult, storage
@@ -115,8 +116,9 @@ def test_a_mistake_in_the_function_ends_the_sweep_at_once_and_is_raised(tmp_path
     def wrong(params: dict[str, Any], report: Report) -> Any:
         return "good"
 
-    with pytest.raises(UsageError, match=r"it returned 'good' instead of a number\. Correct it"):
+    with pytest.raises(UsageError, match=r"it returned 'good' instead of a number\. Correct it") as caught:
         run(tmp_path, wrong)
+    assert why_ended(str(tmp_path / "own.db")) == f"error: {caught.value}"
     assert all(trial.end is TrialEnd.COMPLETE for trial in run(tmp_path).trials[2:])
 
 

@@ -167,9 +167,13 @@ def test_flags_of_a_command_need_one(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = refused(capsys, "--score-regex", "accuracy (.*)")
+    hooks = ["--on-trouble", "echo $PROTEIN_REASON >> told", "--on-finish", "echo finished >> told"]
+    error = refused(capsys, "--score-regex", "accuracy (.*)", *hooks)
     assert "trial 0: exited without a score: no line matched 'accuracy (.*)'; its last line: step" in error
     assert error.endswith("Correct it and run the sweep again, with --accept-changes")
+    assert (folder / "told").read_text() == f"{error}\n"
+    assert main(["status"]) == 0
+    assert error in capsys.readouterr().out, "why it ended is known later, too"
     assert sweep("--accept-changes", trials=4) == 0
     assert main(["show", "train", "--json"]) == 0
     out = capsys.readouterr().out

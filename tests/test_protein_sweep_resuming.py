@@ -248,14 +248,14 @@ class Broken(LocalBackend):
         return events
 
 
-def test_a_sweep_whose_places_are_all_lost_pauses_and_says_why(tmp_path: Path) -> None:
+def test_a_sweep_whose_places_are_all_lost_ends_and_says_why(tmp_path: Path) -> None:
     backend, spec = Broken(), sweeping.sweep_spec(behaviour="saves")
     status = sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=None, max_trials=20)
     assert status.trouble
     assert status.ended == (
-        "paused: trials were preempted 10 times in a row before any report, the last time: the worker process on node"
+        "trials were preempted 10 times in a row before any report, the last time: the worker process on node"
         " vm died: out of luck; the reason was always the same; look at the machines where trials run, or name others;"
-        " the same command goes on"
+        " run the sweep again to go on"
     )
     assert backend.starts == 10
     again = sweeping.sweep(tmp_path, spec=spec, budget_seconds=None, max_trials=3)

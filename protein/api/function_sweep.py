@@ -243,7 +243,7 @@ class Sweep:
                     thread.join()
                 except KeyboardInterrupt:  # once more, while the last facts are stored
                     stop.set()
-            for error in (*backend.errors, *failure):
+            for error in failure:
                 raise error
             if ended[0].trouble:
                 raise TrialFailed(ended[0].ended)

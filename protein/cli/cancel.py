@@ -4,6 +4,7 @@ from protein.api import stores
 from protein.cli.arguments.steering import CancelArguments
 from protein.cli.parse import Command
 from protein.cli.trial_numbers import trial_numbers
+from protein.sweep.lease import dead_owners
 from protein.types import TrialState
 from protein.view import tables
 
@@ -16,9 +17,12 @@ def run(command: Command) -> int:
         store.cancel(sweep.id, numbers)
         trials = store.trials(sweep.id, curves=False, numbers=numbers)
     console = tables.make_console()
+    gone = dead_owners(trial.owner for trial in trials if trial.state is TrialState.RUNNING)
     for trial in trials:
-        done = (
-            "is asked to end: its process follows within seconds" if trial.state is TrialState.RUNNING else "has ended"
-        )
+        done = "has ended"
+        if trial.state is TrialState.RUNNING:
+            done = "is asked to end: its process follows within seconds"
+            if trial.owner in gone:
+                done = "is cancelled: its process is gone, so it ends when the sweep is run again"
         console.print(f"trial {trial.number} of sweep '{sweep.spec.name}' {done}", soft_wrap=True)
     return 0

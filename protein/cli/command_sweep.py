@@ -1,8 +1,5 @@
 """`protein sweep --command`: what its flags define, and how it runs."""
 
-import threading
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
@@ -13,9 +10,9 @@ from protein.cli.parse import Command
 from protein.config import space_file
 from protein.config.settings import SweepConfig
 from protein.errors import UsageError
-from protein.ports import Listener, SweepStatus
+from protein.ports import Listener
 from protein.sweep.backends.command import SILENCE_SECONDS, CommandBackend
-from protein.types import SweepSpec, TrialEnd, TrialRecord
+from protein.types import SweepSpec
 from protein.units import parse_duration
 
 _ONLY_HERE = [name for name in SWEEP_GROUPS["any-program"] if name not in ("command", "accept_changes")]
@@ -69,25 +66,3 @@ def make_backend(arguments: SweepArguments, spec: SweepSpec, listener: Listener)
     if arguments.max_silence is not None:
         silence = parse_duration(arguments.max_silence, "--max-silence")
     return CommandBackend(spec.direction, silence_seconds=silence, note=listener.log)
-
-
-class StopsAtMistake:
-    """A listener (`protein.ports.Listener`) that ends a sweep whose command cannot work, at its first trial.
-
-    Attributes:
-        mistake: what is wrong with the command, in words; "": nothing was found.
-    """
-
-    def __init__(self, listener: Listener, stop: threading.Event) -> None:
-        self.mistake = ""
-        self._listener, self._stop = listener, stop
-
-    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
-        self._listener.finished(trial, status)
-        scored = any(one.score is not None for one in status.trials)
-        if trial.end is TrialEnd.MISTAKE and not scored and not self.mistake:
-            self.mistake = f"trial {trial.number}: {trial.reason}"
-            self._stop.set()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._listener, name)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from protein.api import stores
+from protein.cli import sweep_state
 from protein.cli.arguments.results import StatusArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command
@@ -15,6 +16,7 @@ from protein.columns import SweepSummary
 from protein.direction import shown_score
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.sweep.alive import Life, alive
 from protein.sweep.lease import dead_owners
 from protein.types import Request, SweepRecord, TrialRecord
 from protein.view import data, tables, text
@@ -23,11 +25,6 @@ from protein.view import outlook as outlook_views
 if TYPE_CHECKING:
     from protein.analysis.range_end import RangeEnd
     from protein.engine.rises import Outlook
-
-_REQUESTED = {
-    Request.PAUSE: "is paused: no trial starts until protein resume",
-    Request.STOP: "was asked to stop, and no process has followed yet; protein sweep starts it again",
-}
 
 
 def run(command: Command) -> int:
@@ -41,6 +38,7 @@ def run(command: Command) -> int:
     with working("reading"), stores.opened(arguments.store) as store:
         sweeps = store.list_sweeps() if arguments.sweep is None else [stores.find(store, arguments.sweep)]
         known = store.summaries([sweep.id for sweep in sweeps])
+        now = {sweep.id: alive(store, sweep) for sweep in sweeps}
         far = [(sweep, _progress(store, sweep, known[sweep.id])) for sweep in sweeps]
         details = None if arguments.sweep is None else _Details.read(store, sweeps[0], known[sweeps[0].id])
     if arguments.json:
@@ -60,18 +58,16 @@ def run(command: Command) -> int:
         gone = set(dead_owners(running.values()))
         if interrupted := [number for number, owner in running.items() if owner in gone]:
             numbers = ", ".join(map(str, interrupted))
-            line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone; resume the sweep"
+            line = f"trial {numbers} of '{sweep.spec.name}' was interrupted: its process is gone"
             console.print(Text(line, style="yellow"), soft_wrap=True)
         if waiting := known[sweep.id].waiting:
             numbers = ", ".join(map(str, waiting))
             line = f"trial {numbers} of '{sweep.spec.name}' waits: it is taken up again when the sweep runs"
             console.print(Text(line, style="yellow"), soft_wrap=True)
     for sweep in sweeps:
-        if sweep.ended:
-            console.print(Text(f"'{sweep.spec.name}' ended: {sweep.ended}"), soft_wrap=True)
-        if sweep.requested is not Request.RUN:
-            line = f"'{sweep.spec.name}' {_REQUESTED[sweep.requested]}"
-            console.print(Text(line, style="yellow"), soft_wrap=True)
+        for line in sweep_state.lines(sweep, now[sweep.id], num_running=len(known[sweep.id].running)):
+            style = "" if now[sweep.id].life is Life.ENDED and sweep.requested is Request.RUN else "yellow"
+            console.print(Text(line, style=style), soft_wrap=True)
     if details is not None:
         _print_details(console, sweeps[0], far[0][1], details, arguments.store)
     return 0

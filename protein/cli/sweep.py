@@ -17,7 +17,7 @@ from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.cli.sweep_plan import Plan
 from protein.columns import DOT_FIELDS, Dot, dots
-from protein.errors import StoreMissing, UsageError
+from protein.errors import StoreMissing
 from protein.ports import Backend, Listener, Store, SweepStatus
 from protein.sweep import calibration
 from protein.sweep.backends.local import LocalBackend
@@ -224,24 +224,20 @@ def _run_trials(
     elsewhere: _Elsewhere | None,
     stop: threading.Event,
 ) -> SweepStatus:
-    """Runs the sweep, shown in the terminal and told to trackers. Raises `UsageError` where a command cannot work."""
+    """Runs the sweep, shown in the terminal and told to trackers."""
     with (
         make_watcher(console, score_range(plan.spec.env)) as watcher,
         trackers.beside(watcher, plan.trackers, store=plan.arguments.store, sweep=plan.spec.name) as listener,
     ):
-        watched = command_sweep.StopsAtMistake(listener, stop)
-        status = run_sweep(
+        return run_sweep(
             sweep,
             designer=plan.designer(),
             store=store,
             backend=_backend(plan, elsewhere, listener),
             settings=settings,
-            listener=watched,
+            listener=listener,
             stop=stop,
         )
-    if watched.mistake:
-        raise UsageError(f"{watched.mistake}. Correct it and run the sweep again, with --accept-changes")
-    return status
 
 
 def _backend(plan: Plan, elsewhere: _Elsewhere | None, listener: Listener) -> Backend:

@@ -13,16 +13,17 @@ from rich.live import Live
 from rich.text import Text
 
 from protein.api import stores
+from protein.cli import sweep_state
 from protein.columns import DOT_FIELDS, Dot, dots
 from protein.direction import shown_trial
 from protein.engine import pareto
 from protein.errors import StoreUnavailable
 from protein.ports import Store
-from protein.types import Request, SweepRecord, TrialRecord, TrialState
+from protein.sweep.alive import Alive, Life, alive
+from protein.types import SweepRecord, TrialRecord, TrialState
 from protein.view import data, tables
 
 EVERY_SECONDS = 2.0
-_ASKED = {Request.PAUSE: "paused", Request.STOP: "asked to stop"}
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,9 +35,11 @@ class _Seen:
     trials: dict[int, Dot] = dataclasses.field(default_factory=dict)
     best: TrialRecord | None = None
     running: Sequence[TrialRecord] = ()
+    now: Alive = dataclasses.field(default_factory=lambda: Alive(Life.NONE))
 
     def read(self, store: Store) -> None:
         """Reads what has changed."""
+        self.now = alive(store, self.sweep)
         changed = store.columns(self.sweep.id, self.cursor, fields=DOT_FIELDS)
         self.cursor = changed.cursor
         if not len(changed):
@@ -54,12 +57,7 @@ class _Seen:
         return data.Progress(counts=data.counts(known), spent_seconds=data.spent_seconds(known), best=self.best)
 
     def lines(self) -> list[str]:
-        name, found = self.sweep.spec.name, []
-        if self.sweep.requested is not Request.RUN:
-            found.append(f"'{name}' is {_ASKED[self.sweep.requested]}")
-        if self.sweep.ended and not self.running:
-            found.append(f"'{name}' ended: {self.sweep.ended}")
-        return found
+        return sweep_state.lines(self.sweep, self.now, num_running=len(self.running))
 
 
 def watch(console: Console, url: str | None, name: str | None) -> int:

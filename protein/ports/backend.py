@@ -42,6 +42,7 @@ class Finished:
     trial: Trial
     outcome: Outcome
     artifacts: tuple[Artifact, ...] = ()
+    error: BaseException | None = None  # what ends the whole sweep, such as a mistake in how a function is written
 
 
 class Backend(Protocol):

@@ -30,15 +30,16 @@ def current_owner() -> str:
 
 def dead_owners(owners: Iterable[str]) -> list[str]:
     """Returns those owners of running trials that were processes of this machine and have ended."""
-    return sorted(owner for owner in set(owners) if _is_local(owner) and not _is_alive(owner))
+    return sorted(owner for owner in set(owners) if is_local(owner) and not _is_alive(owner))
 
 
 def living_owners(owners: Iterable[str]) -> list[str]:
     """Returns those owners of running trials that are other processes of this machine, and live."""
-    return sorted(o for o in set(owners) if o != current_owner() and _is_local(o) and _is_alive(o))
+    return sorted(o for o in set(owners) if o != current_owner() and is_local(o) and _is_alive(o))
 
 
-def _is_local(owner: str) -> bool:
+def is_local(owner: str) -> bool:
+    """Returns whether an owner is, or was, a process of this machine."""
     return owner.rsplit(":", 2)[0] == platform.node()
 
 

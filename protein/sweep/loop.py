@@ -26,7 +26,7 @@ import time
 from datetime import UTC, datetime
 
 from protein.engine.budget import limit_reached, why_nothing
-from protein.errors import ProteinError, TrialLost, UsageError
+from protein.errors import ProteinError, TrialLost
 from protein.ports import Backend, Designer, Finished, Listener, Store, SweepStatus, TrialProgress
 from protein.space import Space
 from protein.sweep import costs, hooks, until
@@ -38,7 +38,7 @@ from protein.sweep.loop_settings import LoopSettings as LoopSettings
 from protein.sweep.minimum_budget import require_a_complete_trial
 from protein.sweep.spending import left
 from protein.sweep.trials import SweepTrials
-from protein.sweep.trouble import Failures, Preemptions
+from protein.sweep.trouble import Failures, Preemptions, fatal, in_words
 from protein.sweep.watching import Watch
 from protein.types import Budget, Request, SweepRecord, TrialEnd, TrialRecord
 
@@ -63,7 +63,7 @@ def run_sweep(
 
     Raises:
         UsageError: another live process runs this sweep; or the budget was too small for a single trial; or a disk is
-            full.
+            full; or a mistake in the function or the command makes every trial fail.
         StoreUnavailable: the store refused a write for too long (see `protein.sweep.trials`). What was stored stays.
         TrialLost: this process slept past its lease, and another has taken its trials.
     """
@@ -122,7 +122,8 @@ class _Loop:
         self._enough: str | None = None  # why too little gain is expected to go on
         self._asked_after = -1  # how many trials had finished when that was last asked
         self._too_late: str | None = None  # why nothing starts before the time at which all is to end
-        self._no_more_trials: ProteinError | None = None  # why it makes no sense to start another one
+        self._no_more_trials: BaseException | None = None  # why it makes no sense to start another one
+        self._mistake = False  # that is because of how the program is written, so those that run are in vain
         self._exhausted = False  # nothing fits the budget now; it may fit later, when running trials have ended
         self._paused = self._stopped_from_outside = False
         self._hooks: list[threading.Thread] = []
@@ -148,7 +149,7 @@ class _Loop:
             self._follow_requests()
             self._watch_machine()
             self._start_what_may()
-            if self._stop.is_set() or self._time_is_up():
+            if self._stop.is_set() or self._time_is_up() or self._mistake:
                 for trial in self._trials.running.values():
                     self._backend.stop(trial, TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
             if not self._trials.running:
@@ -165,10 +166,10 @@ class _Loop:
                     self._on_progress(event)
             self._trials.renew_leases()
             self._listener.update(self.status())
-        if self._no_more_trials is not None:
-            raise self._no_more_trials
         if self._stopped_from_outside:
             self._trials.request(Request.RUN)  # it was followed; the next start of the sweep is to run
+        if self._no_more_trials is not None:
+            raise self._no_more_trials
         self._ended = self._why_ended()
         if self._exhausted and self._too_late is None:
             require_a_complete_trial(
@@ -182,12 +183,12 @@ class _Loop:
         """Stores why the run has ended, and calls the user's commands. Trials have ended, or wait."""
         if not self._taken_over:  # another process runs the sweep: nothing of it is ours to change
             return
-        by_hand = self._stop.is_set() or isinstance(error, KeyboardInterrupt)
+        by_hand = isinstance(error, KeyboardInterrupt) or (error is None and self._stop.is_set())
         if isinstance(error, TrialLost):  # another process runs the sweep by now, and says why it ends
             self._call("--on-trouble", self._settings.on_trouble, f"error: {error}")
             return
         if error is not None:
-            self._ended = "killed by a second Ctrl-C" if by_hand else f"error: {error or type(error).__name__}"
+            self._ended = "killed by a second Ctrl-C" if by_hand else f"error: {in_words(error)}"
             self._in_trouble = not by_hand
         try:
             self._trials.set_ended(" ".join(self._ended.split()))
@@ -317,7 +318,7 @@ class _Loop:
     def _why_ended(self) -> str:
         if self._failed is not None:
             self._in_trouble = True
-            return f"paused: {self._failed}; the same command goes on"
+            return f"{self._failed}; run the sweep again to go on"
         if self._stop.is_set():
             return "stopped from outside" if self._stopped_from_outside else "interrupted"
         if self._enough is not None:
@@ -380,6 +381,9 @@ class _Loop:
         if self._preemptions.too_many:
             self._failed = self._preemptions.explanation()
         self._launcher.forget(number)
+        if (error := fatal(event, self._trials.sweep.spec, list(self._trials.records.values()))) is not None:
+            self._no_more_trials = self._no_more_trials or error
+            self._mistake = self._mistake or outcome.end is not TrialEnd.DISK
         if outcome.end is TrialEnd.INTERRUPTED and self._trials.can_wait and number not in self._trials.cancelled:
             trial = self._trials.release(event)
             if not trial.state.finished:
@@ -389,9 +393,5 @@ class _Loop:
             trial = self._trials.finish(event)
         self._failures.add(trial)
         self._listener.finished(trial, self.status())
-        if outcome.end is TrialEnd.DISK:  # the next trial would fail in the same way
-            self._no_more_trials = UsageError(
-                f"trial {trial.number} failed, {outcome.reason}; then run the same command again to resume"
-            )
-        elif self._failures.too_many:
+        if self._failures.too_many and self._no_more_trials is None:
             self._failed = self._failures.explanation(list(self._trials.records.values()))

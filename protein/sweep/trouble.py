@@ -1,22 +1,55 @@
-"""Failures and preemptions in a row: when they pause a sweep, and what they have in common.
+"""Failures and preemptions in a row: when they end a sweep, and what they have in common.
 
 After `MAX_FAILURES_IN_A_ROW` trials that failed one after the other, something is broken that other params will not
 mend, or the sweep searches where nothing works. So no other trial is started, and the sweep says what the failed trials
 share and the successful ones don't.
 
 A preemption says nothing about a trial. But where trials lose their places one after the other, and none gets as far as
-a report, the places are broken. Without a pause the sweep would go on trying without end.
+a report, the places are broken. Otherwise the sweep would go on trying without end.
+
+One trial is enough where it shows that no trial can work: see `fatal`.
 """
 
 import collections
 from collections.abc import Collection, Sequence
 
-from protein.types import PREEMPTED, Outcome, ParamValue, TrialEnd, TrialRecord, TrialState
+from protein.errors import ProteinError, UsageError
+from protein.ports import Finished
+from protein.sweep.commands.settings import SECTION
+from protein.types import PREEMPTED, Outcome, ParamValue, SweepSpec, TrialEnd, TrialRecord, TrialState
 
 MAX_FAILURES_IN_A_ROW = 10
 MAX_PREEMPTIONS_IN_A_ROW = 10  # and at least two for each trial that has run beside others
 _MAX_SHARED = 3  # parameters that are named
 _MAX_REASON = 200  # characters
+
+
+def fatal(event: Finished, spec: SweepSpec, trials: Collection[TrialRecord]) -> BaseException | None:
+    """Returns why no other trial makes sense after this one; None: others do.
+
+    It is a mistake in the function or in the command, or a full disk. A command that ends without a score has a mistake
+    only where no trial has had one; elsewhere the trial has failed for its params.
+
+    Args:
+        event: how the trial has ended.
+        spec: of the sweep.
+        trials: all of the sweep.
+    """
+    if event.error is not None:
+        return event.error
+    outcome, number = event.outcome, event.trial.number
+    if outcome.end is TrialEnd.DISK:
+        return UsageError(f"trial {number} failed, {outcome.reason}; then run the same command again to resume")
+    if outcome.end is TrialEnd.MISTAKE and not any(one.score is not None for one in trials):
+        accept = ", with --accept-changes" if SECTION in spec.config else ""
+        return UsageError(f"trial {number}: {outcome.reason}. Correct it and run the sweep again{accept}")
+    return None
+
+
+def in_words(error: BaseException) -> str:
+    """Returns an error in one line. Of one that is not ours the kind is named, as its text may say little."""
+    text = " ".join(str(error).split())
+    return text if text and isinstance(error, ProteinError) else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
 class Failures:

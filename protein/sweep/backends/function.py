@@ -151,7 +151,6 @@ class FunctionBackend:
     """A backend (see `protein.ports.Backend`) whose trials run in the thread that calls `serve`, one at a time."""
 
     def __init__(self, train: Train, direction: Direction) -> None:
-        self.errors: list[BaseException] = []  # that end the sweep, such as a mistake in how the function is written
         self._waiting: collections.deque[tuple[Job, Report]] = collections.deque()  # the first may be running
         self._news: queue.SimpleQueue[None] = (
             queue.SimpleQueue()
@@ -204,8 +203,7 @@ class FunctionBackend:
         if stop.is_set():  # since the engine began to work on this trial
             report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text)
         ended = run_trial(self._train, self._direction, job, report)
-        self.errors.extend(ended.errors)
-        if ended.interrupted or self.errors:
+        if ended.interrupted:
             stop.set()
         del self._reports[job.trial.id]
         self._waiting.popleft()
@@ -217,7 +215,6 @@ class Ended:
     """How a trial of a function has ended, and what that means for the sweep."""
 
     finished: Finished
-    errors: tuple[BaseException, ...] = ()  # that end the sweep
     interrupted: bool = False  # by a KeyboardInterrupt, which is for the sweep
 
 
@@ -225,14 +222,16 @@ def run_trial(train: Train, direction: Direction, job: Job, report: Report) -> E
     """Calls the function for one trial. Whatever it raises is in what is returned."""
     end, reason, score = TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text, None
     artifacts: tuple[Artifact, ...] = ()
-    errors: list[BaseException] = []
+    fatal: BaseException | None = None
     interrupted = False
     try:
-        end, reason, score, artifacts = _try(train, direction, job, report, errors)
+        end, reason, score, artifacts = _try(train, direction, job, report)
+        if end is TrialEnd.MISTAKE:
+            fatal = UsageError(f"{reason}. Correct it and run the sweep again")
     except KeyboardInterrupt:
         interrupted = True
     except BaseException as error:  # such as a cancellation by a framework: it tells nothing about the params
-        errors.append(error)
+        fatal = error
     cost = report.cost_seconds()
     outcome = Outcome(
         end=end,
@@ -242,14 +241,14 @@ def run_trial(train: Train, direction: Direction, job: Job, report: Report) -> E
         reason=reason,
         metrics={continuing.SECONDS: cost} if any(one.kind == continuing.ARTIFACT for one in artifacts) else {},
     )
-    finished = Finished(trial=job.trial, outcome=outcome, artifacts=artifacts)
-    return Ended(finished=finished, errors=tuple(errors), interrupted=interrupted)
+    finished = Finished(trial=job.trial, outcome=outcome, artifacts=artifacts, error=fatal)
+    return Ended(finished=finished, interrupted=interrupted)
 
 
 def _try(
-    train: Train, direction: Direction, job: Job, report: Report, errors: list[BaseException]
+    train: Train, direction: Direction, job: Job, report: Report
 ) -> tuple[TrialEnd, str, float | None, tuple[Artifact, ...]]:
-    """Returns how a trial ended, why in words, its score and its files. What ends the sweep is added to `errors`.
+    """Returns how a trial ended, why in words, its score and its files.
 
     An exception that is not a result of the trial, such as a KeyboardInterrupt, is raised.
     """
@@ -271,7 +270,6 @@ def _try(
         if isinstance(error, UsageError) or reason.startswith(_WRONG_REPORT):
             end = TrialEnd.MISTAKE
             reason = f"{end.text}: {_one_line(str(error))}".replace("Report.__call__()", "report()")
-            errors.append(UsageError(f"{reason}. Correct it and run the sweep again"))
         return end, reason, None, artifacts
 
 

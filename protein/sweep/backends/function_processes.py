@@ -11,6 +11,7 @@ Where a process cannot be forked safely (macOS), or CUDA is in use already, proc
 The sweep gets the events of a trial through a pipe. What the function prints goes where the program prints.
 """
 
+import dataclasses
 import os
 import pickle
 import queue
@@ -57,13 +58,12 @@ class FunctionProcesses(ProcessBackend):
         Args:
             train: the function.
             direction: of its score.
-            stop: set where the sweep is to end, for example by a mistake in how the function is written.
+            stop: set where the function was interrupted from the keyboard: the sweep is to end.
             start_method: as those of multiprocessing; None: the best one of this system.
 
         Raises:
             UsageError: the function cannot be sent to a process that begins anew; or a fork could not use CUDA.
         """
-        self.errors: list[BaseException] = []  # that end the sweep
         self._train, self._direction, self._stop = train, direction, stop
         self._method = start_method or default_start_method()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -86,8 +86,7 @@ class FunctionProcesses(ProcessBackend):
 
     def ended(self, ended: Ended) -> None:
         """Takes what a trial's end means for the sweep."""
-        self.errors.extend(ended.errors)
-        if ended.interrupted or ended.errors:
+        if ended.interrupted:
             self._stop.set()
 
     def serve(self, stop: threading.Event) -> None:
@@ -200,11 +199,12 @@ def _run(train: Train, direction: Direction, job: Job, output: int) -> int:
     report = Report(job, direction, add)
     signal.signal(signal.SIGTERM, lambda *_: report.end(TrialEnd.INTERRUPTED, TrialEnd.INTERRUPTED.text))
     ended = run_trial(train, direction, job, report)
+    error = ended.finished.error
     try:
-        pickle.loads(pickle.dumps(ended.errors))
+        pickle.loads(pickle.dumps(error))
     except Exception:  # an exception of the user's that cannot be sent: its text can
-        errors = tuple(RuntimeError(f"{type(error).__name__}: {error}") for error in ended.errors)
-        ended = Ended(finished=ended.finished, errors=errors, interrupted=ended.interrupted)
+        sendable = RuntimeError(f"{type(error).__name__}: {error}")
+        ended = dataclasses.replace(ended, finished=dataclasses.replace(ended.finished, error=sendable))
     add(ended)
     return 0
 
@@ -248,7 +248,7 @@ class FunctionRecord:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""
         if self._finished is not None:
             own = self._finished.outcome
-            if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._backend.errors:
+            if own.end is not TrialEnd.INTERRUPTED or self._interrupted or self._finished.error is not None:
                 return own
             cost, steps = own.cost_seconds, own.steps
         else:
@@ -268,6 +268,9 @@ class FunctionRecord:
         return TrialEnd.CRASHED, messages.crash(
             code
         ) or f"its process exited with code {code} before the function ended"
+
+    def error(self) -> BaseException | None:
+        return None if self._finished is None else self._finished.error
 
     def artifacts(self) -> tuple[Artifact, ...]:
         return () if self._finished is None else self._finished.artifacts

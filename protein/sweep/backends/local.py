@@ -221,3 +221,6 @@ class TrainerRecord:
         if (self._job.directory / SAMPLE_FILE).is_file():
             found.append(Artifact(kind="sample", path=str(self._job.directory / SAMPLE_FILE)))
         return tuple(found)
+
+    def error(self) -> None:
+        """A trial of the trainer ends no sweep."""

@@ -59,6 +59,10 @@ class Record(Protocol):
 
     def artifacts(self) -> tuple[Artifact, ...]: ...
 
+    def error(self) -> BaseException | None:
+        """Returns what ends the whole sweep (`Finished.error`), if anything does."""
+        ...
+
 
 class TrialOfProcess:
     """One running trial: its process, its limits, and what it has reported.
@@ -296,7 +300,8 @@ class ProcessBackend:
     def _finish(self, trial: TrialOfProcess) -> Finished:
         outcome = trial.record.outcome(trial)
         outcome = dataclasses.replace(outcome, timings={**trial.usage.timings(), **outcome.timings})
-        finished = Finished(trial=trial.job.trial, outcome=outcome, artifacts=trial.record.artifacts())
+        record = trial.record
+        finished = Finished(trial=trial.job.trial, outcome=outcome, artifacts=record.artifacts(), error=record.error())
         self._forget(trial)
         return finished
 

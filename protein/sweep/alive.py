@@ -1,0 +1,67 @@
+"""Whether a process runs a sweep, as far as the store and this machine tell.
+
+A sweep that ends in order stores why. One that was killed stores nothing, so its trials are asked: their owners are
+processes (`protein.sweep.lease`). Whether a process of another machine lives is known only while it holds a lease.
+"""
+
+import dataclasses
+from enum import StrEnum
+
+from protein.ports import Store
+from protein.sweep.lease import dead_owners, is_local
+from protein.types import SweepRecord
+
+
+class Life(StrEnum):
+    """Whether a process runs a sweep."""
+
+    RUNS = "runs"
+    GONE = "gone"  # it was killed: it runs no more, and has not said why
+    ENDED = "ended"  # in order; `SweepRecord.ended` says why
+    NONE = "none"  # it has no trial yet
+    UNKNOWN = "unknown"  # nothing tells: its last process was one of another machine, or is gone and ran no trial then
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alive:
+    """What is known of the process that runs a sweep, or that ran it last.
+
+    Attributes:
+        life: whether it runs.
+        owner: the process, as trials name their owner; "": none is known.
+    """
+
+    life: Life
+    owner: str = ""
+
+    @property
+    def may_run(self) -> bool:
+        return self.life in (Life.RUNS, Life.NONE, Life.UNKNOWN)
+
+    def process(self) -> str:
+        """Returns the process in words, with its machine where that is another one."""
+        host, pid, *_ = [*self.owner.split(":"), "?"]
+        return f"process {pid}" if is_local(self.owner) else f"process {pid} on {host}"
+
+
+def alive(store: Store, sweep: SweepRecord) -> Alive:
+    """Returns whether a process runs a sweep."""
+    known = store.summaries([sweep.id])[sweep.id]
+    owners = sorted(set(known.running.values()))
+    gone = dead_owners(owners)
+    holding = [owner for owner in store.live_trials(sweep.id).values() if owner not in gone]
+    here = [owner for owner in owners if is_local(owner) and owner not in gone]
+    if holding or here:
+        return Alive(Life.RUNS, (here or holding)[0])
+    if sweep.ended:
+        return Alive(Life.ENDED)
+    if not owners:  # it may be between two trials, or paused: its last trial names its process
+        number = sum(known.ends.values()) - 1
+        if number < 0:
+            return Alive(Life.NONE)
+        owners = [trial.owner for trial in store.trials(sweep.id, curves=False, numbers=[number]) if trial.owner]
+        if owners and is_local(owners[0]) and not dead_owners(owners):
+            return Alive(Life.RUNS, owners[0])
+    elif gone:
+        return Alive(Life.GONE, gone[0])
+    return Alive(Life.UNKNOWN, owners[0] if owners else "")
