@@ -30,7 +30,7 @@ def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -
             run.error(f"{command} --env gym:CartPool-v1"),
         )
         assert run.error(f"{command} --env python:no_such:Env") == (
-            "cannot make 'python:no_such:Env': No module named 'no_such'"
+            "cannot make 'python:no_such:Env': ModuleNotFoundError: No module named 'no_such'"
         )
         assert "did you mean 'gym:'?" in run.error(f"{command} --env gmy:CartPole-v1")
     assert list(folder.iterdir()) == []
