@@ -157,7 +157,10 @@ SWEEP_MISTAKES = [
         "train --env pong --under 30s",
         "--under 30s chooses among a sweep's trials; name the sweep with --from",
     ),
-    ("eval", "eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end"),
+    (
+        "eval",
+        "eval needs a checkpoint; give --checkpoint RUN, the folder of a run or the file that protein train prints",
+    ),
     ("eval --checkpoint x --episodes 0", "--episodes 0 is below the limit of 1; play at least one"),
     ("eval --checkpoint x --seed -1", "--seed -1 is below the limit of 0; use 0 or more"),
 ]
