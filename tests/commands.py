@@ -1,6 +1,7 @@
 """For tests of the commands: a working directory, one with a filled store, and what runs a command in this process."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import pytest
 from viewing import fill_store
 
 from protein.cli import main
+from protein.cli.output import Progress
 from protein.storage import open_store
 from protein.types import SweepRecord, TrialRecord
 
@@ -57,7 +59,8 @@ class Run:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr(Progress, "SECONDS", math.inf)  # how far a command is, it tells on a slow machine alone
     return Run(capsys)
 
 

@@ -30,7 +30,7 @@ def test_environments_that_cannot_be_made_are_one_line(folder: Path, run: Run) -
             run.error(f"{command} --env gym:CartPool-v1"),
         )
         assert run.error(f"{command} --env python:no_such:Env") == (
-            "cannot make 'python:no_such:Env': No module named 'no_such'"
+            "cannot make 'python:no_such:Env': ModuleNotFoundError: No module named 'no_such'"
         )
         assert "did you mean 'gym:'?" in run.error(f"{command} --env gmy:CartPole-v1")
     assert list(folder.iterdir()) == []
@@ -161,7 +161,10 @@ SWEEP_MISTAKES = [
         "train --env pong --under 30s",
         "--under 30s chooses among a sweep's trials; name the sweep with --from",
     ),
-    ("eval", "eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end"),
+    (
+        "eval",
+        "eval needs a checkpoint; give --checkpoint RUN, the folder of a run or the file that protein train prints",
+    ),
     ("eval --checkpoint x --episodes 0", "--episodes 0 is below the limit of 1; play at least one"),
     ("eval --checkpoint x --seed -1", "--seed -1 is below the limit of 0; use 0 or more"),
 ]

@@ -111,7 +111,10 @@ def test_what_does_not_fit_is_one_line(here: Any, run: Run, folder: Path) -> Non
         ),
         ("--checkpoint gpt2 --data words --tokens 31", "31 tokens are less than one sequence"),
         ("--checkpoint bare --prompt x", "bare holds no tokenizer: put its vocab.json and merges.txt, or its"),
-        ("--checkpoint empty --prompt x", "--checkpoint empty is a folder without config.json; give the file of a"),
+        (
+            "--checkpoint empty --prompt x",
+            "--checkpoint empty is a folder without checkpoint.safetensors, which a run writes, and without GPT-2's",
+        ),
         ("--checkpoint gpt2 --episodes 3", "--episodes is for agents, and gpt2 is a language model's"),
     ):
         assert said in run.error(f"eval {flags}")

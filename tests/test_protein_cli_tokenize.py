@@ -122,9 +122,9 @@ def test_what_fails_while_an_encoding_is_learned_is_one_line(text: Path, run: Ru
 def test_it_says_how_far_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 2.0, 3.0, 4.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    progress = data.Progress("tokenizing", 1 << 20, threading.Event())
+    report = data._reporting("tokenizing", 1 << 20, threading.Event())
     for done in (1 << 17, 1 << 18, 1 << 19, 3 << 18):
-        progress(done)
+        report(done)
     assert capsys.readouterr().err.splitlines() == [
         "tokenizing: 256 KiB of 1 MiB, about 6s left",
         "tokenizing: 768 KiB of 1 MiB, about 1s left",

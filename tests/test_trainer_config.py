@@ -99,16 +99,16 @@ def test_an_int_may_stand_for_a_float_and_becomes_one() -> None:
 
 def test_a_minibatch_larger_than_the_batch_is_refused_and_agents_count() -> None:
     config = RunConfig.from_dict({"env": {"num_envs": 4}, "train": {"horizon": 8, "minibatch_size": 64}})
-    check_batch(config, agents_per_env=2)
+    check_batch(config, agents_per_env=2, has_memory=False)
     with pytest.raises(ConfigError, match=r"train.minibatch_size \(64\) is larger than the batch .* = 32\)"):
-        check_batch(config, agents_per_env=1)
+        check_batch(config, agents_per_env=1, has_memory=False)
 
 
 def test_a_minibatch_holds_a_sample_or_a_segment_for_each_part() -> None:
     def checked(accumulation_steps: int, recurrence: str = "none") -> None:
         train = {"horizon": 8, "minibatch_size": 16, "accumulation_steps": accumulation_steps}
         nested = {"env": {"num_envs": 4}, "policy": {"recurrence": recurrence}, "train": train}
-        check_batch(RunConfig.from_dict(nested), agents_per_env=1)
+        check_batch(RunConfig.from_dict(nested), agents_per_env=1, has_memory=recurrence != "none")
 
     checked(16)
     with pytest.raises(ConfigError, match=r"\(16\) is smaller than train.accumulation_steps \(17\) samples: raise it"):
@@ -186,7 +186,7 @@ def test_every_range_holds_its_value_and_has_a_reason_above_it(file: Path) -> No
     if isinstance(config, RunConfig):
         # Gymnasium's have one agent, and the packages of some may be missing here.
         agents = 1 if config.env.name.startswith("gym:") else spec(config.env.name).agents_per_env
-        check_batch(config, agents)
+        check_batch(config, agents, has_memory=config.policy.recurrence != "none")
     lines = file.read_text().splitlines()
     for section, values in tomllib.loads(file.read_text()).items():
         for key, value in values.items():

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import os
 import random
 from pathlib import Path
@@ -185,6 +186,25 @@ def test_a_file_of_an_earlier_version_is_one_of_ppo(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(1)}, str(path), {"format": checkpoints.FORMAT, "env": "pong", "run": json.dumps(run)})
     read = checkpoints.read(path, kind=checkpoints.PPO)
     assert (read.subject, read.steps, read.first_step, read.details) == ("pong", 3, 0, {"action_sizes": [3]})
+
+
+def test_a_weight_that_has_two_names_is_written_under_both(tmp_path: Path) -> None:
+    """As in a network of the user's own whose layers are tied."""
+    weight = torch.arange(3.0)
+    path = tmp_path / "tied.safetensors"
+    checkpoints.write(path, dataclasses.replace(make_checkpoint(make_policy()), tensors={"a": weight, "b": weight}))
+    assert [read.tolist() for read in checkpoints.read(path).tensors.values()] == [[0.0, 1.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+def test_weights_that_are_not_finite_are_refused_and_the_network_left_alone(path: Path, bad: float) -> None:
+    tensors = checkpoints.read(path).group("policy")
+    tensors["head.bias"][1] = bad
+    policy = make_policy(seed=1)
+    before = [p.detach().clone() for p in policy.parameters()]
+    with pytest.raises(CheckpointError, match=rf"1 of the \d+ numbers of .*'head.bias' are not finite, .* is {bad}:"):
+        checkpoints.load_weights_(policy, tensors, path)
+    assert all(torch.equal(a, b) for a, b in zip(policy.parameters(), before, strict=True))
 
 
 def test_another_network_shape_is_refused_and_the_network_left_alone(path: Path) -> None:

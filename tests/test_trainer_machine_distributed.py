@@ -245,9 +245,9 @@ def test_what_cannot_be_shared_evenly_is_refused() -> None:
     config.check_processes(4)
     with pytest.raises(ConfigError, match=r"env.num_envs \(16\) must be a multiple of 3, so that 3 processes share"):
         config.check_processes(3)
-    check_batch(config, 1, 16)
+    check_batch(config, 1, 16, has_memory=True)
     with pytest.raises(ConfigError, match=r"minibatch_size \(512\) is smaller .* in each of 17 processes"):
-        check_batch(config, 1, 17)
+        check_batch(config, 1, 17, has_memory=True)
 
 
 def test_each_rank_wants_a_device_of_its_own() -> None:

@@ -71,6 +71,23 @@ class Falls(Flawed):
 class Coarse(Flawed):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(**keywords)
+        self.size = keywords["size"]
+
+
+class PassesOn(Flawed):
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.given = keywords
+
+
+class OpenEnded(nn.Module):
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__()
+        self.given = keywords
+        self.layer = nn.LazyLinear(keywords["action_outputs"] + keywords["value_outputs"])
+
+    def forward(self, observations: torch.Tensor) -> Any:
+        return self.layer(observations).split([4, 1], dim=1)
 
 
 class Doubled(Flawed):
@@ -107,12 +124,15 @@ HERE = "test_trainer_model_own"
     [
         ("own_policy", "policy.module must be my_file:MyNet or my_package.my_file:MyNet, got 'own_policy'"),
         ("no_such_file:Net", "cannot load policy.module 'no_such_file:Net': ModuleNotFoundError: No module named"),
-        ("own_policy:TwoTower", "own_policy has no 'TwoTower'; did you mean 'TwoTowers'?"),
+        ("own_policy:TwoTower", "module own_policy has no class or function 'TwoTower'; did you mean 'TwoTowers'?"),
         (f"{HERE}:WantsMore", "asks for 'observation_shap', which is not offered; did you mean 'observation_shape'?"),
         (f"{HERE}:not_a_module", "must be a torch.nn.Module, it made a int"),
         (f"{HERE}:NoWeights", "has no weights to train"),
-        (f"{HERE}:Falls", "failed on observations of shape (3, 24): RuntimeError: mat1 and mat2 shapes"),
-        (f"{HERE}:Coarse", "could not be built: TypeError"),
+        (f"{HERE}:Falls", "failed on float32 observations of shape (3, 24): RuntimeError: mat1 and mat2 shapes"),
+        (
+            f"{HERE}:Coarse",
+            "could not be built from (observation_shape=(24,), action_outputs=4, value_outputs=1): KeyError",
+        ),
         (f"{HERE}:Doubled", "must have weights of float32, it has some of torch.float64"),
         (
             f"{HERE}:Wide",
@@ -197,6 +217,28 @@ def test_continuous_actions_with_deviations_of_their_own_or_beside_the_network()
     torch.testing.assert_close(output[2:4], output[:2] - 1)
     deviations, _ = beside(observations)
     assert (deviations[2:4] == 0).all()
+
+
+def test_a_constructor_of_any_names_is_given_all_that_is_offered_or_what_its_base_takes() -> None:
+    everything = {
+        "observation_shape": (24,),
+        "action_outputs": 4,
+        "value_outputs": 1,
+        "action_sizes": (4,),
+        "continuous_actions": 0,
+        "hidden_size": 8,
+        "num_layers": 2,
+    }
+    all_of_it, passed_on = make(f"{HERE}:OpenEnded").own, make(f"{HERE}:PassesOn").own
+    assert all_of_it is not None and passed_on is not None
+    assert all_of_it.module.given == everything
+    assert passed_on.module.given == {name: everything[name] for name in list(everything)[:3]}
+
+
+def test_layers_that_take_their_sizes_from_the_first_call_follow_the_seed() -> None:
+    one, again = (make(f"{HERE}:OpenEnded", seed=1) for _ in range(2))
+    weights = [nn.utils.parameters_to_vector(policy.parameters()) for policy in (one, again)]
+    assert weights[0].equal(weights[1])
 
 
 def test_the_weights_follow_the_seed_and_leave_the_global_generator_alone() -> None:

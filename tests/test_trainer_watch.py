@@ -43,8 +43,13 @@ def test_it_plays_what_an_evaluation_plays(tmp_path: Path, env: str, recurrence:
     assert tuple(player.scores) == expected.scores
     starts = [index for index, scene in enumerate(scenes) if scene.step == 0]
     assert [scenes[index].episode for index in starts] == [1, 2, 3]
+    ends = [index for index, scene in enumerate(scenes) if scene.last]
+    assert ends == [*(start - 1 for start in starts[1:]), len(scenes) - 1]
     for before, after in itertools.pairwise(scenes):
-        assert after.step in (before.step + 1, 0)
+        assert after.step == (0 if before.last else before.step + 1)
+    # The scene after the last decision has its reward: in these environments the score is the sum of all rewards.
+    assert [scenes[index].return_so_far for index in ends] == pytest.approx(player.scores)
+    assert all((scenes[index].pixels == scenes[index - 1].pixels).all() for index in ends)
     assert all(scenes[index].return_so_far == 0 for index in starts)
     assert len({scene.pixels.shape for scene in scenes}) == 1
     fps = {"cartpole": 50, "memory": 3, "pendulum": 20}[env]

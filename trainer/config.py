@@ -243,11 +243,12 @@ class RunConfig(SectionedConfig):
         return self.train.total_timesteps
 
 
-def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> None:
+def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1, *, has_memory: bool) -> None:
     """Raises `ConfigError` where a minibatch is larger than an iteration's batch, or too small to be divided.
 
-    It is separate from `validate` because the batch depends on the environment's number of agents. With several
-    `processes`, each takes the same number of segments of a minibatch, or of samples where the policy has no memory.
+    It is separate from `validate` because the batch depends on the environment's number of agents, and a network of the
+    user's own tells itself whether it has a memory. With several `processes`, each takes the same number of segments of
+    a minibatch, or of samples where the policy has no memory.
     """
     agents = config.env.num_envs * agents_per_env
     batch = agents * config.train.horizon
@@ -258,7 +259,7 @@ def check_batch(config: RunConfig, agents_per_env: int, processes: int = 1) -> N
             "lower it or raise env.num_envs or train.horizon"
         )
     least, what = config.train.accumulation_steps * processes, "samples"
-    if config.policy.recurrence != "none" or config.policy.module:  # a memory reads segments from their first step on
+    if has_memory:  # a memory reads segments from their first step on
         least, what = least * config.train.horizon, f"segments of train.horizon ({config.train.horizon}) steps"
     if config.train.minibatch_size < least:
         in_each = f" in each of {processes} processes" if processes > 1 else ""

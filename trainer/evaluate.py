@@ -23,8 +23,13 @@ from .model import saved as policies
 from .model.policy import Policy
 from .normalise import Normalizer, saved_normalizer
 
+Progress = Callable[[int, int], None]  # is told how much is done, and how much there is
 ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
 DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing
+
+
+def ignore(done: int, of: int) -> None:
+    """Progress that nobody is told."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ def evaluate(
     greedy: bool = False,
     threads: int = 0,
     device: str = "cpu",
+    progress: Progress = ignore,
 ) -> EvalResult:
     """Plays `episodes` episodes with a checkpoint's policy, at the frame skip that it was trained with.
 
@@ -60,6 +66,7 @@ def evaluate(
         greedy: takes the most probable action instead of sampling.
         threads: 0: one per core.
         device: as `train.device`.
+        progress: is told how many episodes have ended, and how many there are.
 
     Raises:
         CheckpointError: the file cannot be read, or belongs to another environment or network.
@@ -86,7 +93,15 @@ def evaluate(
         checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)
         normalizer = saved_normalizer(saved.group("scaling"), where)
-        return play(policy.to(where), envs, episodes=episodes, normalizer=normalizer, seed=seed, greedy=greedy)
+        return play(
+            policy.to(where),
+            envs,
+            episodes=episodes,
+            normalizer=normalizer,
+            seed=seed,
+            greedy=greedy,
+            progress=progress,
+        )
 
 
 def envs_for(episodes: int, num_envs: int, agents_per_env: int) -> int:
@@ -107,10 +122,12 @@ def play(
     greedy: bool,
     normalizer: Normalizer | None = None,
     stop: Callable[[], bool] = lambda: False,
+    progress: Progress = ignore,
 ) -> EvalResult:
     """Plays each agent's first `episodes / num_agents` episodes, at least one; fewer only where `stop` interrupted it.
 
-    `normalizer`: of the observations, where the policy was trained with one; it does not change.
+    `normalizer`: of the observations, where the policy was trained with one; it does not change. `progress` is told the
+    episodes that have ended and how many there are.
 
     Raises:
         TrainerError: the environment has no time limit, and an episode has not ended after `ENDLESS_STEPS` steps.
@@ -121,6 +138,7 @@ def play(
     played: list[list[float]] = [[] for _ in range(envs.num_agents)]
     unfinished = envs.num_agents
     step = 0
+    progress(0, quota * envs.num_agents)
     longest = math.inf if envs.spec.max_episode_steps else ENDLESS_STEPS
     began_at = np.zeros(envs.num_agents)  # the step of each agent's last end, or a little later; inf: it is done
     while unfinished and not stop():
@@ -141,6 +159,7 @@ def play(
                     if len(played[agent]) == quota:
                         unfinished -= 1
                         began_at[agent] = math.inf
+            progress(sum(map(len, played)), quota * envs.num_agents)
     scores_played = tuple(score for of_agent in played for score in of_agent)
     return EvalResult(
         score=statistics.fmean(scores_played) if scores_played else float("nan"),

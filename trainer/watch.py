@@ -17,12 +17,17 @@ from .normalise import saved_normalizer
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The picture and the numbers before a decision; with several agents, the numbers of the first."""
+    """The picture and the numbers before a decision; with several agents, the numbers of the first.
+
+    An episode's `last` scene comes after its last decision: its picture is again the one before it, because the
+    environment has begun the next episode, and its numbers are those of the whole episode.
+    """
 
     pixels: Pixels  # `H x W x 3`
     episode: int  # from 1
     step: int  # decisions since the episode began
     return_so_far: float
+    last: bool = False
 
 
 class Player:
@@ -56,7 +61,7 @@ class Player:
         self.scores: list[float] = []
 
     def scenes(self) -> Iterator[Scene]:
-        """Yields a scene before each decision, and closes the environment at the end."""
+        """Yields a scene before each decision and one after each episode; closes the environment at the end."""
         try:
             # Inference mode is entered anew for each decision, because across a yield it would hold for the caller too.
             with Arithmetic(resolve_device("cpu"), 1, self._config.train.precision):
@@ -70,17 +75,21 @@ class Player:
                     )
                 step, return_so_far = 0, 0.0
                 while len(self.scores) < self._episodes:
-                    yield Scene(
+                    scene = Scene(
                         pixels=self._draw(actor.observations),
                         episode=len(self.scores) + 1,
                         step=step,
                         return_so_far=return_so_far,
                     )
+                    yield scene
                     with torch.inference_mode():
                         actor.step()
                     step, return_so_far = step + 1, return_so_far + float(actor.rewards[0])
                     finished = self._envs.drain_episodes()
-                    self.scores += finished.score[finished.agent == 0].tolist()
+                    scores = finished.score[finished.agent == 0].tolist()
+                    self.scores += scores
+                    if scores:
+                        yield dataclasses.replace(scene, step=step, return_so_far=return_so_far, last=True)
                     if actor.terminals[0] or actor.truncations[0]:
                         step, return_so_far = 0, 0.0
         finally:

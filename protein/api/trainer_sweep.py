@@ -17,19 +17,20 @@ from protein.trainer.language.config import BUILT_IN
 from protein.types import SweepSpec
 
 
-def define(layers: Layers, settings: SweepConfig, name: str | None) -> SweepSpec:
+def define(layers: Layers, settings: SweepConfig, name: str | None, *, device: str | None = None) -> SweepSpec:
     """Returns what defines the sweep; it has no warm start yet.
 
     Args:
         layers: the configuration of its runs.
         settings: how to search.
         name: of the sweep; None: that of what is learnt.
+        device: where a network of the user's own is tried out; None: on that of its runs.
 
     Raises:
         UsageError: the name cannot be used.
         ConfigError: a value or a range cannot be used (`trainer.errors.ConfigError` for what the trainer refuses).
     """
-    check_data(layers.run_config())
+    check_data(layers.run_config(), device=device)
     layers = _with_absolute_paths(layers)
     config = layers.run_config()
     space = make_space(layers)

@@ -50,16 +50,23 @@ def require_device(name: str) -> None:
         resolve_device(name)
 
 
-def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = False) -> None:
+def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = False, device: str | None = None) -> None:
     """Finds, before anything is made, what a run would fail for because of what it learns from or begins with.
 
-    `resumes`: it goes on from a checkpoint of its own, whatever it began with.
+    Args:
+        config: of the run.
+        processes: that train together.
+        resumes: it goes on from a checkpoint of its own, whatever it began with.
+        device: where a network of the user's own is tried out; None: on that of the config.
 
     Raises:
-        UsageError, trainer.errors.TrainerError: there is no such environment or text, or it does not fit the config.
+        UsageError, trainer.errors.TrainerError: there is no such environment or text, it does not fit the config, or
+            the user's network cannot be trained.
     """
     if isinstance(config, RunConfig):
-        check_batch(config, environments.spec(config.env.name, config.env.args).agents_per_env, processes)
+        spec = environments.spec(config.env.name, config.env.args)
+        has_memory = _has_memory(config, spec, device or config.train.device)
+        check_batch(config, spec.agents_per_env, processes, has_memory=has_memory)
         return
     from protein.trainer.language.data.corpus import open_corpus  # loads numpy
 
@@ -71,6 +78,20 @@ def check_data(config: kinds.Config, processes: int = 1, *, resumes: bool = Fals
         from protein.trainer.language.trained import require_released  # loads torch
 
         require_released(config.model, corpus.tokenizer)
+
+
+def _has_memory(config: RunConfig, spec: environments.EnvSpec, device: str) -> bool:
+    """Returns whether a run's policy has a memory; a network of the user's own is tried out for that.
+
+    Raises:
+        trainer.errors.ConfigError: it cannot be trained.
+    """
+    if not config.policy.module:
+        return config.policy.recurrence != "none"
+    from protein.trainer.machine.precision import resolve_device  # loads torch
+    from protein.trainer.ppo.trial import try_out
+
+    return try_out(config, spec, resolve_device(device)).state_size > 0
 
 
 def _check_memory(config: LanguageConfig, vocab_size: int) -> None:

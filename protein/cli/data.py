@@ -3,14 +3,13 @@
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from protein.cli import INTERRUPTED_CODE
 from protein.cli.arguments.data import DataArguments
-from protein.cli.output import print_json
+from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.errors import UsageError
@@ -19,7 +18,7 @@ from protein.trainer.language.data import bpe, preparing
 from protein.trainer.language.data.corpus import Corpus, Part, open_corpus
 from protein.trainer.language.data.shards import Description
 from protein.trainer.language.data.tokenizer import BYTES, open_tokenizer
-from protein.units import format_duration, format_size
+from protein.units import format_size
 from protein.view import commands, tables
 
 LEARNED = "bpe"  # the tokenizer that is learned from the text
@@ -68,10 +67,10 @@ def _tokenize(arguments: DataArguments) -> int:
     try:
         with caught(stop):
             if tokenizer is None:
-                report = Progress(f"reading text for {LEARNED}", total, stop)
+                report = _reporting(f"reading text for {LEARNED}", total, stop)
                 texts = preparing.training_texts(preparing.read_documents(files), split, total, report)
                 tokenizer = _interruptible(lambda: bpe.learn(texts, vocabulary), stop)
-            report = Progress("tokenizing", total, stop)
+            report = _reporting("tokenizing", total, stop)
             documents = preparing.read_documents(files)
             description = preparing.write_folder(into, documents, tokenizer, split, report=report)
     except KeyboardInterrupt:
@@ -136,29 +135,17 @@ def _interruptible(work: Callable[[], T], stop: threading.Event) -> T:
     return found[0]
 
 
-class Progress:
-    """Prints how far the work is, and how long it will take, a line every two seconds. It ends the work on a signal."""
+def _reporting(what: str, total: int, stop: threading.Event) -> Callable[[int], None]:
+    """Returns what is told the bytes of text that were read. It raises `KeyboardInterrupt` where a signal has come."""
+    progress = Progress(shown=format_size)
+    progress(what, 0, total)
 
-    SECONDS = 2.0
-
-    def __init__(self, what: str, total: int, stop: threading.Event) -> None:
-        """`what` is done, to `total` bytes of text; `stop` is set by a signal."""
-        self._what = what
-        self._total = total
-        self._stop = stop
-        self._started = self._printed = time.monotonic()
-
-    def __call__(self, done: int) -> None:
-        """`done`: bytes of text so far. Raises `KeyboardInterrupt` where a signal has come."""
-        if self._stop.is_set():
+    def report(done: int) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        now = time.monotonic()
-        if now - self._printed < self.SECONDS or not done:
-            return
-        self._printed = now
-        left = (now - self._started) / done * max(self._total - done, 0)
-        size = f"{format_size(min(done, self._total))} of {format_size(self._total)}"
-        print(f"{self._what}: {size}, about {format_duration(max(round(left), 1))} left", file=sys.stderr, flush=True)
+        progress(what, done, total)
+
+    return report
 
 
 def _show(arguments: DataArguments) -> int:

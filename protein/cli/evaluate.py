@@ -16,15 +16,16 @@ from rich.live import Live
 from protein import files
 from protein.cli import INTERRUPTED_CODE, evaluate_language
 from protein.cli.arguments.search import EvalArguments
-from protein.cli.output import print_json, require_file, writing
+from protein.cli.output import Progress, print_json, require_file, writing
 from protein.cli.parse import Command
 from protein.cli.signals import caught
 from protein.config.resolve import file_name
 from protein.errors import UsageError
-from protein.sweep.resuming import checkpoint_header
+from protein.sweep.resuming import TRAINERS_FILE, checkpoint_header
 from protein.trainer.errors import TrainerError
 from protein.trainer.kinds import read
 from protein.trainer.language.config import LanguageConfig
+from protein.trainer.language.released import SETTINGS_FILE, WEIGHTS_FILE, is_released
 from protein.view import tables, text
 
 EPISODES = 256
@@ -36,20 +37,21 @@ def run(command: Command) -> int:
     watched = arguments.render or arguments.gif is not None
     episodes = arguments.episodes if arguments.episodes is not None else 1 if watched else EPISODES
     if arguments.checkpoint is None:
-        raise UsageError("eval needs a checkpoint; give --checkpoint FILE, which protein train prints at its end")
+        raise UsageError(
+            "eval needs a checkpoint; give --checkpoint RUN, the folder of a run or the file that protein train prints"
+        )
     if episodes < 1:
         raise UsageError(f"--episodes {episodes} is below the limit of 1; play at least one")
     if arguments.seed < 0:
         raise UsageError(f"--seed {arguments.seed} is below the limit of 0; use 0 or more")
     if arguments.render and (arguments.json or not sys.stdout.isatty()):
         raise UsageError("--render draws in a terminal, and stdout is none; give --gif FILE instead")
-    if arguments.checkpoint.is_dir():
+    checkpoint = _file(arguments.checkpoint)
+    if checkpoint is None:
         return evaluate_language.run(arguments, arguments.checkpoint, None)
-    if not arguments.checkpoint.exists():
-        raise UsageError(f"there is no checkpoint {arguments.checkpoint}; protein train prints its path at its end")
-    model = _language_model(arguments.checkpoint)
+    model = _language_model(checkpoint)
     if model is not None:
-        return evaluate_language.run(arguments, arguments.checkpoint, model)
+        return evaluate_language.run(arguments, checkpoint, model)
     for name, given in (
         ("--prompt", arguments.prompt),
         ("--data", arguments.data),
@@ -58,26 +60,28 @@ def run(command: Command) -> int:
         ("--hellaswag", arguments.hellaswag),
     ):
         if given is not None:
-            raise UsageError(f"{name} is for language models, and {arguments.checkpoint} is none; drop {name}")
+            raise UsageError(f"{name} is for language models, and {checkpoint} is none; drop {name}")
     from protein.trainer.machine import (
         checkpoint as checkpoints,  # torch takes seconds to import: mistakes are reported before
     )
 
-    env = arguments.environment or checkpoints.read(arguments.checkpoint, prefix="none").subject
+    env = arguments.environment or checkpoints.read(checkpoint, prefix="none").subject
     if watched:
-        return _watch(arguments, arguments.checkpoint, env, episodes)
+        return _watch(arguments, checkpoint, env, episodes)
     from protein.trainer.evaluate import evaluate
 
+    progress = Progress("episodes played")
     result = evaluate(
-        arguments.checkpoint,
+        checkpoint,
         env=env,
         episodes=episodes,
         num_envs=_num_envs(episodes, env),
         seed=arguments.seed,
         greedy=arguments.greedy,
+        progress=lambda done, of: progress(env, done, of),
     )
     if arguments.json:
-        print_json({"env": env, "checkpoint": str(arguments.checkpoint), **dataclasses.asdict(result)})
+        print_json({"env": env, "checkpoint": str(checkpoint), **dataclasses.asdict(result)})
         return 0
     error = result.score_std / result.episodes**0.5
     tables.make_console().print(
@@ -86,6 +90,26 @@ def run(command: Command) -> int:
         soft_wrap=True,
     )
     return 0
+
+
+def _file(given: Path) -> Path | None:
+    """Returns the checkpoint that `--checkpoint` names, by itself or by its folder; None: it is GPT-2's weights.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not given.exists():
+        raise UsageError(f"there is no checkpoint {given}; protein train prints its path at its end")
+    if not given.is_dir():
+        return given
+    if (given / TRAINERS_FILE).is_file():
+        return given / TRAINERS_FILE
+    if is_released(given):
+        return None
+    raise UsageError(
+        f"--checkpoint {given} is a folder without {TRAINERS_FILE}, which a run writes, and without GPT-2's weights,"
+        f" {SETTINGS_FILE} and {WEIGHTS_FILE}; give a run's folder, its checkpoint, or a folder of such weights"
+    )
 
 
 def _language_model(checkpoint: Path) -> LanguageConfig | None:
@@ -112,14 +136,20 @@ def _watch(arguments: EvalArguments, checkpoint: Path, env: str, episodes: int) 
     stop = threading.Event()
     live = Live(console=console, auto_refresh=False) if arguments.render else None
     shown_at = time.monotonic()
+    progress = Progress("episodes played")
     with caught(stop), live or threading.Lock():
-        for number, scene in enumerate(player.scenes()):
+        progress(env, 0, episodes)
+        decisions = 0
+        for scene in player.scenes():
             if stop.is_set():
                 break
-            if number % stride:
-                continue
-            gif.add(scene.pixels)
             if live is None:
+                progress(env, len(player.scores), episodes)
+            pictured = not scene.last and decisions % stride == 0
+            decisions += not scene.last
+            if pictured:
+                gif.add(scene.pixels)
+            if live is None or not (pictured or scene.last):
                 continue
             live.update(
                 playback.playback_view(

@@ -7,10 +7,9 @@ from typing import Any
 from rich.text import Text
 
 from protein.cli.arguments.search import EvalArguments
-from protein.cli.output import print_json
+from protein.cli.output import Progress, print_json
 from protein.errors import UsageError
 from protein.trainer.language.config import LanguageConfig, subject_of_path
-from protein.trainer.language.released import is_released
 from protein.view import tables, text
 from protein.view.printing import cleaned
 
@@ -25,11 +24,6 @@ def run(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | Non
         checkpoint: of a language model.
         config: of its run; None: it is a folder of released weights.
     """
-    if config is None and not is_released(checkpoint):
-        raise UsageError(
-            f"--checkpoint {checkpoint} is a folder without config.json; give the file of a run,"
-            " checkpoint.safetensors, or a folder of GPT-2's weights, config.json and model.safetensors"
-        )
     _check(arguments, config)
     if arguments.prompt is not None:
         return _write(arguments, checkpoint, arguments.prompt, config)
@@ -44,7 +38,9 @@ def _write(arguments: EvalArguments, checkpoint: Path, prompt: str, config: Lang
     temperature = 0.0 if arguments.greedy else arguments.temperature
     given: dict[str, Any] = {} if temperature is None else {"temperature": temperature}
     tokens = arguments.tokens or TOKENS
-    written = sample(checkpoint, prompt, data=arguments.data or "", tokens=tokens, seed=arguments.seed, **given)
+    written = sample(
+        checkpoint, prompt, data=arguments.data or "", tokens=tokens, seed=arguments.seed, progress=Progress(), **given
+    )
     if arguments.json:
         env = _subject(arguments, config)
         print_json({"env": env, "checkpoint": str(checkpoint), "prompt": prompt, "text": written})
@@ -70,7 +66,7 @@ def _ask(arguments: EvalArguments, checkpoint: Path) -> int:
         )
     from protein.trainer.language.evaluate import ask
 
-    share = ask(checkpoint, arguments.hellaswag)
+    share = ask(checkpoint, arguments.hellaswag, progress=Progress())
     if arguments.json:
         print_json({"env": None, "checkpoint": str(checkpoint), "hellaswag": share})
     else:
@@ -114,7 +110,13 @@ def _check(arguments: EvalArguments, config: LanguageConfig | None) -> None:
 def _measure(arguments: EvalArguments, checkpoint: Path, config: LanguageConfig | None) -> int:
     from protein.trainer.language.evaluate import evaluate
 
-    found = evaluate(checkpoint, data=arguments.data or "", tokens=arguments.tokens or 0, questions=arguments.hellaswag)
+    found = evaluate(
+        checkpoint,
+        data=arguments.data or "",
+        tokens=arguments.tokens or 0,
+        questions=arguments.hellaswag,
+        progress=Progress(),
+    )
     subject = _subject(arguments, config)
     if arguments.json:
         print_json(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from protein.api import moving, stores, sweep_files
 from protein.cli.arguments.keeping import ExportArguments
-from protein.cli.output import Counting, print_json
+from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.units import format_size
@@ -21,7 +21,7 @@ def run(command: Command) -> int:
         if arguments.output is None and len(sweeps) > 1:
             raise UsageError(f"{len(sweeps)} sweeps need a file's name: add -o FILE, as in -o sweeps.parquet")
         path = arguments.output or Path(f"{sweeps[0].spec.name}.jsonl")
-        found = moving.export(store, sweeps, path, Counting("written"))
+        found = moving.export(store, sweeps, path, Progress("trials written"))
     size = path.stat().st_size
     if arguments.json:
         print_json({"file": str(path), "bytes": size, "sweeps": plain(found)})

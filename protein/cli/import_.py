@@ -6,7 +6,7 @@ from pathlib import Path
 from protein.api import importing, moving, stores, sweep_files
 from protein.cli import export
 from protein.cli.arguments.keeping import ImportArguments
-from protein.cli.output import Counting, print_json
+from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.errors import UsageError
 from protein.imports.runs import Source
@@ -97,7 +97,7 @@ def _run_file(arguments: ImportArguments, path: Path) -> int:
     if not path.is_file():
         raise UsageError(f"there is no file {path}; give one that protein export has written")
     with stores.opened_whole(arguments.store, create=True) as store:
-        found = moving.import_file(store, path, name=arguments.name, progress=Counting("stored"))
+        found = moving.import_file(store, path, name=arguments.name, progress=Progress("trials stored"))
     if arguments.json:
         print_json({"file": str(path), "sweeps": export.plain(found)})
         return 0

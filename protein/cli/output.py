@@ -4,12 +4,13 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protein import files
 from protein.errors import UsageError, remedy
+from protein.units import format_duration
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -27,22 +28,35 @@ def working(what: str) -> "Status":
     return Console(file=sys.stderr).status(what)
 
 
-class Counting:
-    """Prints on stderr how far a long piece of work is, a line every two seconds; nothing for a short one."""
+class Progress:
+    """Prints on stderr how far a long piece of work is, and how long it will take: a line every two seconds.
+
+    Of short work it prints nothing.
+    """
 
     SECONDS = 2.0
 
-    def __init__(self, done: str) -> None:
-        """`done` says what becomes of trials, as in "written"."""
-        self._done = done
-        self._printed: float | None = None
+    def __init__(self, counted: str = "", *, shown: Callable[[float], str] = "{:,}".format) -> None:
+        """`counted` says what the numbers count, as in "trials written"; `shown` makes a number a text."""
+        self._counted, self._shown = f" {counted}" if counted else "", shown
+        self._what: str | None = None
+        self._printed = self._started = 0.0
+        self._begun = 0
 
-    def __call__(self, sweep: str, done: int, of: int) -> None:
+    def __call__(self, what: str, done: int, of: int) -> None:
+        """Prints a line if it is time for one. The first call for each `what` says where the work begins."""
         now = time.monotonic()
-        self._printed = now if self._printed is None else self._printed
-        if now - self._printed >= self.SECONDS:
-            self._printed = now
-            print(f"{sweep}: {done:,} of {of:,} trials {self._done}", file=sys.stderr, flush=True)
+        if what != self._what:
+            self._printed = now if self._what is None else self._printed
+            self._what, self._started, self._begun = what, now, done
+        if now - self._printed < self.SECONDS:
+            return
+        self._printed = now
+        line = f"{what}: {self._shown(min(done, of))} of {self._shown(of)}{self._counted}"
+        if self._begun < done < of:
+            left = (now - self._started) / (done - self._begun) * (of - done)
+            line += f", about {format_duration(max(round(left), 1))} left"
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

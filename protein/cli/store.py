@@ -6,7 +6,7 @@ from protein import storage
 from protein.api import moving, stores, sweep_files
 from protein.cli.arguments.keeping import StoreCommandArguments
 from protein.cli.export import lines, plain
-from protein.cli.output import Counting, print_json
+from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.errors import StoreError, StoreUnavailable, UsageError
 from protein.spelling import nearest
@@ -43,8 +43,8 @@ def _check(arguments: StoreCommandArguments, url: str) -> int:
                 f" {commands.command('store', 'upgrade', _shown(url))} first"
             )
         with stores.opened_whole(url) as store:
-            counting = Counting("checked")
-            damages = store.damages(lambda done, of: counting("store", done, of))
+            progress = Progress("trials checked")
+            damages = store.damages(lambda done, of: progress("store", done, of))
             found.extend(cleaned(str(damage), MAX_CELL) for damage in damages)
             sweeps = len(store.list_sweeps()) if not found else 0
     except StoreUnavailable:
@@ -124,7 +124,7 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
     if path.exists():
         raise UsageError(f"{path} exists already, and a backup never replaces a file; give another path with -o")
     with stores.opened_whole(url) as store:
-        found = moving.export(store, moving.chosen(store, (), every=True), path, Counting("written"))
+        found = moving.export(store, moving.chosen(store, (), every=True), path, Progress("trials written"))
     if arguments.json:
         print_json({"store": _shown(url), "file": str(path), "bytes": path.stat().st_size, "sweeps": plain(found)})
         return 0
@@ -142,7 +142,7 @@ def _backup(arguments: StoreCommandArguments, url: str) -> int:
 def _move(arguments: StoreCommandArguments, url: str) -> int:
     if arguments.to is None:
         raise UsageError("move needs the other store: --to runs/other.db, or --to postgresql+psycopg://USER@HOST/NAME")
-    found, target, warning = moving.move(url, arguments.to, Counting("copied"))
+    found, target, warning = moving.move(url, arguments.to, Progress("trials copied"))
     if arguments.json:
         print_json({"from": _shown(url), "to": target, "sweeps": plain(found), "warning": warning or None})
         return 0

@@ -126,8 +126,9 @@ def define(command: Command, console: Console) -> tuple[SweepSpec, SweepConfig]:
     config = layers.run_config()
     require_subject(arguments.environment, config)
     settings = _settings(arguments, layers)
-    spec = trainer_sweep.define(layers, settings, arguments.name)
-    if not backends.Place(backend=arguments.backend).is_remote:  # this machine's devices are not those of the trials
+    remote = backends.Place(backend=arguments.backend).is_remote  # this machine's devices are not those of the trials
+    spec = trainer_sweep.define(layers, settings, arguments.name, device="cpu" if remote else None)
+    if not remote:
         require_device(config.train.device)
     return spec, settings
 

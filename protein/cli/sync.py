@@ -1,15 +1,11 @@
 """`protein sync`: writes a sweep's trials to trackers, all that they do not have yet."""
 
-import time
-
 from protein.api import stores, trackers
 from protein.cli.arguments.keeping import SyncArguments
-from protein.cli.output import print_json
+from protein.cli.output import Progress, print_json
 from protein.cli.parse import Command
 from protein.errors import TrialFailed, UsageError
 from protein.view import commands, tables
-
-LINE_SECONDS = 2.0  # between two lines of progress
 
 
 def run(command: Command) -> int:
@@ -21,15 +17,13 @@ def run(command: Command) -> int:
     with stores.opened(arguments.store) as store:
         sweep = stores.find(store, arguments.sweep).spec.name
     console = tables.make_console()
-    printed = time.monotonic()
-
-    def progress(name: str, written: int, waiting: int) -> None:
-        nonlocal printed
-        if time.monotonic() - printed >= LINE_SECONDS and not arguments.json:
-            printed = time.monotonic()
-            console.print(f"{name}: {written} trials written, {waiting} left", highlight=False)
-
-    found = trackers.sync(names, stores.url(arguments.store), sweep, progress)
+    progress = Progress("trials written")
+    found = trackers.sync(
+        names,
+        stores.url(arguments.store),
+        sweep,
+        lambda name, written, waiting: progress(name, written, written + waiting),
+    )
     if arguments.json:
         listed = [{"tracker": one.name, "written": one.written, "error": one.error or None} for one in found]
         print_json({"sweep": sweep, "trackers": listed})

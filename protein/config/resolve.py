@@ -101,7 +101,7 @@ def load(
             Gymnasium's too) and `<env>.toml`, named by `file_name`; any may be missing.
 
     Raises:
-        ConfigError: a file or value that cannot be used.
+        ConfigError: a file, a value or a range that cannot be used.
     """
     kind = kind_of_subject(env)
     layers = Layers.defaults(kind)
@@ -111,6 +111,7 @@ def load(
             layers = layers.with_file(path)
     if config_file is not None:
         layers = layers.with_file(config_file, for_sweep=for_sweep)
+        layers.parameters()  # a range that no sweep could use is told by every command, before flags fix its value
     if stored:
         layers = layers.with_values(stored, stored_source)
     if kind is PPO:  # the text of a language model is a setting like others, data.path

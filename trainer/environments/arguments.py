@@ -1,7 +1,6 @@
 """Arguments of an environment, `[env.args]`: checked against the signature that takes them, before anything is made."""
 
 import contextlib
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from protein.spelling import nearest
 
 from ..errors import ConfigError
+from ..users_code import argument_names
 
 _UNEXPECTED = re.compile(r"unexpected keyword argument '(\w+)'")
 
@@ -22,7 +22,7 @@ def check(args: Mapping[str, Any], takes: Callable[..., Any], env: str, *, ours:
         env: the environment's name, for the message.
         ours: names that it takes, but that the trainer gives.
     """
-    known, open_ended = _names(takes)
+    known, open_ended = argument_names(takes)
     for name in args:
         if name in ours:
             raise ConfigError(f"env.args.{name} of '{env}' is given by the trainer: remove it from [env.args]")
@@ -39,7 +39,7 @@ def refusals(args: Mapping[str, Any], takes: Callable[..., Any], env: str) -> It
         found = _UNEXPECTED.search(str(error))
         if found is None or found.group(1) not in args:
             raise
-        raise ConfigError(_unknown(found.group(1), env, _names(takes)[0])) from error
+        raise ConfigError(_unknown(found.group(1), env, argument_names(takes)[0])) from error
 
 
 def refuse(args: Mapping[str, Any], env: str) -> None:
@@ -55,21 +55,3 @@ def _unknown(name: str, env: str, known: Iterable[str]) -> str:
     if not names:
         return f"'{env}' takes no arguments, got env.args.{name}: remove it"
     return f"'{env}' takes no argument env.args.{name}{nearest(name, names)}"
-
-
-def _names(takes: Callable[..., Any]) -> tuple[set[str], bool]:
-    """Returns the named arguments of a class (with those of its bases, where it passes the rest on) or a function."""
-    calls: list[Callable[..., Any]] = [takes]
-    if inspect.isclass(takes):
-        calls = [kind.__init__ for kind in takes.__mro__ if "__init__" in vars(kind)]  # type: ignore[misc]
-    names: set[str] = set()
-    for call in calls:
-        try:
-            parameters = list(inspect.signature(call).parameters.values())
-        except (TypeError, ValueError):  # a function in C without a signature
-            return names, True
-        kinds = {parameter.kind for parameter in parameters}
-        names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} - {"self"}
-        if inspect.Parameter.VAR_KEYWORD not in kinds:
-            return names, False
-    return names, True

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from ...envs_c import EnvSpec
-from ..errors import ConfigError
-from . import arguments, importing
+from ..errors import ConfigError, TrainerError
+from ..users_code import find_beside_us, in_words
+from . import arguments
 from .base import CountedEnv, Rows
 
 try:
@@ -182,7 +183,7 @@ def _id(name: str) -> str:
 @contextlib.contextmanager
 def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
     """Turns any error while an environment is made into a ConfigError of one line that names the environment."""
-    importing.find_beside_us()  # for an ID with a module that lies in the working directory
+    find_beside_us()  # for an ID with a module that lies in the working directory
     try:
         _import_package(name)
         takes = _entry_point(name)
@@ -190,9 +191,14 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
             arguments.check({k: v for k, v in args.items() if k != "max_episode_steps"}, takes, name, ours=_OURS)
         with arguments.refusals(args, takes or (lambda: None), name):
             yield
-    except (gymnasium.error.Error, ImportError, ConfigError) as error:
-        text = " ".join(str(error).split())
-        if isinstance(error, ConfigError) and text.startswith(("env.args", "cannot make", f"'{name}'")):
+    except MemoryError:
+        raise
+    except Exception as error:  # the user's module, or an environment, may raise anything
+        known = isinstance(error, gymnasium.error.Error | TrainerError)
+        text = " ".join(str(error).split()) if known else in_words(error)
+        if isinstance(error, TrainerError) and (
+            not isinstance(error, ConfigError) or text.startswith(("env.args", "cannot make", f"'{name}'"))
+        ):
             raise
         missing = isinstance(error, gymnasium.error.DependencyNotInstalled | ModuleNotFoundError)
         extra = next((extra for word, extra in _EXTRAS.items() if missing and word in text.lower()), None)

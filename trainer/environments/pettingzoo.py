@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec
 from ..errors import ConfigError
-from . import arguments, importing
+from ..users_code import find, in_words
+from . import arguments
 from .base import CountedEnv, Rows
 from .gym import frames_per_second
 from .instances import Writer, as_number, check_rewards, instance_seed
@@ -191,7 +192,7 @@ def _make(name: str, kwargs: Mapping[str, Any], args: Mapping[str, Any]) -> Any:
         with arguments.refusals(args, takes, name):
             env = factory(**kwargs)
     except ImportError as error:
-        raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}") from error
+        raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
     if type(env).__module__.startswith("pettingzoo."):
         from .pettingzoo_cycle import quicken_
 
@@ -205,6 +206,7 @@ def _factory(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
     PettingZoo's own `parallel_env` takes `**kwargs` and passes them on to the `raw_env` beside it.
     """
     module_name, _, function = name.removeprefix(PREFIX).partition(":")
-    module, factory = importing.find(name, module_name, function or FUNCTION, what="function", extras=_EXTRAS)
+    failing = f"cannot make '{name}'"
+    module, factory = find(module_name, function or FUNCTION, failing=failing, what="function", extras=_EXTRAS)
     takes = factory if function else getattr(module, "raw_env", factory)
     return factory, takes

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError, TrainerError
-from . import arguments, importing
+from ..users_code import find, in_words
+from . import arguments
 from .base import CountedEnv, Rows
 from .instances import check_observations, check_rewards
 
@@ -52,12 +53,18 @@ class PythonEnv(CountedEnv):
         """Calls the factory.
 
         Raises:
-            ConfigError: there is no such factory, it does not take the arguments, or what it returned lacks something.
+            ConfigError: there is no such factory, it fails, it does not take the arguments, or what it returned lacks
+                something.
         """
         factory, args = _factory(name), args or {}
         arguments.check(args, factory, name, ours=_GIVEN)
-        with arguments.refusals(args, factory, name):
-            self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
+        try:
+            with arguments.refusals(args, factory, name):
+                self._envs = factory(num_envs, seed=seed, frame_skip=frame_skip, first_index=first_index, **args)
+        except (TrainerError, MemoryError):
+            raise
+        except Exception as error:  # the user's code may raise anything
+            raise ConfigError(f"cannot make '{name}': {in_words(error)}") from error
         self._closed, self._first_index = False, first_index
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
@@ -156,7 +163,7 @@ def _factory(name: str) -> Callable[..., Any]:
     module_name, colon, factory_name = name.removeprefix("python:").partition(":")
     if not (module_name and colon and factory_name):
         raise ConfigError(f"'{name}' must be python:package.module:factory")
-    return importing.find(name, module_name, factory_name, what="function or class", extras={})[1]
+    return find(module_name, factory_name, failing=f"cannot make '{name}'", what="function or class")[1]
 
 
 def _counts(name: str, attribute: str, given: Any, example: str) -> tuple[int, ...]:

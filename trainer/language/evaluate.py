@@ -28,7 +28,7 @@ from .data.tokenizer import Tokenizer
 from .micro_batch import cached_rows
 from .model import GPT
 from .precision import prepare, resolve_precision
-from .trained import open_trained
+from .trained import Progress, ignore, open_trained
 
 CPU_TOKENS, CUDA_TOKENS = 2**13, 2**16  # of a forward pass
 
@@ -58,6 +58,7 @@ def evaluate(
     questions: Path | None = None,
     threads: int = 0,
     device: str = "cpu",
+    progress: Progress = ignore,
 ) -> TextLoss:
     """Measures a checkpoint's network on validation text.
 
@@ -68,6 +69,7 @@ def evaluate(
         questions: HellaSwag's file; None: it is not asked.
         threads: 0: one per core.
         device: as `train.device`.
+        progress: is told what is counted, how much of it is done, and how much there is.
 
     Raises:
         CheckpointError: the file cannot be read, is of another kind of training, or of another tokenizer.
@@ -82,14 +84,22 @@ def evaluate(
     with Arithmetic(where, count, precision) as arithmetic:
         prepare(arithmetic, trained.config)
         model = trained.network(where)
-        found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision)
+        found = Evaluator(corpus, tokens or trained.tokens, model).measure(precision, progress=progress)
         assert found is not None
         if asked is not None:
-            found = dataclasses.replace(found, hellaswag=answer(asked, corpus.tokenizer, model, precision))
+            found = dataclasses.replace(found, hellaswag=answer(asked, corpus.tokenizer, model, precision, progress))
     return found
 
 
-def ask(checkpoint_path: Path, questions: Path, *, data: str = "", threads: int = 0, device: str = "cpu") -> float:
+def ask(
+    checkpoint_path: Path,
+    questions: Path,
+    *,
+    data: str = "",
+    threads: int = 0,
+    device: str = "cpu",
+    progress: Progress = ignore,
+) -> float:
     """Returns the share of HellaSwag's questions that a network answers right, without measuring it on any text.
 
     The arguments are those of `evaluate`. Without `data` released weights use the tokenizer in their folder.
@@ -99,7 +109,7 @@ def ask(checkpoint_path: Path, questions: Path, *, data: str = "", threads: int 
     precision = resolve_precision(trained.precision, where)
     with Arithmetic(where, resolve_threads(threads), precision) as arithmetic:
         prepare(arithmetic, trained.config)
-        return answer(asked, trained.tokenizer, trained.network(where), precision)
+        return answer(asked, trained.tokenizer, trained.network(where), precision, progress)
 
 
 class Evaluator:
@@ -139,7 +149,9 @@ class Evaluator:
         return self._rows * self._model.config.sequence_length
 
     @torch.no_grad()
-    def measure(self, precision: str, stop: Callable[[], bool] = lambda: False) -> TextLoss | None:
+    def measure(
+        self, precision: str, stop: Callable[[], bool] = lambda: False, progress: Progress = ignore
+    ) -> TextLoss | None:
         """Returns what the network's loss is now, the same on all processes; None where `stop` interrupted it.
 
         All processes have to call this. Each measures every `size`-th group of rows.
@@ -149,6 +161,7 @@ class Evaluator:
         sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, tokens, bytes
         most = cached_rows(self._model.width, length) if device.type == "cpu" else max(1, CUDA_TOKENS // length)
         for turn, (inputs, targets, documents) in enumerate(self._groups(most)):
+            progress("tokens measured", turn * most * length, self.tokens)
             if turn % world.size == 0 and world.agree(stop(), 0.0)[0]:
                 return None
             if turn % world.size != world.rank:
@@ -184,7 +197,9 @@ class Evaluator:
             yield inputs[part], targets[part], documents[part] if documents is not None and cut else None
 
 
-def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str) -> float:
+def answer(
+    questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, precision: str, progress: Progress = ignore
+) -> float:
     """Returns the share of HellaSwag's questions that the network answers right; guessing gets a quarter."""
     device, length = next(model.parameters()).device, model.config.sequence_length
     rows = (CPU_TOKENS if device.type == "cpu" else CUDA_TOKENS) // length
@@ -196,5 +211,6 @@ def answer(questions: Sequence[Question], tokenizer: Tokenizer, model: GPT, prec
             longest=length,
             batch_rows=max(rows, hellaswag.NUM_ENDINGS),
             device=device,
+            progress=progress,
         )
     return found.accuracy

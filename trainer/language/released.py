@@ -61,8 +61,14 @@ class Released:
 
 
 def is_released(path: Path) -> bool:
-    """Whether this is a folder of released weights, and no checkpoint of ours."""
-    return (path / SETTINGS_FILE).is_file()
+    """Whether this is a folder of released weights: its `config.json` is there, and is not that of a run of ours."""
+    try:
+        found = json.loads((path / SETTINGS_FILE).read_bytes())
+    except ValueError:  # damaged, which reading it as released weights says
+        return True
+    except OSError:
+        return False
+    return not (isinstance(found, dict) and "train" in found)
 
 
 def read_settings(folder: Path) -> Released:

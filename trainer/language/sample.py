@@ -16,7 +16,7 @@ from ..machine.precision import Arithmetic, resolve_device, resolve_threads
 from .data.tokenizer import Tokenizer, text_of
 from .model import GPT
 from .precision import prepare
-from .trained import open_trained
+from .trained import Progress, ignore, open_trained
 
 TEMPERATURE = 0.8
 TOP_K = 50
@@ -33,6 +33,7 @@ def sample(
     seed: int = 0,
     threads: int = 0,
     device: str = "cpu",
+    progress: Progress = ignore,
 ) -> str:
     """Returns the prompt and what a checkpoint's network writes after it.
 
@@ -46,6 +47,7 @@ def sample(
         seed: of the draws.
         threads: 0: one per core.
         device: as `train.device`.
+        progress: is told "tokens written", how many, and of how many.
 
     Raises:
         CheckpointError: the file cannot be read, is of another kind of training, or of another tokenizer.
@@ -57,7 +59,16 @@ def sample(
     with Arithmetic(where, resolve_threads(threads), "fp32") as arithmetic:
         prepare(arithmetic, trained.config)
         model = trained.network(where)
-        return write(model, trained.tokenizer, prompt, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed)
+        return write(
+            model,
+            trained.tokenizer,
+            prompt,
+            tokens=tokens,
+            temperature=temperature,
+            top_k=top_k,
+            seed=seed,
+            progress=progress,
+        )
 
 
 def check(*, tokens: int, temperature: float, top_k: int, seed: int) -> None:
@@ -76,18 +87,34 @@ def write(
     temperature: float = TEMPERATURE,
     top_k: int = TOP_K,
     seed: int = 0,
+    progress: Progress = ignore,
 ) -> str:
     """Returns the prompt and what the network writes after it; see `sample`."""
     begun = [tokenizer.document_token, *tokenizer.encode(prompt.encode()).tolist()]
     written = continued(
-        model, begun, tokens=tokens, temperature=temperature, top_k=top_k, seed=seed, end=tokenizer.document_token
+        model,
+        begun,
+        tokens=tokens,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+        end=tokenizer.document_token,
+        progress=progress,
     )
     return prompt + text_of(tokenizer, written)
 
 
 @torch.inference_mode()
 def continued(
-    model: GPT, begun: list[int], *, tokens: int, temperature: float, top_k: int, seed: int, end: int | None = None
+    model: GPT,
+    begun: list[int],
+    *,
+    tokens: int,
+    temperature: float,
+    top_k: int,
+    seed: int,
+    end: int | None = None,
+    progress: Progress = ignore,
 ) -> list[int]:
     """Returns up to `tokens` tokens that follow those of `begun`, at least one; `end` ends them and is left out."""
     generator = torch.Generator().manual_seed(seed)
@@ -95,6 +122,7 @@ def continued(
     text, written = list(begun), 0
     cache, unread = model.new_cache(), text[-positions:]
     while written < tokens:
+        progress("tokens written", written, tokens)
         if cache.length + len(unread) > positions:
             cache, unread = model.new_cache(), text[-max(positions // 2, 1) :]
         logits = model(torch.tensor([unread], device=device), cache=cache)[0, -1].float().cpu()

@@ -4,6 +4,7 @@ A folder has no text. So its loss can only be measured on data that are named. I
 or that of these data.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +20,12 @@ from .model import GPT
 from .model.released import load_released_
 from .state import MODEL, load_model, read, require_corpus
 
+Progress = Callable[[str, int, int], None]  # is told what is counted, how much of it is done, and how much there is
 MOST_PADDING = 127  # rows by which a vocabulary is filled up to a round number
+
+
+def ignore(counted: str, done: int, of: int) -> None:
+    """Progress that nobody is told."""
 
 
 class Trained(Protocol):

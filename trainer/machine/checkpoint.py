@@ -76,7 +76,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         DiskError: no space, no permission, no such folder.
     """
     run = {name: getattr(checkpoint, name) for name in _OURS}
-    tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+    tensors = _apart(checkpoint.tensors)
     metadata = {
         "format": FORMAT,
         "kind": checkpoint.kind,
@@ -85,8 +85,18 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
         _SUMS: json.dumps({name: _sum_of(tensor) for name, tensor in tensors.items()}),
     }
     metadata[_SUM] = _sum_of_metadata(metadata)
-    content = save(tensors, metadata)
-    replace_file(path, content)
+    replace_file(path, save(tensors, metadata))
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns the tensors as the file takes them: a weight that has two names, as a tied one, is written twice."""
+    found: dict[str, torch.Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        found[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
+    return found
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -225,7 +235,7 @@ def load_weights_(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], 
     """Copies weights into a network of exactly the same shape.
 
     Raises:
-        CheckpointError: a weight is missing, unknown or of another shape.
+        CheckpointError: a weight is missing, unknown, of another shape, or not finite.
     """
     expected = {name: tuple(t.shape) for name, t in module.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in tensors.items()}
@@ -235,4 +245,16 @@ def load_weights_(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], 
                 f"cannot use {path}: the network's '{name}' has shape {found.get(name, 'none')} there and "
                 f"{expected.get(name, 'none')} here: use the network's settings that it was trained with"
             )
+    require_finite(tensors, path)
     module.load_state_dict(dict(tensors))
+
+
+def require_finite(weights: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Raises `CheckpointError` where a weight of a file is not finite: such a network can neither act nor learn."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            bad = weight[~weight.isfinite()]
+            raise CheckpointError(
+                f"cannot use {path}: {len(bad):,} of the {weight.numel():,} numbers of the network's '{name}' are not"
+                f" finite, the first is {float(bad[0])}: give a checkpoint of a training that has not diverged"
+            )

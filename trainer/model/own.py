@@ -13,18 +13,18 @@ deviations; with A alone the deviations are parameters that do not depend on the
         def forward(self, observations, state):     # with a memory: also state `B x S` -> ..., new state `B x S`
 
 `__init__` may also ask for `action_sizes` (the choices of each discrete component), `continuous_actions` (their
-number), `hidden_size` and `num_layers` (those settings of `[policy]`, which a sweep may search).
+number), `hidden_size` and `num_layers` (those settings of `[policy]`, which a sweep may search). With `**kwargs` it is
+given everything.
 
 A network with a memory is called once for each step, and its state is zeroed where an episode begins. The outputs of a
 sample may depend on that sample alone. So there can be no BatchNorm or dropout: while PPO compares the policy with that
-of a moment ago, nothing but the weights may have changed. `require` tries all this out when the network is built.
+of a moment ago, nothing but the weights may have changed. All this is tried out when the network is built. Whether it
+can be trained, `protein.trainer.ppo.trial` tries.
 """
 
-import importlib
 import inspect
-import os
-import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -34,7 +34,10 @@ from protein.spelling import nearest
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
+from ..users_code import argument_names, find, in_words
 
+CONTRACT = "see the contract in docs/own-policy.md"
+T = TypeVar("T")
 TRIED = 3  # samples of a trial call
 TOLERANCE = 1e-3  # of the outputs, between samples alone and together: float32 rounds otherwise for another size
 
@@ -58,7 +61,8 @@ class OwnNetwork(nn.Module):
             ConfigError: there is no such network, or it does not keep the contract.
         """
         super().__init__()
-        self._name, self._shape = f"policy.module '{config.module}'", spec.observation_shape
+        self.name, self._shape = f"policy.module '{config.module}'", spec.observation_shape
+        self.observation_size = spec.observation_size
         offered = {
             "observation_shape": spec.observation_shape,
             "action_outputs": action_outputs,
@@ -71,11 +75,13 @@ class OwnNetwork(nn.Module):
         kind = _find(config.module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.module = self._called("could not be built", kind, **self._wanted(kind, offered))
-        if not isinstance(self.module, nn.Module):
-            raise ConfigError(f"{self._name} must be a torch.nn.Module, it made a {type(self.module).__name__}")
-        self.state_size: int = getattr(self.module, "state_size", 0)
-        self.action_outputs = self._require(spec, action_outputs, value_outputs)
+            given = self._wanted(kind, offered)
+            shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            self.module = self.called(f"could not be built from ({shown})", kind, **given)
+            if not isinstance(self.module, nn.Module):
+                raise ConfigError(f"{self.name} must be a torch.nn.Module, it made a {type(self.module).__name__}")
+            self.state_size: int = getattr(self.module, "state_size", 0)
+            self.action_outputs = self._require(spec, action_outputs, value_outputs)
 
     def forward(
         self, observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
@@ -100,15 +106,21 @@ class OwnNetwork(nn.Module):
         return torch.cat([actions, values.unsqueeze(1) if values.ndim == 1 else values], dim=1)
 
     def _wanted(self, kind: Any, offered: dict[str, Any]) -> dict[str, Any]:
-        """Returns what the constructor asks for, of what is offered."""
+        """Returns what the constructor asks for, of what is offered: all of it where it takes any names."""
+        if getattr(kind, "__init__", None) is nn.Module.__init__:  # it takes any names, and refuses them all
+            return {}
+        names, open_ended = argument_names(kind)
+        try:
+            parameters = list(inspect.signature(kind).parameters.values())
+        except (TypeError, ValueError):  # without a signature; the call tells what is wrong
+            parameters = []
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        parameters = [p for p in inspect.signature(kind).parameters.values() if p.kind not in variable]
-        unknown = [p.name for p in parameters if p.default is p.empty and p.name not in offered]
-        if unknown:
+        asked = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+        if unknown := [name for name in asked if name not in offered]:
             raise ConfigError(
-                f"{self._name} asks for '{unknown[0]}', which is not offered{nearest(unknown[0], offered)}"
+                f"{self.name} asks for '{unknown[0]}', which is not offered{nearest(unknown[0], offered)}"
             )
-        return {parameter.name: offered[parameter.name] for parameter in parameters if parameter.name in offered}
+        return {name: value for name, value in offered.items() if open_ended or name in names}
 
     def _require(self, spec: EnvSpec, action_outputs: int, value_outputs: int) -> int:
         """Tries the network out; returns how many action numbers it gives, A or (continuous) 2A.
@@ -118,11 +130,11 @@ class OwnNetwork(nn.Module):
         """
         weights = list(self.module.parameters())
         if not any(weight.requires_grad for weight in weights):
-            raise ConfigError(f"{self._name} has no weights to train: give it layers or an nn.Parameter")
+            raise ConfigError(f"{self.name} has no weights to train: give it layers or an nn.Parameter")
         if (wrong := next((weight.dtype for weight in weights if weight.dtype != torch.float32), None)) is not None:
-            raise ConfigError(f"{self._name} must have weights of float32, it has some of {wrong}: see train.precision")
+            raise ConfigError(f"{self.name} must have weights of float32, it has some of {wrong}: see train.precision")
         if type(self.state_size) is not int or self.state_size < 0:
-            raise ConfigError(f"{self._name} must have a state_size, an int of 0 or more, got {self.state_size!r}")
+            raise ConfigError(f"{self.name} must have a state_size, an int of 0 or more, got {self.state_size!r}")
         noise = torch.Generator().manual_seed(0)
         observations = torch.rand(TRIED, *spec.observation_shape, generator=noise)
         given: tuple[torch.Tensor, ...] = (observations,)
@@ -147,40 +159,51 @@ class OwnNetwork(nn.Module):
             for name, ours, theirs in zip(("actions", "values", "state"), one, together, strict=False):
                 if not torch.allclose(ours[0].float(), theirs[index].float(), rtol=TOLERANCE, atol=TOLERANCE):
                     raise ConfigError(
-                        f"{self._name} must map each sample by itself, but its {name} change with the other samples or "
+                        f"{self.name} must map each sample by itself, but its {name} change with the other samples or "
                         "from call to call: use LayerNorm instead of BatchNorm, and no dropout"
                     )
         return int(actions.shape[1])
 
     def _outputs(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        found = self._called(f"failed on observations of shape {tuple(given[0].shape)}", self.module, *given)
+        state = f" and a state of shape {tuple(given[1].shape)}" if self.state_size else ""
+        failing = f"failed on float32 observations of shape {tuple(given[0].shape)}{state}"
+        found = self.called(failing, self.module, *given)
         wanted = "(actions, values, state)" if self.state_size else "(actions, values)"
         parts = found if isinstance(found, tuple | list) else (found,)
         if len(parts) != wanted.count(",") + 1 or not all(isinstance(part, torch.Tensor) for part in parts):
             got = ", ".join(type(part).__name__ for part in parts)
-            raise ConfigError(f"{self._name} must return {wanted}, tensors, got ({got}): see docs/own-policy.md")
+            raise ConfigError(f"{self.name} must return {wanted}, tensors, got ({got}): {CONTRACT}")
         return tuple(parts)
 
     def _require_shape(self, name: str, found: torch.Tensor, allowed: list[tuple[int, ...]], what: str) -> None:
         if tuple(found.shape) not in allowed:
             shapes = " or ".join(map(str, allowed))
             raise ConfigError(
-                f"{self._name} must return {name} of shape {shapes} ({what}) for {TRIED} samples of shape "
+                f"{self.name} must return {name} of shape {shapes} ({what}) for {TRIED} samples of shape "
                 f"{self._shape}, got {tuple(found.shape)}"
             )
         if not found.is_floating_point() or not bool(found.isfinite().all()):
-            raise ConfigError(f"{self._name} must return {name} that are finite floats, got {found.dtype}: {found[0]}")
+            raise ConfigError(f"{self.name} must return {name} that are finite floats, got {found.dtype}: {found[0]}")
 
-    def _called(self, failing: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the user's code. Whatever it raises becomes one line."""
+    def called(self, failing: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Calls the user's code. Whatever it raises becomes one line.
+
+        Raises:
+            ConfigError: it failed.
+        """
         try:
             return function(*args, **kwargs)
+        except (ConfigError, MemoryError, torch.OutOfMemoryError):
+            raise
         except Exception as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"{self._name} {failing}: {type(error).__name__}: {reason}") from error
+            raise self.failed(failing, error) from error
+
+    def failed(self, failing: str, error: Exception, trace: str = "") -> ConfigError:
+        """Returns the error for what the user's code has raised; `trace` as in `in_words`."""
+        return ConfigError(f"{self.name} {failing}: {in_words(error, trace)}: {CONTRACT}")
 
 
-def _find(reference: str) -> Any:
+def _find(reference: str) -> Callable[..., Any]:
     """Returns the class or function that `my_package.my_file:MyNet` names.
 
     Raises:
@@ -189,17 +212,4 @@ def _find(reference: str) -> Any:
     module_name, colon, name = reference.partition(":")
     if not (module_name and colon and name):
         raise ConfigError(f"policy.module must be my_file:MyNet or my_package.my_file:MyNet, got '{reference}'")
-    here = os.getcwd()  # noqa: PTH109
-    if here not in sys.path:  # a module in the working directory is found, as it is by python itself
-        sys.path.append(here)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # the user's file may raise anything
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"cannot load policy.module '{reference}': {type(error).__name__}: {reason}") from error
-    if not callable(found := getattr(module, name, None)):
-        public = [known for known in vars(module) if not known.startswith("_")]
-        raise ConfigError(
-            f"cannot load policy.module '{reference}': {module_name} has no '{name}'{nearest(name, public)}"
-        )
-    return found
+    return find(module_name, name, failing=f"cannot load policy.module '{reference}'", what="class or function")[1]

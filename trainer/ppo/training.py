@@ -34,6 +34,7 @@ from .rollout import Rollout
 from .schedule import Schedule
 from .scores import Scores
 from .state import TrainingState
+from .trial import require_trainable
 from .update import PPO
 from .warm_up import decided
 
@@ -57,10 +58,11 @@ class Training:
         self._workers = getattr(made[0], "workers", 0)
         self._envs = [group for batch in made for group in groups(batch)]
         self._spec = self._envs[0].spec
-        check_batch(config, self._spec.agents_per_env, world.size)
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
         self._schedule = Schedule(train, self._agents)
         self._policy = Policy(self._spec, config.policy, generator=torch.Generator().manual_seed(weights)).to(device)
+        require_trainable(self._policy, config, device)
+        check_batch(config, self._spec.agents_per_env, world.size, has_memory=self._policy.state_size > 0)
         self.course.require_writable()
         host = torch.device("cpu")
         acting = host if train.cpu_inference else device

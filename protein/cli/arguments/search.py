@@ -141,8 +141,8 @@ class EvalArguments:
 
     A language model is measured on validation text. With --prompt it writes instead."""
 
-    checkpoint: Annotated[Path | None, shown("FILE", "(required)")] = None
-    """A checkpoint that protein train has written; or a folder of GPT-2's weights, config.json and
+    checkpoint: Annotated[Path | None, shown("RUN", "(required)")] = None
+    """The folder of a run or of a trial, or a checkpoint file; or a folder of GPT-2's weights, config.json and
     model.safetensors."""
     environment: Annotated[str | None, shown("NAME", "(default: the checkpoint's)", "env")] = None
     """Environment to play; for a language model, text/NAME as it was trained on."""

@@ -105,6 +105,7 @@ def evaluate(
     longest: int,
     batch_rows: int = 64,
     device: torch.device | str = "cpu",
+    progress: Callable[[str, int, int], None] = lambda counted, done, of: None,
 ) -> Result:
     """Returns how many questions a model answers right.
 
@@ -112,11 +113,13 @@ def evaluate(
         model: tokens `B x T` -> logits `B x T x V`. Columns from `vocab_size` on, which pad a vocabulary, are left out.
         longest: tokens that the model can read at once.
         batch_rows: rows of one forward pass, four a question.
+        progress: is told "questions asked", how many, and of how many.
     """
     rendered = sorted((render(question, tokenizer, longest) for question in questions), key=_length)
     by_mean = by_sum = 0
     step = max(batch_rows // NUM_ENDINGS, 1)
     for first in range(0, len(rendered), step):
+        progress("questions asked", first, len(rendered))
         batch = rendered[first : first + step]  # of about the same length: little is filled up
         length = max(_length(one) for one in batch)
         inputs, targets, counts = (

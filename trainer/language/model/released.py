@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ...errors import CheckpointError
+from ...machine.checkpoint import require_finite
 from ..released import WEIGHTS_FILE, read_settings
 from .gpt import GPT
 
@@ -52,6 +53,7 @@ def load_released_(model: GPT, folder: Path) -> None:
     released, file = read_settings(folder), folder / WEIGHTS_FILE
     released.require(model.config)
     weights = _read(file)
+    require_finite(weights, file)
 
     def copy_(target: torch.Tensor, name: str, *, transposed: bool = False, rows: int | None = None) -> None:
         """`rows`: that the file must have, of which the first ones are taken; None: as many as the target."""

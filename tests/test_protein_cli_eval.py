@@ -1,0 +1,117 @@
+"""`protein eval`: what it takes, what it says on the way, and what it refuses."""
+
+import math
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Run
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from protein.cli import evaluate, main
+from protein.cli.output import Progress
+
+SMALL = (
+    "--env.num-envs 4 --train.horizon 16 --train.minibatch-size 64 --train.total-timesteps 64 --train.threads 1"
+    " --eval.episodes 4 --eval.num-envs 4 --train.device cpu --policy.hidden-size 8"
+)
+
+
+@pytest.fixture
+def trained(folder: Path, run: Run) -> Path:
+    """The folder of a finished run, in an empty working directory."""
+    run(f"train --env cartpole {SMALL}")
+    (found,) = (folder / "runs" / "train").iterdir()
+    return found
+
+
+def test_a_run_is_named_by_its_folder_or_by_its_checkpoint(trained: Path, run: Run) -> None:
+    by_folder, by_file = (
+        run.json(f"eval --checkpoint {path} --episodes 4 --json")
+        for path in (trained, trained / "checkpoint.safetensors")
+    )
+    assert by_folder["scores"] == by_file["scores"]
+    assert by_folder["checkpoint"] == by_file["checkpoint"] == str(trained / "checkpoint.safetensors")
+    run(f"eval --checkpoint {trained} --episodes 1 --gif seen.gif")
+    (trained / "checkpoint.safetensors").unlink()
+    assert run.error(f"eval --checkpoint {trained}").startswith(
+        f"--checkpoint {trained} is a folder without checkpoint.safetensors, which a run writes, and without GPT-2's"
+    )
+
+
+@pytest.mark.parametrize("flags", ["", " --gif seen.gif"])
+def test_weights_that_are_not_finite_are_one_line(trained: Path, run: Run, flags: str) -> None:
+    path = trained / "checkpoint.safetensors"
+    with safe_open(str(path), framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tensors["policy/head.bias"] = torch.tensor([0.0, math.nan, math.inf])
+    save_file(tensors, str(path), metadata)
+    said = run.error(f"eval --checkpoint {trained}{flags}")
+    assert said.startswith(f"cannot use {path}: 2 of the 3 numbers of the network's 'head.bias' are not finite, the ")
+    assert not Path("seen.gif").exists()
+
+
+def test_it_says_how_far_it_is(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Progress, "SECONDS", 0.0)
+    for flags in ("", " --gif seen.gif"):
+        assert main(f"eval --checkpoint {trained} --episodes 4{flags}".split()) == 0
+        printed = capsys.readouterr()
+        lines = printed.err.splitlines()
+        assert lines[0] == "cartpole: 0 of 4 episodes played"
+        assert all(re.fullmatch(r"cartpole: \d of 4 episodes played(, about \d+s left)?", line) for line in lines)
+        assert any("left" in line for line in lines) and "score " in printed.out
+
+
+def test_progress_is_told_every_two_seconds_with_what_is_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 1.5, 2.5, 4.0, 5.0, 6.0, 8.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    progress = Progress("trials written")
+    for what, done in (
+        ("pong", 0),
+        ("pong", 10),
+        ("pong", 0),
+        ("pong", 40),
+        ("pong", 1000),
+        ("snake", 20),
+        ("snake", 40),
+    ):
+        progress(what, done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "pong: 0 of 1,000 trials written",
+        "pong: 1,000 of 1,000 trials written",
+        "snake: 40 of 1,000 trials written, about 1m36s left",
+    ]
+
+
+class Screen:
+    """Takes the place of the picture in a terminal: keeps the numbers that were shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[int, float]] = []
+
+    def view(self, *_: object, step: int, return_so_far: float, **__: object) -> str:
+        self.shown.append((step, return_so_far))
+        return ""
+
+
+def test_the_last_picture_of_an_episode_has_its_last_reward(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from protein.view import playback
+
+    screen = Screen()
+    monkeypatch.setattr(playback, "playback_view", screen.view)
+    monkeypatch.setattr(playback, "pictures_of", lambda rate: (7, 0.0))  # few pictures, and none waits
+    monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: True)
+    assert main(f"eval --checkpoint {trained} --render --seed 5".split()) == 0
+    score = re.search(r"score ([\d.]+)", capsys.readouterr().out)
+    assert score is not None
+    steps, last = screen.shown[-1]
+    assert (steps, last) == (last, float(score[1])), "cartpole gives 1 for each step"
