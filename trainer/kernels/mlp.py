@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 
 from . import _native
+from .backward import backward_from
 from .linear import linear
 from .tensors import is_native
 
@@ -59,7 +60,7 @@ def mlp_vjp(observations: torch.Tensor, parameters: tuple[torch.Tensor, ...]) ->
     """
     if not _is_fused(observations, parameters):
         by_layers = mlp_by_layers(observations, parameters)
-        return by_layers, lambda by_output: torch.autograd.backward(by_layers, by_output)
+        return by_layers, lambda by_output: backward_from(by_layers, by_output)
     output = observations.new_empty(len(parameters[-1]), len(observations))
     network = _native.mlp_forward(observations, parameters, output, True)
     assert network is not None

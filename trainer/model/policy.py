@@ -26,7 +26,7 @@ from torch import nn
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
-from ..kernels import Backward, LstmPolicy, is_native, linear, lstm_policy, mlp, mlp_vjp
+from ..kernels import Backward, LstmPolicy, backward_from, is_native, linear, lstm_policy, mlp, mlp_vjp
 from .distribution import Gaussian, distribution_of
 from .own import OwnNetwork
 from .recurrence import LSTM, MinGRU
@@ -219,7 +219,7 @@ class Policy(nn.Module):
         if self._layers is not None:
             return mlp_vjp(self._numbers(observations).flatten(0, 1), self._layers)
         output, _ = self.forward(observations, state, resets)
-        return output, lambda by_output: torch.autograd.backward(output, by_output)
+        return output, lambda by_output: backward_from(output, by_output)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
