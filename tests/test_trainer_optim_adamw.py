@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 import torch
 
 from protein.trainer.optim.adamw import AdamW
