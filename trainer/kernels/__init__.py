@@ -21,7 +21,7 @@ from .recurrent import (
     mingru_sequence,
     mingru_sequence_by_torch,
 )
-from .tensors import is_native
+from .tensors import is_native, numbers
 
 __all__ = [
     "Backward",
@@ -44,6 +44,7 @@ __all__ = [
     "mlp",
     "mlp_by_layers",
     "mlp_vjp",
+    "numbers",
     "ppo_gradient",
     "sample",
     "sample_by_torch",
