@@ -291,3 +291,15 @@ def test_unfit_tensors_are_refused_with_what_was_expected() -> None:
         kernels.set_threads(0)
     with pytest.raises(ValueError, match="no kernels for the instruction set 'abacus'"):
         _native.use_instruction_set("abacus")
+
+
+def test_a_backward_pass_from_a_gradient_is_torchs_own() -> None:
+    inputs, weight = uniform(32, 5, seed=0), uniform(5, 3, seed=1)
+    by_output = uniform(32, 3, seed=2)
+    ours, theirs = (weight.clone().requires_grad_() for _ in range(2))
+    for _ in range(2):  # gradients add up
+        kernels.backward_from((inputs @ ours).tanh(), by_output)
+        torch.autograd.backward((inputs @ theirs).tanh(), by_output)
+    assert ours.grad is not None and theirs.grad is not None and ours.grad.equal(theirs.grad)
+    with pytest.raises(RuntimeError, match="shape"):
+        kernels.backward_from(inputs @ ours, by_output.t())

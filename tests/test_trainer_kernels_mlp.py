@@ -190,3 +190,25 @@ def test_misuse_is_refused() -> None:
         parameter.grad = torch.zeros_like(parameter)
     with pytest.raises(ValueError, match=r"by_output must be a row-contiguous .* shape \(2, 3\), got .* \(2, 4\)"):
         backward(torch.empty(2, 4))
+
+
+@pytest.mark.parametrize("sizes", [(363, 32, 16, 5), (3, 8, 2), (20, 600, 600, 4)], ids=str)
+@pytest.mark.parametrize("batch", [1, 97, 1500])
+def test_bytes_are_read_as_the_numbers_that_they_mean(
+    sizes: tuple[int, ...],
+    batch: int,
+    instruction_set: None,  # noqa: F811
+) -> None:
+    layers = network(*sizes)
+    read = torch.randint(0, 256, (batch, sizes[0]), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    by_output = normal(sizes[-1], batch, seed=2)
+    seen = []
+    for given in (read, read.float().mul_(1 / 255)):
+        for parameter in flat(layers):
+            parameter.requires_grad_().grad = torch.zeros_like(parameter)
+        output, backward = kernels.mlp_vjp(given, flat(layers), 1 / 255)
+        backward(by_output)
+        with torch.no_grad():
+            acted = kernels.mlp(given, flat(layers), torch.zeros(sizes[-1], batch), 1 / 255)
+        seen.append([output.detach(), acted, *[parameter.grad for parameter in flat(layers)]])
+    assert all(one is not None and one.equal(other) for one, other in zip(*seen, strict=True))

@@ -2,9 +2,13 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+import language_runs
+import ppo_runs
 import pytest
 
 from protein.trainer import kinds
@@ -93,3 +97,44 @@ def test_flags_tell_the_kind(words: list[str], kind: kinds.Kind | None) -> None:
 def test_sections_of_two_kinds_are_refused() -> None:
     with pytest.raises(ConfigError, match="unknown section 'env'"):
         kinds.read({"data": {}, "env": {"name": "pong"}})
+
+
+def loaded_by_a_run(config: kinds.Config, directory: Path) -> set[str]:
+    """Returns the modules of a process that has made a whole run."""
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from protein.trainer import kinds\n"
+        "from protein.trainer.run import run\n"
+        "run(kinds.read(json.loads(sys.argv[1])), directory=Path(sys.argv[2]), report=lambda event: None)\n"
+        "print(*sys.modules)\n"
+    )
+    arguments = [sys.executable, "-c", code, json.dumps(config.to_dict()), str(directory)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+HEAVY = {"sympy", "torch._dynamo"}  # a second and 40 MB; 68 MB
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"policy": {"recurrence": "lstm"}},
+        {"policy": {"recurrence": "mingru"}, "train": {"optimizer": "muon", "weight_decay": 0.1}},
+        {"env": {"name": "snake", "num_envs": 1}, "policy": {"encoder": "cnn"}, "eval": {"num_envs": 1}},
+        {"env": {"name": "pendulum"}, "policy": {"separate_value": True}},
+        {"train": {"train_fp16": True}},
+    ],
+    ids=["mlp", "lstm", "mingru and muon", "cnn", "continuous actions", "fp16"],
+)
+def test_a_run_of_ppo_loads_neither_sympy_nor_torchs_compiler(sections: dict[str, Any], tmp_path: Path) -> None:
+    short = {"total_timesteps": 1024} | sections.get("train", {})
+    assert not HEAVY & loaded_by_a_run(ppo_runs.small(**sections | {"train": short}), tmp_path)
+
+
+@pytest.mark.parametrize("arch", ["modern", "gpt2"])
+def test_a_run_of_a_language_model_loads_neither_sympy_nor_torchs_compiler(arch: str, tmp_path: Path) -> None:
+    data = language_runs.write_corpus(tmp_path / "data")
+    assert not HEAVY & loaded_by_a_run(language_runs.small(data, steps=2, model={"arch": arch}), tmp_path / "run")

@@ -1,10 +1,7 @@
-"""AdamW without torch's class around it: the same steps and the same state, and no compiler in memory."""
+"""AdamW without torch's class around it: the same steps and the same state."""
 
 import copy
-import subprocess
-import sys
 
-import pytest
 import torch
 
 from protein.trainer.optim.adamw import AdamW
@@ -60,19 +57,3 @@ def test_of_a_vector_of_all_weights_only_the_marked_ones_decay() -> None:
         steps(optimizer, weights, 0, 5)
     torch.testing.assert_close(whole[decays > 0], marked)
     torch.testing.assert_close(whole[decays == 0], others)
-
-
-@pytest.mark.parametrize("settings", ["", "'optimizer': 'muon', 'weight_decay': 0.1, ", "'train_fp16': True, "])
-def test_a_run_does_not_load_torchs_compiler(settings: str) -> None:
-    code = (
-        "import sys\n"
-        "from protein.trainer.config import RunConfig\n"
-        "from protein.trainer.run import run\n"
-        "config = RunConfig.from_dict({'env': {'name': 'cartpole', 'num_envs': 8},"
-        " 'eval': {'episodes': 8, 'num_envs': 8},"
-        f" 'train': {{{settings}'total_timesteps': 256, 'horizon': 16, 'minibatch_size': 64}}}})\n"
-        "run(config, directory=None, report=lambda event: None)\n"
-        "print('torch._dynamo' in sys.modules)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

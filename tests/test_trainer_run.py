@@ -64,7 +64,7 @@ def test_measurements_are_due_by_the_clock_and_by_the_part_that_is_done(
     "settings", [{}, {"policy": {"recurrence": "lstm"}}, {"train": {"optimizer": "muon"}}], ids=["mlp", "lstm", "muon"]
 )
 def test_nothing_is_loaded_while_the_clock_runs(settings: dict[str, Any]) -> None:
-    """What torch loads at the first backward pass took .7 s, and would have been most of a short trial's cost."""
+    """What torch loads for a backward pass from a gradient takes .7 s, and would be most of a short trial's cost."""
     code = (
         "import json, sys\n"
         "from protein.trainer.config import RunConfig\n"

@@ -10,6 +10,7 @@ to float32. They differ between instruction sets in the last bits, and do not de
 from ._native import LstmPolicy, get_threads, instruction_set, set_threads
 from .advantage import advantages, advantages_by_torch
 from .attention import attention, attention_by_torch
+from .backward import backward_from
 from .categorical import ppo_gradient, sample, sample_by_torch
 from .linear import linear, linear_by_torch
 from .mlp import Backward, mlp, mlp_by_layers, mlp_vjp
@@ -20,7 +21,7 @@ from .recurrent import (
     mingru_sequence,
     mingru_sequence_by_torch,
 )
-from .tensors import is_native
+from .tensors import is_native, numbers
 
 __all__ = [
     "Backward",
@@ -29,6 +30,7 @@ __all__ = [
     "advantages_by_torch",
     "attention",
     "attention_by_torch",
+    "backward_from",
     "get_threads",
     "instruction_set",
     "is_native",
@@ -42,6 +44,7 @@ __all__ = [
     "mlp",
     "mlp_by_layers",
     "mlp_vjp",
+    "numbers",
     "ppo_gradient",
     "sample",
     "sample_by_torch",

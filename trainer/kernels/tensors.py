@@ -1,4 +1,7 @@
-"""Which tensors the compiled kernels take. The kernels themselves check shapes and layout: native/tensors.hpp."""
+"""Which tensors the compiled kernels take, and what bytes become.
+
+The kernels themselves check shapes and layout: native/tensors.hpp.
+"""
 
 import torch
 
@@ -11,3 +14,11 @@ def is_native(*tensors: torch.Tensor | None) -> bool:
     return not torch.compiler.is_compiling() and all(
         t is None or (t.dtype == torch.float32 and t.is_cpu) for t in tensors
     )
+
+
+def numbers(observations: torch.Tensor, byte_scale: float) -> torch.Tensor:
+    """Returns observations as float32: bytes times `byte_scale`, others as they are."""
+    if observations.dtype != torch.uint8:
+        return observations
+    floats = observations.float()
+    return floats if byte_scale == 1.0 else floats.mul_(byte_scale)

@@ -26,7 +26,7 @@ from torch import nn
 from ...envs_c import EnvSpec
 from ..config import PolicyConfig
 from ..errors import ConfigError
-from ..kernels import Backward, LstmPolicy, is_native, linear, lstm_policy, mlp, mlp_vjp
+from ..kernels import Backward, LstmPolicy, backward_from, is_native, linear, lstm_policy, mlp, mlp_vjp, numbers
 from .distribution import Gaussian, distribution_of
 from .own import OwnNetwork
 from .recurrence import LSTM, MinGRU
@@ -193,9 +193,9 @@ class Policy(nn.Module):
         Returns:
             The output `rows x (T * M)`, and the new state `M x S` (None without memory).
         """
-        observations = self._numbers(observations)
         if self._layers is not None:
-            return mlp(observations.flatten(0, 1), self._layers), state
+            return mlp(observations.flatten(0, 1), self._layers, byte_scale=self._byte_scale), state
+        observations = numbers(observations, self._byte_scale)
         if self.own is not None:
             by_sample, state = self.own(observations, state, resets)
             output = by_sample.t().contiguous()
@@ -217,9 +217,9 @@ class Policy(nn.Module):
         The function takes d loss / d output, `rows x (T * M)`, and adds to every parameter's `grad`.
         """
         if self._layers is not None:
-            return mlp_vjp(self._numbers(observations).flatten(0, 1), self._layers)
+            return mlp_vjp(observations.flatten(0, 1), self._layers, self._byte_scale)
         output, _ = self.forward(observations, state, resets)
-        return output, lambda by_output: torch.autograd.backward(output, by_output)
+        return output, lambda by_output: backward_from(output, by_output)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -251,10 +251,10 @@ class Policy(nn.Module):
             after: `M x S`, where to write the state after the step: perhaps `state` itself; None: nowhere.
         """
         if self._layers is not None:
-            mlp(self._numbers(observations), self._layers, out)
+            mlp(observations, self._layers, out, self._byte_scale)
         elif self._packed is not None and state is not None and resets is not None:
             of_head = out if self.log_std is None else out.new_empty(self.head.out_features, out.shape[1])
-            self._packed.step(self._numbers(observations), state, resets, of_head, after)
+            self._packed.step(numbers(observations, self._byte_scale), state, resets, of_head, after)
             if of_head is not out:
                 out.copy_(self._with_deviations(of_head))
         else:
@@ -263,13 +263,6 @@ class Policy(nn.Module):
             out.copy_(output)
             if after is not None and new_state is not None:
                 after.copy_(new_state)
-
-    def _numbers(self, observations: torch.Tensor) -> torch.Tensor:
-        """Returns observations as float32: bytes divided by the environment's `observation_high`."""
-        if observations.dtype != torch.uint8:
-            return observations
-        numbers = observations.float()
-        return numbers if self._byte_scale == 1.0 else numbers.mul_(self._byte_scale)
 
     def _with_deviations(self, output: torch.Tensor) -> torch.Tensor:
         """Adds a normal's rows of log standard deviations, between means and value, to those of the output layer."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from ..kernels import Backward
+from ..kernels import Backward, backward_from
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 
@@ -32,7 +32,6 @@ class FlatWeights:
         self.weights.grad = self.gradients
         for parameter, gradient in zip(network.parameters(), _views(self.gradients, network), strict=True):
             parameter.grad = gradient
-        _load_backward()
 
     def clear(self) -> None:
         """Sets all gradients to zero."""
@@ -57,7 +56,7 @@ class FlatGradients(FlatWeights):
             observations: torch.Tensor, state: torch.Tensor | None, resets: torch.Tensor | None
         ) -> tuple[torch.Tensor, Backward]:
             output, _ = forward(observations, state, resets)
-            return output, lambda by_output: torch.autograd.backward(output, by_output)
+            return output, lambda by_output: backward_from(output, by_output)
 
         self._vjp = vjp
 
@@ -117,9 +116,3 @@ def _views(vector: torch.Tensor, network: nn.Module) -> list[torch.Tensor]:
     parameters = list(network.parameters())
     parts = torch.split(vector, [parameter.numel() for parameter in parameters])
     return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
-
-
-def _load_backward() -> None:
-    """Loads what torch's first backward pass loads, up to a second's worth, before a run's clock begins."""
-    number = torch.zeros(1, requires_grad=True)
-    torch.autograd.backward(number * 1.0, torch.ones(1))

@@ -91,11 +91,18 @@ struct MlpLayer {
     size_t partial;
 };
 
-// mlp.hpp; observations `batch x inputs`; `output` is the network's output or, in the backward pass, d loss / d output.
+// `batch x inputs`: numbers, or bytes which count `scale` each. One of the two is null.
+struct Observations {
+    const float *numbers;
+    const std::byte *bytes;
+    float scale;
+};
+
+// mlp.hpp; `output` is the network's output or, in the backward pass, d loss / d output.
 struct MlpArguments {
     const MlpLayer *layers;
     size_t count;
-    const float *observations;
+    Observations observations;
     float *output;
     size_t stride;
 };

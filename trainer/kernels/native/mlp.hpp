@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cassert>
+#include <cstddef>
 
 #include "dense.hpp"
 #include "kernels.hpp"
@@ -31,12 +32,25 @@ static void mlp_pack(const protein::MlpLayer layer, const float *weight, const f
     if (backward) pack({weight, layer.inputs, 1}, layer.outputs, layer.inputs, backward);
 }
 
+// Returns `rows` observations from `begin` on. Where they are bytes, they are written to `numbers` as floats.
+static Left observed(const protein::Observations observations, size_t begin, size_t rows, size_t inputs,
+                     float *numbers) {
+    if (observations.numbers) return {observations.numbers + begin * inputs, inputs, 1};
+    const std::byte *bytes = observations.bytes + begin * inputs;
+#pragma omp simd
+    for (size_t i = 0; i < rows * inputs; ++i)
+        numbers[i] = static_cast<float>(std::to_integer<int>(bytes[i])) * observations.scale;
+    return {numbers, inputs, 1};
+}
+
 static void mlp_forward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch) {
-    assert(a.layers && a.count >= 2 && a.observations && a.output && scratch && begin <= end);
+    assert(a.layers && a.count >= 2 && a.output && scratch && begin <= end);
+    assert(!a.observations.numbers != !a.observations.bytes);
     const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
     for (size_t i = begin; i < end; i += block_rows) {
         const size_t rows = end - i < block_rows ? end - i : block_rows;
-        Left x = {a.observations + i * a.layers[0].inputs, a.layers[0].inputs, 1};
+        // The first layer writes to the first half of `scratch`.
+        Left x = observed(a.observations, i, rows, a.layers[0].inputs, scratch + part);
         for (size_t l = 0; l < a.count; ++l) {
             const protein::MlpLayer &layer = a.layers[l];
             const size_t width = padded(layer.outputs);
@@ -66,7 +80,8 @@ static void through_relu(const float *x, size_t rows, size_t width, float *by_x,
 // Adds what these rows contribute to each layer's by_W, followed by by_b (padded), to `partial`. by_W is `outputs x
 // padded(inputs)`. That of the first layer, which has few inputs, is transposed: `inputs x padded(outputs)`.
 static void mlp_backward(const protein::MlpArguments a, size_t begin, size_t end, float *scratch, float *partial) {
-    assert(a.layers && a.count >= 2 && a.layers[0].hidden && a.observations && a.output && scratch && partial);
+    assert(a.layers && a.count >= 2 && a.layers[0].hidden && a.output && scratch && partial);
+    assert(!a.observations.numbers != !a.observations.bytes);
     const size_t part = mlp_scratch_floats(a.layers, a.count) / 2;
     const auto biases = [&](size_t l) {
         const protein::MlpLayer &layer = a.layers[l];
@@ -97,8 +112,9 @@ static void mlp_backward(const protein::MlpArguments a, size_t begin, size_t end
         }
         const protein::MlpLayer &first = a.layers[0];
         float *by_w = partial + first.partial;
-        product({a.observations + i * first.inputs, 1, first.inputs}, first.inputs, by_y.at, by_y.column, rows,
-                first.outputs, {by_w, by_y.column}, false, by_w, by_y.column);
+        const Left x = observed(a.observations, i, rows, first.inputs, scratch);  // by_y is in the second half
+        product({x.at, x.column, x.row}, first.inputs, by_y.at, by_y.column, rows, first.outputs, {by_w, by_y.column},
+                false, by_w, by_y.column);
     }
 }
 

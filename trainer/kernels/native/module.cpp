@@ -242,13 +242,21 @@ std::vector<Layer> layers_of(py::handle tensors, const char *weight_name, const 
     return layers;
 }
 
+// The observations of an MLP: float32, or bytes which count `scale` each.
+Observations observations_of(py::handle observations, size_t batch, size_t inputs, float scale) {
+    const Tensor given(observations, "observations");
+    const std::array<size_t, 2> shape{batch, inputs};
+    if (given.is_bytes()) return {nullptr, given.contiguous<std::byte>(shape), scale};
+    return {given.contiguous<float>(shape), nullptr, 1.f};
+}
+
 // Computes an MLP's output. Where a backward pass will follow, returns what that needs; it keeps no reference to the
 // arguments.
-std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters, py::handle output, bool keep) {
+std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters, py::handle output, bool keep,
+                                 float scale) {
     auto network = std::make_unique<Mlp>(layers_of(parameters, "weight", "bias"));
-    const Tensor of_observations(observations, "observations");
-    const size_t batch = of_observations.shape<2>()[0];
-    const float *from = of_observations.contiguous<float>(std::array<size_t, 2>{batch, network->inputs()});
+    const size_t batch = Tensor(observations, "observations").shape<2>()[0];
+    const Observations from = observations_of(observations, batch, network->inputs(), scale);
     const Rows to = Tensor(output, "output").rows(std::array<size_t, 2>{network->outputs(), batch});
     const Released released;
     network->forward(from, batch, to.at, to.stride, keep);
@@ -256,11 +264,10 @@ std::unique_ptr<Mlp> mlp_forward(py::handle observations, py::handle parameters,
 }
 
 // Adds to the gradients of each layer's weight and bias.
-void mlp_backward(Mlp &network, py::handle observations, py::handle by_output, py::handle gradients) {
+void mlp_backward(Mlp &network, py::handle observations, py::handle by_output, py::handle gradients, float scale) {
     const auto wanted = layers_of(gradients, "gradient of weight", "gradient of bias");
     const size_t batch = network.batch();
-    const float *from =
-        Tensor(observations, "observations").contiguous<float>(std::array<size_t, 2>{batch, network.inputs()});
+    const Observations from = observations_of(observations, batch, network.inputs(), scale);
     const Rows by = Tensor(by_output, "by_output").rows(std::array<size_t, 2>{network.outputs(), batch});
     network.require_alike(wanted);
     const Released released;

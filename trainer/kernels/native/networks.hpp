@@ -80,7 +80,7 @@ class Mlp {
     }
 
     // `keep`: a backward pass over the same observations will follow.
-    void forward(const float *observations, size_t batch, float *output, size_t stride, bool keep) {
+    void forward(Observations observations, size_t batch, float *output, size_t stride, bool keep) {
         const auto padded = kernels->padded;
         size_t weights = 0, hidden = 0, partial = 0;
         for (auto &layer : layers_) {
@@ -108,26 +108,33 @@ class Mlp {
         }
         kept_ = keep ? batch : 0;
         const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
-        reserve(scratch_, floats * chunks);
+        const bool threaded = shared(worth_threads(batch * products_));
+        reserve(scratch_, floats * (threaded ? chunks : 1));
         const MlpArguments a{layers_.data(), layers_.size(), observations, output, stride};
-        parts(batch, worth_threads(batch * products_), [&](size_t b, size_t e, size_t chunk) {
-            kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * chunk);
+        parts(batch, threaded, [&](size_t b, size_t e, size_t chunk) {
+            kernels->mlp_forward(a, b, e, scratch_.data.get() + floats * (threaded ? chunk : 0));
         });
     }
 
     // Adds to the gradients of each layer's weight and bias.
-    void backward(const float *observations, float *by_output, size_t stride, const std::vector<Layer> &gradients) {
+    void backward(Observations observations, float *by_output, size_t stride, const std::vector<Layer> &gradients) {
         assert(kept_ && gradients.size() == layers_.size());
         const size_t batch = kept_;
         const size_t floats = kernels->mlp_scratch_floats(layers_.data(), layers_.size());
-        reserve(partials_, partial_ * chunks);
+        // One thread has the sums of all chunks so far and those of its chunk, and adds them up as threads do later.
+        const bool threaded = shared(worth_threads(2 * batch * products_));
+        reserve(scratch_, floats * (threaded ? chunks : 1));
+        reserve(partials_, partial_ * (threaded ? chunks : 2));
         const MlpArguments a{layers_.data(), layers_.size(), observations, by_output, stride};
         float *sums = partials_.data.get();
-        const size_t used = parts(batch, worth_threads(2 * batch * products_), [&](size_t b, size_t e, size_t chunk) {
-            std::fill_n(sums + partial_ * chunk, partial_, 0.f);
-            kernels->mlp_backward(a, b, e, scratch_.data.get() + floats * chunk, sums + partial_ * chunk);
+        const size_t used = parts(batch, threaded, [&](size_t b, size_t e, size_t chunk) {
+            float *scratch = scratch_.data.get() + floats * (threaded ? chunk : 0);
+            float *own = sums + partial_ * (threaded ? chunk : std::min(chunk, size_t{1}));
+            std::fill_n(own, partial_, 0.f);
+            kernels->mlp_backward(a, b, e, scratch, own);
+            if (!threaded && chunk) sum_parts(sums, 2, partial_);
         });
-        sum_parts(sums, used, partial_);
+        if (threaded) sum_parts(sums, used, partial_);
         for (size_t l = 0; l < layers_.size(); ++l) {
             const MlpLayer &layer = layers_[l];
             const size_t inputs = layer.inputs, outputs = layer.outputs;

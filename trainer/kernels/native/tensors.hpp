@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@ struct Names {
              *is_contiguous = PyUnicode_InternFromString("is_contiguous"),
              *data_ptr = PyUnicode_InternFromString("data_ptr");
     py::handle float32 = torch("float32"), int32 = torch("int32"), boolean = torch("bool"),
-               bfloat16 = torch("bfloat16");
+               bfloat16 = torch("bfloat16"), uint8 = torch("uint8");
 
     static py::handle torch(const char *name) { return py::object(py::module_::import("torch").attr(name)).release(); }
 };
@@ -43,6 +44,11 @@ inline py::handle dtype_of<std::int32_t>() {
 template <>
 inline py::handle dtype_of<std::uint8_t>() {
     return names().boolean;
+}
+
+template <>
+inline py::handle dtype_of<std::byte>() {
+    return names().uint8;
 }
 
 // bfloat16 numbers, as their bits.
@@ -93,6 +99,8 @@ class Tensor {
     }
 
     bool is_bfloat16() const { return dtype_is<std::uint16_t>(); }
+
+    bool is_bytes() const { return dtype_is<std::byte>(); }
 
     // The address of the numbers of a contiguous float32 CPU tensor `... x columns`; null for None. `rows`: the product
     // of all dimensions but the last; ValueError for any other product.

@@ -49,10 +49,13 @@ inline void set_threads(size_t threads) {
 // are shared, a call lasts until the last thread has run, so one thread does small calls faster.
 inline bool worth_threads(size_t products) { return products >= 16'000'000; }
 
+// Whether several threads share work that is worth waking them.
+inline bool shared(bool threaded) { return threaded && num_threads > 1; }
+
 // Calls work(chunk) for 0 .. used - 1, at most `chunks`; `threaded`: waking the other threads is worth it.
 template <typename Work>
 void run(size_t used, bool threaded, const Work &work) {
-    if (used < 2 || !threaded || num_threads == 1) {
+    if (used < 2 || !shared(threaded)) {
         for (size_t chunk = 0; chunk < used; ++chunk) work(chunk);
         return;
     }

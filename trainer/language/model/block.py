@@ -22,11 +22,21 @@ GPT2_DEVIATION = 0.02
 
 
 def make_linear(inputs: int, outputs: int, design: Design) -> nn.Linear:
-    """Returns a layer whose weights nobody has drawn yet: torch's own initialisation uses the global generator."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs, bias=design.biases)
+    """Returns a layer whose weights nobody has drawn yet."""
+    layer = _Undrawn(inputs, outputs, bias=design.biases)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+class _Undrawn(nn.Linear):
+    """A layer without torch's own initialisation, which uses the global generator.
+
+    `torch.nn.utils.skip_init` does the same, but it loads sympy, which takes a second and 40 MB.
+    """
+
+    def reset_parameters(self) -> None:
+        """Leaves the weights as they are."""
 
 
 def make_norm(width: int, design: Design) -> nn.Module:
