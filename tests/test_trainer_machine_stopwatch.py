@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from full_disk import largest_file
 
 from protein.trainer.machine import stopwatch
 from protein.trainer.machine.stopwatch import SECTIONS, Stopwatch
@@ -132,6 +133,17 @@ def test_a_long_trace_keeps_the_last_intervals_and_says_so(
     assert trace["traceEvents"][-1]["ts"] == (99 * 9.75 + 0.75) * 1e6
     assert trace["otherData"] == {"dropped_intervals": 296}
     assert sum(watch.seconds.values()) == 175.0  # the sums forget nothing
+
+
+def test_a_trace_that_does_not_fit_leaves_the_old_one(clock: Clock, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    Stopwatch(CPU, trace=True).write_trace(path)
+    before = path.read_bytes()
+    watch = Stopwatch(CPU, trace=True)
+    iterations(watch, clock, 100)
+    with largest_file(len(before)), pytest.raises(OSError, match="File too large"):
+        watch.write_trace(path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"trace.json": before}
 
 
 def test_a_trace_without_any_interval_is_still_one(tmp_path: Path) -> None:

@@ -130,7 +130,10 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
     if ours.profile:
         print("\n".join(profiler.profile().lines()), file=sys.stderr)
     if ours.trace is not None:
-        stopwatch.write_trace(ours.trace)
+        try:
+            stopwatch.write_trace(ours.trace)
+        except OSError as error:  # which names the unfinished file, or none
+            raise OSError(error.errno, error.strerror, str(ours.trace)) from error
     return 130 if result.interrupted else 0
 
 

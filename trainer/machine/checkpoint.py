@@ -224,7 +224,7 @@ def _require_whole(
 def _sum_of(tensor: torch.Tensor) -> str:
     """Returns a checksum over the bytes of a contiguous tensor on the CPU, its type and its shape."""
     begun = zlib.crc32(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-    return f"{zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy(), begun):08x}"
+    return f"{zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, begun):08x}"
 
 
 def _sum_of_metadata(metadata: Mapping[str, str]) -> str:
