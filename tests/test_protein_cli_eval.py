@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from commands import Run
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from protein.cli import evaluate, main
+from protein.cli import main
 from protein.cli.output import Progress
 
 SMALL = (
@@ -109,7 +110,7 @@ def test_the_last_picture_of_an_episode_has_its_last_reward(
     screen = Screen()
     monkeypatch.setattr(playback, "playback_view", screen.view)
     monkeypatch.setattr(playback, "pictures_of", lambda rate: (7, 0.0))  # few pictures, and none waits
-    monkeypatch.setattr(evaluate.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(f"eval --checkpoint {trained} --render --seed 5".split()) == 0
     score = re.search(r"score ([\d.]+)", capsys.readouterr().out)
     assert score is not None

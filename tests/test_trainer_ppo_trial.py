@@ -71,7 +71,7 @@ NormOfZero = flaw(
     lambda actions, values, state: (actions + state / state.norm(dim=1, keepdim=True), values, values + state),
     state_size=4,
 )
-OwnDerivative = flaw(lambda actions, values: (Backwards.apply(actions), values))
+OwnDerivative = flaw(lambda actions, values: (Backwards.apply(actions), values))  # type: ignore[no-untyped-call]
 Sound = flaw(lambda actions, values: (actions, values))
 
 
