@@ -221,7 +221,7 @@ def test_a_budget_smaller_than_one_trial_is_one_clear_line(tmp_path: Path) -> No
 def test_a_cap_smaller_than_one_trial_is_what_has_to_be_raised(tmp_path: Path) -> None:
     spec = sweeping.sweep_spec(behaviour="spend", total_timesteps=10**6)
     with pytest.raises(
-        UsageError, match=r"cap of 0\.3s on one trial is smaller.*use --max-trial-cost [\ddhms.]+ and --max-c"
+        UsageError, match=r"cap of 0\.3s on one trial is smaller.*try --max-trial-cost [\ddhms.]+ and --max-c"
     ):
         sweeping.sweep(tmp_path, spec=spec, budget_seconds=0.6, max_trial_seconds=0.3)
 
