@@ -2,19 +2,23 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 MIN_LIKENESS = 0.66  # from here on a name counts as a slip of another; at 0.5 unrelated names were suggested
 MIN_PART = 3  # letters that a name must have to be taken for a part of another
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], other_words: Mapping[str, str] | None = None) -> str:
     """Returns `; did you mean 'x'?` for the known name that `name` is a slip of, to end a message with.
 
     Where no known name is close enough, it returns the list of known names. Of dotted names, such as
-    `train.learning_rate`, the sections that both share do not count as likeness.
+    `train.learning_rate`, the sections that both share do not count as likeness. `other_words` are names by what others
+    call them, and come first: `remove` is more like `rename` than like `rm`.
     """
     names = sorted(known)
+    meant = (other_words or {}).get(name.lower())
+    if meant in names:
+        return f"; did you mean '{meant}'?"
     likeness = {candidate: _likeness(name, candidate) for candidate in names}
     closest = max(names, key=lambda candidate: likeness[candidate], default=None)
     if closest is not None and likeness[closest] >= MIN_LIKENESS:

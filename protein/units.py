@@ -1,6 +1,7 @@
 """Durations and sizes as people write them: `90s 15m 2h 1d 1h30m`, `512MiB 4GiB`.
 
-A duration is a sum of whole or decimal counts of d, h, m and s, largest unit first, each at most once.
+A duration is a sum of whole or decimal counts of d, h, m and s, largest unit first, each at most once. The units may be
+written out, with spaces between: `10 min`, `1 hour 30 minutes`.
 """
 
 import math
@@ -10,9 +11,12 @@ from protein.errors import UsageError
 
 SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 MAX_DURATION_SECONDS = 3650 * 86400.0  # ten years: what is longer is a slip, and overflows dates
-_DURATION = re.compile("".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?){unit})?" for unit in SECONDS))
+_WRITTEN = {"d": "d|days?", "h": "h|hrs?|hours?", "m": "m|mins?|minutes?", "s": "s|secs?|seconds?"}
+_COUNT = r"(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+_DURATION = re.compile("".join(rf"(?:(?P<{unit}>{_COUNT})\s*(?:{words})\s*)?" for unit, words in _WRITTEN.items()))
+_EXAMPLES = "write it like 90s, 15m, 2h, 1d or 1h30m"
 _NOT_ABOVE_0 = re.compile(r"-.*\d.*|0+(?:\.0+)?")  # what begins with a minus, and a 0 without its unit
-_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]i?b|b)", re.IGNORECASE)
+_SIZE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt](?:i?b)?|b)", re.IGNORECASE)
 
 
 def parse_duration(text: str, what: str) -> float:
@@ -29,8 +33,10 @@ def parse_duration(text: str, what: str) -> float:
     counts = {unit: count for unit, count in match.groupdict().items() if count is not None} if match else {}
     if not counts and _NOT_ABOVE_0.fullmatch(text.strip()):
         raise UsageError(_not_above_0(text, what))
+    if not counts and re.fullmatch(_COUNT, number := text.strip().lower()):
+        raise UsageError(f"{what} '{text}' has no unit; write {number}s, {number}m or {number}h")
     if not counts:
-        raise UsageError(f"{what} '{text}' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m")
+        raise UsageError(f"{what} '{text}' is not a duration; {_EXAMPLES}")
     seconds = sum(float(count) * SECONDS[unit] for unit, count in counts.items())
     if seconds <= 0:
         raise UsageError(_not_above_0(text, what))
@@ -40,7 +46,7 @@ def parse_duration(text: str, what: str) -> float:
 
 
 def _not_above_0(text: str, what: str) -> str:
-    return f"{what} '{text}' must be above 0; write it like 90s, 15m, 2h, 1d or 1h30m"
+    return f"{what} '{text}' must be above 0; {_EXAMPLES}"
 
 
 def format_duration(seconds: float) -> str:
@@ -66,16 +72,18 @@ def format_at_least(seconds: float) -> str:
 
 
 def parse_size(text: str, what: str) -> int:
-    """Returns the bytes that a size such as `4GiB` (1024-based) or `4GB` (1000-based) stands for.
+    """Returns the bytes that a size such as `4GiB` or `4G` (1024-based) or `4GB` (1000-based) stands for.
 
     Raises:
         UsageError: it does not parse, or is less than a byte.
     """
     match = _SIZE.fullmatch(text.strip())
+    if match is None and (number := text.strip()).replace(".", "", 1).isdecimal():
+        raise UsageError(f"{what} '{text}' has no unit; write {number}MiB or {number}GiB")
     if match is None:
         raise UsageError(f"{what} '{text}' is not a size; write it like 512MiB or 4GiB")
     unit = match["unit"].lower()
-    base = 1024 if "i" in unit else 1000
+    base = 1000 if unit.endswith("b") and "i" not in unit else 1024
     size = int(float(match["count"]) * base ** " kmgt".index(unit[0]) if unit != "b" else float(match["count"]))
     if size < 1:
         raise UsageError(f"{what} '{text}' must be more than 0; write it like 512MiB or 4GiB")

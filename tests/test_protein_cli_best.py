@@ -218,6 +218,9 @@ def test_mistakes_of_a_ladder_write_nothing(filled: Path, run: Run) -> None:
         "no trial of sweep 'pong' cost 9s or less; the cheapest took 10.0s, so begin the --ladder with 10s or more"
     )
     assert run.error("best --ladder 10s,soon").startswith("--ladder 'soon' is not a duration; ")
+    assert run.error("best --ladder 10s,30s,10s") == (
+        "--ladder 10s,30s,10s would write pong_10s.toml twice; give each limit once"
+    )
     assert run.error("best --ladder 10s --under 20s") == "--ladder 10s has limits of its own; drop --under 20s"
     assert not list(filled.glob("*.toml"))
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -178,6 +179,22 @@ def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
     assert main(["show", "train", "--json"]) == 0
     out = capsys.readouterr().out
     assert [trial["state"] for trial in json.loads(out[out.index("{") :])["trials"]].count("complete") == 3
+
+
+def test_a_budget_smaller_than_any_trial_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "slow.py").write_text("import time; time.sleep(60)")
+    error = refused(
+        capsys, "--max-cost", "0.1s", "--name", "slow", text=f"{sys.executable} -S slow.py {{lr}} {{steps}}"
+    )
+    said = (
+        r"error: the budget of 0\.1s is smaller than one trial: (its only trial was|all \d trials were) stopped, after"
+    )
+    assert re.fullmatch(said + r" [\d.]+s at most; try --max-cost 1m", error), error
+
+
+def test_a_script_without_its_interpreter_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    error = refused(capsys, text="train.py --lr {lr} --steps {steps}")
+    assert error == "error: --command: 'train.py' is a file here and no program; write 'python train.py ...'"
 
 
 def test_a_sweep_file_of_wandb_says_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

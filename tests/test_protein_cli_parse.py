@@ -11,7 +11,7 @@ import docstring_parser
 import pytest
 from patience import PATIENCE_SECONDS
 
-from protein.cli import main
+from protein.cli import main, other_words
 from protein.cli.field_texts import field_texts
 from protein.cli.help import GROUPS, SWEEP_GROUPS
 from protein.cli.parse import COMMANDS, parse
@@ -77,6 +77,14 @@ MISTAKES = [
     ("sweep --train.lerning-rate 3", "unknown flag '--train.lerning-rate'; did you mean '--train.learning-rate'?"),
     ("sweep --train.lerning_rate=3", "unknown flag '--train.lerning_rate'; did you mean '--train.learning-rate'?"),
     ("sweep --zzz", "unknown flag '--zzz'; see protein sweep --help"),
+    ("ls", "unknown command 'ls'; did you mean 'status'?"),
+    ("remove pong", "unknown command 'remove'; did you mean 'rm'?"),
+    ("start", "unknown command 'start'; did you mean 'sweep'?"),
+    ("sweep --budget 1h", "unknown flag '--budget'; did you mean '--max-cost'?"),
+    ("sweep --lr=0.1", "unknown flag '--lr'; did you mean '--train.learning-rate'?"),
+    ("best --lr 0.1", "unknown flag '--lr'; see protein best --help"),
+    ("sweep pong", "unexpected argument 'pong'; did you mean '--env pong'?"),
+    ("show pong 3", "unexpected argument '3'; did you mean '--trial 3'?"),
     ("show pong extra", "unexpected argument 'extra'; see protein show --help"),
     ("sweep --env", "flag '--env' needs a value; see protein sweep --help"),
     ("sweep --max_cost --env pong", "flag '--max_cost' needs a value; see protein sweep --help"),
@@ -93,6 +101,27 @@ MISTAKES = [
     ("eval --episodes many", "--episodes 'many' is not a whole number; give a whole number"),
     ("show --trial x", "--trial 'x' is not a whole number; give a whole number"),
 ]
+
+
+def test_other_words_name_commands_and_flags_that_exist() -> None:
+    assert set(other_words.COMMANDS.values()) <= set(COMMANDS) and not set(other_words.COMMANDS) & set(COMMANDS)
+    known = {flag(name) for name in value_types()}
+    fields = [field.name for kind, _ in COMMANDS.values() for field in dataclasses.fields(kind)]
+    known |= {f"--{name}".replace("_", "-") for name in fields}
+    assert set(other_words.FLAGS.values()) <= known
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("help", "--help"), ("help sweep", "sweep --help"), ("version", "--version")]
+)
+def test_help_and_version_need_no_dashes(given: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for line in (given, meant):
+        with pytest.raises(SystemExit) as stop:
+            parse(line.split())
+        assert not stop.value.code
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] != ""
 
 
 @pytest.mark.parametrize(("line", "message"), MISTAKES)

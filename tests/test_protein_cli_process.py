@@ -237,8 +237,8 @@ def test_a_budget_smaller_than_one_trial_is_refused_with_the_numbers(folder: Pat
     (folder / "small.toml").write_text(small_config(400_000, 300_000, 500_000))
     done = run("sweep --env pong --config small.toml --max-cost 0.02s", code=2)
     assert re.fullmatch(
-        r"error: the budget of 0\.02s is smaller than one trial: trial 0 was stopped at [\d.]+s and needs about"
-        r" [\d.m]+s?; use --max-cost [\d.m]+s? or more\n",
+        r"error: the budget of 0\.02s is smaller than one trial: trial 0 was stopped at [\d.]+s, too early to"
+        r" tell its pace; a first guess is [\d.m]+s?, so try --max-cost [\d.m]+s?\n",
         done.stderr,
     )
 

@@ -86,7 +86,7 @@ MISTAKES = [
     ),
     (
         "[sweep]\nmax_trial_memory = '3'",
-        "own.toml: sweep.max_trial_memory '3' is not a size; write it like 512MiB or 4GiB",
+        "own.toml: sweep.max_trial_memory '3' has no unit; write 3MiB or 3GiB",
     ),
 ]
 

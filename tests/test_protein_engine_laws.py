@@ -11,7 +11,7 @@ from protein.engine import front_model
 from protein.engine.front_model import FrontModel
 from protein.engine.gp import Array, conditioned
 from protein.engine.history import History
-from protein.engine.laws import Laws, Plan, fit_laws
+from protein.engine.laws import CHECKED_TIMES, Laws, Plan, fit_laws
 from protein.engine.recommend import best, contenders
 from protein.errors import UsageError
 from protein.space import Categorical, Float, Integer, Space
@@ -122,6 +122,20 @@ def test_values_keep_to_their_ranges_and_say_so(laws: Laws) -> None:
     assert rate is not None and rate.low == rate.value == 1e-5 and values["rate"].at_end == "low"
     plan = laws.plan(1e9)
     SPACE.validate({**plan.params, "steps": 1000})
+
+
+def test_a_trend_that_the_data_do_not_tell_is_held_from_ten_times_the_cost_on() -> None:
+    """The share's best value is the same at every cost, and noise makes it look as if it fell a little."""
+    noise = np.random.default_rng(5).normal(size=40)
+    observations = [dataclasses.replace(o, score=o.score + e) for o, e in zip(trials(40), noise, strict=True)]  # type: ignore[operator]
+    noisy = fit_laws(SPACE, observations)
+    told = {law.name: law.moves for law in noisy.laws if law.followed}
+    assert told == {"rate": True, "share": False, "steps": True}
+    near, edge, far = (noisy.plan(times * noisy.largest_seconds) for times in (5.0, CHECKED_TIMES, 16_900.0))
+    assert near.params["share"] != edge.params["share"] == far.params["share"]
+    assert float(far.params["rate"]) < float(edge.params["rate"]), "a trend that the data tell goes on"
+    assert far.params["steps"] == pytest.approx(1_690.0 * float(edge.params["steps"]), rel=0.05)
+    assert (near.held, edge.held, far.held) == ((), (), ("share",))
 
 
 def test_laws_do_not_depend_on_the_order_of_trials(laws: Laws) -> None:

@@ -22,6 +22,12 @@ from protein.units import format_at_least, format_duration, format_size, parse_d
         ("1.5h", 5400),
         (" 10M ", 600),
         ("100m", 6000),
+        ("10min", 600),
+        ("1 h", 3600),
+        ("2 Hours", 7200),
+        ("1 day 1 hr 30 minutes 5 secs", 91805),
+        ("1e3s", 1000),
+        (".5h", 1800),
     ],
 )
 def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
@@ -30,12 +36,19 @@ def test_a_duration_is_the_sum_of_its_parts(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10", "10x", "-m", "+5m", "m", "1m1h", "1h1h", "1 h", "5ms", "1e3s", "nan", "infs", "1.s", ".5s", "٣s x"],
+    ["", "10x", "-m", "+5m", "m", "1m1h", "1h1h", "5ms", "nan", "infs", "1h30", "min", "1:30", "10 months", "٣s x"],
 )
 def test_what_is_no_duration_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_duration(text, "--max-cost")
     assert str(caught.value) == f"--max-cost '{text}' is not a duration; write it like 90s, 15m, 2h, 1d or 1h30m"
+
+
+@pytest.mark.parametrize("text", ["10", "2.5", "1e3"])
+def test_a_number_without_a_unit_is_asked_for_one(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_duration(text, "--max-cost")
+    assert str(caught.value) == f"--max-cost '{text}' has no unit; write {text}s, {text}m or {text}h"
 
 
 @pytest.mark.parametrize("text", ["0s", "0h0m", "0.0s", "0", "0.0", "-5m", "-5s", "-5", "-1h30m"])
@@ -50,6 +63,8 @@ def test_a_duration_of_more_than_ten_years_is_refused() -> None:
         parse_duration("3651d", "--max-cost")
     with pytest.raises(UsageError, match="longer than the limit"):
         parse_duration("9" * 400 + "d", "--max-cost")
+    with pytest.raises(UsageError, match="'1e9h' is longer than the limit of 3650d"):
+        parse_duration("1e9h", "--max-cost")
 
 
 @given(st.integers(min_value=1, max_value=3650 * 86400 * 1000))
@@ -68,17 +83,30 @@ def test_a_duration_is_formatted_without_parts_of_0(seconds: float, text: str) -
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("4GiB", 4 << 30), ("512MiB", 512 << 20), ("4GB", 4 * 10**9), ("1.5 kib", 1536), ("7B", 7), ("2TiB", 2 << 40)],
+    [
+        ("4GiB", 4 << 30),
+        ("512MiB", 512 << 20),
+        ("4GB", 4 * 10**9),
+        ("1.5 kib", 1536),
+        ("7B", 7),
+        ("2TiB", 2 << 40),
+        ("4G", 4 << 30),
+    ],
 )
 def test_a_size_is_in_bytes(text: str, size: int) -> None:
     assert parse_size(text, "--max-trial-memory") == size
 
 
-@pytest.mark.parametrize("text", ["", "4", "GiB", "-1GiB", "4Gi", "4 G iB", "1e3MB"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1GiB", "4Gi", "4 G iB", "1e3MB"])
 def test_what_is_no_size_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_size(text, "--max-trial-memory")
     assert str(caught.value) == f"--max-trial-memory '{text}' is not a size; write it like 512MiB or 4GiB"
+
+
+def test_a_size_without_a_unit_is_asked_for_one() -> None:
+    with pytest.raises(UsageError, match=r"^--max-trial-memory '4' has no unit; write 4MiB or 4GiB$"):
+        parse_size("4", "--max-trial-memory")
 
 
 def test_a_size_of_nothing_is_refused() -> None:

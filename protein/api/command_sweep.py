@@ -202,5 +202,8 @@ def _require_program(settings: CommandSettings) -> None:
         raise UsageError(f"--chdir {settings.chdir}: there is no such folder; make it, or correct its name")
     if "{" in word or settings.chdir:
         return
+    if shutil.which(word) is None and Path(word).is_file():
+        run = f"'python {word} ...'" if word.endswith(".py") else f"'./{word} ...', made executable by chmod +x {word}"
+        raise UsageError(f"--command: '{word}' is a file here and no program; write {run}")
     if shutil.which(word) is None:
         raise UsageError(f"--command: there is no program '{word}'; check its name, and that it may be executed")

@@ -170,7 +170,10 @@ def _write(sweep: SweepRecord, found: Recommendation, arguments: BestArguments) 
             if choice is None:
                 raise too_expensive(sweep.spec.name, found.front[0].contender, limit.strip(), "begin the --ladder with")
             choice = dataclasses.replace(choice, name=f"best under {limit.strip()}")
-            chosen.append((rung_path(arguments.write, sweep.spec.name, limit), choice))
+            path = rung_path(arguments.write, sweep.spec.name, limit)
+            if path in [other for other, _ in chosen]:
+                raise UsageError(f"--ladder {arguments.ladder} would write {path} twice; give each limit once")
+            chosen.append((path, choice))
     elif arguments.write is not None:
         chosen.append((arguments.write, found.chosen))
     written = []

@@ -104,6 +104,7 @@ def _print_json(sweep: SweepRecord, laws: "Laws", seconds: float, plan: "Plan | 
             "seconds": plan.seconds,
             "times_largest": plan.times_largest,
             "params": dict(plan.params),
+            "held": list(plan.held),
             "values": {name: views.plain_value(value) for name, value in plan.values.items()},
             "command": train,
         }
@@ -150,6 +151,8 @@ def _print(
 
 
 def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None, arguments: LawsArguments) -> None:
+    from protein.engine.laws import CHECKED_TIMES  # late: it loads the engine
+
     console.print(f"\nconfig to try at {arguments.at}, {_distance(plan)}:\n", soft_wrap=True)
     console.print(tables.params(plan.params))
     steps = laws.space.cost_parameter
@@ -157,6 +160,13 @@ def _print_plan(console: Console, laws: "Laws", plan: "Plan", train: str | None,
     kept = [law.name for law in laws.laws if not law.followed]
     if kept:
         console.print(f"the same as in the recommended config: {', '.join(kept)}", soft_wrap=True)
+    if plan.held:
+        limit = text.seconds(CHECKED_TIMES * laws.largest_seconds)
+        console.print(
+            f"held at the value for {limit}, {CHECKED_TIMES:g} times the cost of the largest trial, because the data do"
+            f" not tell the trend: {', '.join(plan.held)}",
+            soft_wrap=True,
+        )
     if steps is not None and plan.values[steps].at_end == "beyond":
         console.print(f"{steps} is beyond the range that the sweep has searched", soft_wrap=True)
     ends = [

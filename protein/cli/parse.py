@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from protein.cli import env_args
+from protein.cli import env_args, other_words
 from protein.cli.arguments import data, keeping, machine, results, search, steering, views
 from protein.cli.field_texts import with_old_unions
 from protein.cli.help import SWEEP_GROUPS, grouped, overview
@@ -91,6 +91,10 @@ def parse(words: Sequence[str]) -> Command:
         SystemExit: help or the version was asked for and has been printed.
     """
     words = _with_new_names(list(words) or ["--help"])
+    if words[0] == "help":
+        words = [words[1], "--help"] if len(words) > 1 else ["--help"]
+    elif words[0] == "version":
+        words = ["--version"]
     parsed_words = _joined(words)
     if words[0] == "--version":
         import importlib.metadata  # late, like tomllib: together a fifth of the time of the help, which needs neither
@@ -100,7 +104,7 @@ def parse(words: Sequence[str]) -> Command:
     if words[0] not in COMMANDS and words[0] not in ("-h", "--help"):
         if words[0].startswith("-"):
             raise UsageError(f"unknown flag '{words[0]}'{nearest(words[0], ['--help', '--version'])}")
-        raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS)}")
+        raise UsageError(f"unknown command '{words[0]}'{nearest(words[0], COMMANDS, other_words.COMMANDS)}")
     if words[0] in ("-h", "--help"):
         print(overview({name: kind for name, (kind, _) in COMMANDS.items()}))
         raise SystemExit(0)
@@ -207,16 +211,19 @@ def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
 
 def _unknown(word: str, words: Sequence[str], kind: type) -> str:
     command = words[0]
+    known = _flags(kind)
     if not word.startswith("-"):
+        for flag, fits in (("--env", not word.isdigit()), ("--trial", word.isdigit())):
+            if flag in known and flag not in words and fits:
+                return f"unexpected argument '{word}'; did you mean '{flag} {word}'?"
         return f"unexpected argument '{word}'; see protein {command} --help"
     given = word.partition("=")[0]
-    known = _flags(kind)
     if command in _WITH_VALUES:
         name, run = given.removeprefix("--").replace("-", "_"), _kind(words)
         for other in KINDS:
             if name in other.names and name not in run.names:
                 return f"'{given}' is a setting of a {other.name} run, and this is a {run.name} run; leave it out"
-    close = nearest(given.replace("_", "-"), known)
+    close = nearest(given.replace("_", "-"), known, other_words.FLAGS)
     return f"unknown flag '{given}'{close if 'did you mean' in close else f'; see protein {command} --help'}"
 
 

@@ -228,7 +228,7 @@ def _recommended_config(
         sweep = stores.find(store, sweep_name)
         if not runs_trainer(sweep.spec.config):
             raise UsageError(
-                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, a training function, which protein train cannot call;"
+                f"sweep '{sweep.spec.name}' ran {sweep.spec.env}, which protein train cannot run;"
                 f" see its params with protein best {sweep.spec.name}"
             )
         choice = Answers(store, sweep).recommendation(arguments.under).chosen

@@ -21,6 +21,11 @@ the most likely slopes. A parameter stays where it is if it cannot change the sc
 half the slope's standard deviation. A slope can be worth following where the best value is not known: docs/log.md has
 the figures. This gave better configs than the medians of the best values, and than the maximum of the front model.
 
+Such a slope is a guess that pays on average, and only near the trials. Its error grows with the distance, without a
+limit. So a plan follows a trend that the data do not tell (`Law.moves`) to `CHECKED_TIMES` the largest trial's cost at
+most. That is as far as laws were checked against known best values (docs/benchmarks-engine.md). From there on the
+parameter is held. A trend that the data tell goes on.
+
 Only final scores count. Points of learning curves would teach which config is best half-way through a long run. Under a
 learning-rate schedule that is another config than the best one of a run half as long.
 """
@@ -44,6 +49,7 @@ from protein.types import Estimate, Observation, Params, ParamValue
 
 MIN_CONFIGS = 10  # that were trained to their end
 MIN_COST_RATIO = 3.0  # of the most expensive trial to the cheapest
+CHECKED_TIMES = 10.0  # the largest trial's cost, to which trends are followed that the data do not tell
 UNKNOWN_WIDTH = 0.6  # intervals of at least this share of the range tell nothing; 0.8 is that of no knowledge at all
 _SEED = 20  # laws are a function of the observations alone
 _LN_10 = math.log(10.0)
@@ -113,12 +119,15 @@ class Plan:
         params: the config. The cost parameter may be outside its range.
         values: what is believed of each parameter's best value at this cost, by name.
         times_largest: the cost over that of the largest trial.
+        held: names of the parameters that have the value of `CHECKED_TIMES` the largest trial's cost, and not that of
+            this one, because the data do not tell their trend.
     """
 
     seconds: float
     params: Params
     values: Mapping[str, BestValue]
     times_largest: float
+    held: tuple[str, ...] = ()
 
 
 class Laws:
@@ -166,15 +175,23 @@ class Laws:
         values, index = self.values(seconds), self.space.cost_index
         assert index is not None
         v = self._model.level(seconds)
-        slope = np.where(self._draws.followed, self._draws.mean_slope, 0.0)
-        place = self._anchor + slope * (v - self._anchor[index])
-        place[index] = min(max(v, 0.0), self._model.reach)
-        params = self.space.snap(self.space.from_unit(place))
+        nearer = min(v, self._model.level(CHECKED_TIMES * self.largest_seconds))
+        params, further = self._moved(v, [v if law.moves else nearer for law in self.laws]), self._moved(v, v)
         name = self.space.names[index]
+        held = tuple(one for one in self.space.names if one != name and params[one] != further[one])
         with single_thread():
             steps = float(self._steps(self.space.to_unit(params)[None, :], seconds)[0])
         params[name] = _rounded(self.space.parameters[index], steps)
-        return Plan(seconds=seconds, params=params, values=values, times_largest=seconds / self.largest_seconds)
+        times = seconds / self.largest_seconds
+        return Plan(seconds=seconds, params=params, values=values, times_largest=times, held=held)
+
+    def _moved(self, v: float, levels: float | Sequence[float]) -> Params:
+        """Returns the recommended config, moved to cost `v`; `levels` is how far the trend of each parameter goes."""
+        index = self.space.cost_index
+        slope = np.where(self._draws.followed, self._draws.mean_slope, 0.0)
+        place = self._anchor + slope * (np.asarray(levels) - self._anchor[index])
+        place[index] = min(max(v, 0.0), self._model.reach)
+        return self.space.snap(self.space.from_unit(place))
 
     def _law(self, i: int, values: Mapping[str, BestValue]) -> Law:
         """Returns the law of one parameter, given the best values at the largest trial's cost."""
