@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import language_runs
+import ppo_runs
 import psutil
 import pytest
 from patience import PATIENCE_SECONDS, left_behind, wait_until
@@ -321,6 +323,25 @@ def test_what_trials_share_neither_touches_cuda_nor_starts_a_thread(tmp_path: Pa
     backend.close()
     told = json.loads((tmp_path / "0" / "told.json").read_text())
     assert told["cuda"] == {"initialized": False, "counted": False, "threads": 1}
+
+
+@pytest.mark.parametrize("kind", ["ppo", "language"])
+def test_a_trial_loads_nothing_of_ours_that_its_server_has_not(kind: str, tmp_path: Path) -> None:
+    """And neither holds what takes most time or memory to load: torch's compiler, sympy, and the reader of flags."""
+    data = language_runs.write_corpus(tmp_path / "data")
+    config = ppo_runs.small(train={"total_timesteps": 512}) if kind == "ppo" else language_runs.small(data, steps=2)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    code = (
+        "import importlib, sys\n"
+        "for module in sys.argv[1].split(): importlib.import_module(module)\n"
+        "before, main = set(sys.modules), sys.modules['protein.trainer.__main__'].main\n"
+        "assert main(['--config', sys.argv[2], '--directory', sys.argv[3]]) == 0\n"
+        "new = [name for name in set(sys.modules) - before if name.startswith('protein')]\n"
+        "print(*new, *{'torch._dynamo', 'sympy', 'tyro'} & set(sys.modules), file=sys.stderr)\n"
+    )
+    arguments = [" ".join(PRELOAD), str(tmp_path / "config.json"), str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
 
 
 def test_a_trial_that_uses_too_much_gpu_memory_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,6 @@ import sys  # noqa: E402
 import threading  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-import tyro  # noqa: E402
-
 from . import kinds  # noqa: E402
 from .errors import TrainerError  # noqa: E402
 from .events import EventSink, JsonLines, failed, ignore  # noqa: E402
@@ -67,20 +65,28 @@ def main(arguments: list[str]) -> int:
         return 2
 
 
+def _with_flags(base: kinds.Config, overrides: list[str]) -> kinds.Config:
+    """Returns a config with the settings that flags name. Ends the process where a flag is wrong, or asks for help."""
+    import tyro  # to read flags takes it a fifth of a second, which the trials of a sweep, without flags, save
+
+    config: kinds.Config = tyro.cli(
+        type(base),
+        default=base,
+        args=overrides,
+        prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] "
+        "[--continue-from CHECKPOINT] [--nproc N] [--profile] [--trace FILE]",
+        description="Trains one agent or language model, reporting JSON lines.",
+    )
+    return config
+
+
 def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, stop: threading.Event) -> int:
     several = ours.nproc > 1
     watched = ours.profile or ours.trace is not None
     try:
         kind = kinds.kind_of_flags(overrides) or kinds.PPO
         base: kinds.Config = kinds.load(ours.config) if ours.config else kind.config()
-        config = tyro.cli(
-            type(base),
-            default=base,
-            args=overrides,
-            prog="python -m protein.trainer [--config FILE] [--directory DIR] [--resume CHECKPOINT] "
-            "[--continue-from CHECKPOINT] [--nproc N] [--profile] [--trace FILE]",
-            description="Trains one agent or language model, reporting JSON lines.",
-        )
+        config = _with_flags(base, overrides) if overrides else base
         config.validate()
         check_launch(ours.nproc, watched=watched)
         if not several:
