@@ -176,7 +176,8 @@ class Laws:
         assert index is not None
         v = self._model.level(seconds)
         nearer = min(v, self._model.level(CHECKED_TIMES * self.largest_seconds))
-        params, further = self._moved(v, [v if law.moves else nearer for law in self.laws]), self._moved(v, v)
+        params = dict(self._moved(v, [v if law.moves else nearer for law in self.laws]))
+        further = self._moved(v, v)
         name = self.space.names[index]
         held = tuple(one for one in self.space.names if one != name and params[one] != further[one])
         with single_thread():
