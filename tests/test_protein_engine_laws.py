@@ -127,7 +127,7 @@ def test_values_keep_to_their_ranges_and_say_so(laws: Laws) -> None:
 def test_a_trend_that_the_data_do_not_tell_is_held_from_ten_times_the_cost_on() -> None:
     """The share's best value is the same at every cost, and noise makes it look as if it fell a little."""
     noise = np.random.default_rng(5).normal(size=40)
-    observations = [dataclasses.replace(o, score=o.score + e) for o, e in zip(trials(40), noise, strict=True)]  # type: ignore[operator]
+    observations = [dataclasses.replace(o, score=o.score + e) for o, e in zip(trials(40), noise, strict=True)]
     noisy = fit_laws(SPACE, observations)
     told = {law.name: law.moves for law in noisy.laws if law.followed}
     assert told == {"rate": True, "share": False, "steps": True}
