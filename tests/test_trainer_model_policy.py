@@ -109,7 +109,7 @@ def test_the_activation_that_is_set_follows_each_layer(kind: str, activation: st
     hidden = observations[0]
     for weight, bias in zip(*[iter(policy.encoder.parameters())] * 2, strict=True):
         hidden = getattr(torch, activation)(hidden @ weight.t() + bias)
-    if kind == "lstm":
+    if policy.recurrence is not None:
         hidden, _ = policy.recurrence(hidden.unsqueeze(0), None, None)
         hidden = hidden[0]
     expected = policy.head.weight @ hidden.t() + policy.head.bias.unsqueeze(1)
