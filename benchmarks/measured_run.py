@@ -19,6 +19,7 @@ from typing import Any
 import machine
 
 from protein.config.resolve import load
+from protein.trainer.config import RunConfig
 from protein.trainer.machine.contention import Thread, thread_waits, throttled_seconds, waited_for_others
 
 POINTS = 60  # of a curve that is kept
@@ -56,8 +57,18 @@ class Waits:
 
 
 def digest(config: dict[str, Any]) -> str:
-    """Returns what tells two configurations apart, whatever their seeds."""
-    settings = {**config, "train": {**config["train"], "seed": 0}}
+    """Returns what tells two configurations apart, whatever their seeds.
+
+    Only what differs from the defaults counts. So a setting that is added later does not make all earlier runs those of
+    another configuration.
+    """
+    usual = RunConfig().to_dict()
+    settings = {
+        section: {
+            key: v for key, v in values.items() if v != usual[section][key] and (section, key) != ("train", "seed")
+        }
+        for section, values in config.items()
+    }
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -131,6 +142,7 @@ def train(
         "steps": event["steps"],
         "train_score": round(event["metrics"].get("train_score", math.nan), 3),
         "evaluation_score": None if score is None else round(score, 3),
+        "evaluation_std": None if score is None else round(event["metrics"]["score_std"], 3),  # of single episodes
         "solved": reached is not None and score is not None and score >= goal,
         "curve": [
             [e["steps"], round(e["elapsed_seconds"], 2), round(e["score"], 3)]

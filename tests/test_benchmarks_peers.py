@@ -175,6 +175,14 @@ def test_a_configuration_is_told_by_everything_but_its_seed() -> None:
     assert measured_run.digest(settings) == measured_run.digest(other_seed) != measured_run.digest(other_rate)
 
 
+def test_a_setting_that_was_added_later_makes_no_other_configuration() -> None:
+    settings = measured_run.settings_of("pong", 1)
+    before = {key: value for key, value in settings["policy"].items() if key != "activation"}
+    assert measured_run.digest({**settings, "policy": before}) == measured_run.digest(settings)
+    used = {**settings, "policy": {**settings["policy"], "activation": "tanh"}}
+    assert measured_run.digest(used) != measured_run.digest(settings)
+
+
 def test_runs_are_kept_one_by_one_and_only_missing_ones_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,26 @@ def test_the_initial_policy_is_nearly_uniform_and_its_layers_orthogonal() -> Non
     assert math.isclose(sum(p.detach().abs().sum().item() for n, p in policy.named_parameters() if "bias" in n), 0.0)
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("kind", ["mlp", "separate", "lstm"])
+def test_the_activation_that_is_set_follows_each_layer(kind: str, activation: str) -> None:
+    policy = perturbed(make_policy(make_spec(), **POLICIES[kind], activation=activation))
+    observations = torch.randn(1, 9, FEATURES)
+    hidden = observations[0]
+    for weight, bias in zip(*[iter(policy.encoder.parameters())] * 2, strict=True):
+        hidden = getattr(torch, activation)(hidden @ weight.t() + bias)
+    if policy.recurrence is not None:
+        hidden, _ = policy.recurrence(hidden.unsqueeze(0), None, None)
+        hidden = hidden[0]
+    expected = policy.head.weight @ hidden.t() + policy.head.bias.unsqueeze(1)
+    output, _ = policy(observations)
+    torch.testing.assert_close(output[: len(expected)], expected)
+    stepped, state = torch.empty_like(output), torch.zeros(9, policy.state_size) if policy.state_size else None
+    with torch.no_grad(), policy.held():
+        policy.step(observations[0], state, torch.zeros(9, dtype=torch.bool), stepped)
+    torch.testing.assert_close(stepped, output)
+
+
 def test_continuous_actions_begin_with_the_deviation_that_is_set() -> None:
     spec = make_spec((8,), (), continuous_actions=2)
     policy = Policy(spec, PolicyConfig(log_std_init=-1.0), generator=torch.Generator().manual_seed(0))

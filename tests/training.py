@@ -23,6 +23,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "mingru": {"recurrence": "mingru"},
     "bins": {"value_bins": 7, "value_limit": 20.0},
     "separate": {"separate_value": True},
+    "tanh": {"activation": "tanh"},
 }
 
 

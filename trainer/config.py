@@ -59,6 +59,8 @@ class PolicyConfig:
     """Units of every hidden layer and of the recurrent one."""
     num_layers: int = 2
     """Fully connected layers of the encoder."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """What follows each fully connected layer of the encoder: `relu`, which is faster, or `tanh`, which is bounded."""
     separate_value: bool = False
     """Gives the value function an encoder of its own; for built-in policies without memory."""
     module: str = ""

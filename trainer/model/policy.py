@@ -7,7 +7,8 @@ The output is laid out feature-major, `rows x B`: one contiguous row per logit a
 everything after the network (sampling, log-probabilities, the loss) reads whole rows. With `policy.module` all of the
 network is the user's own (`protein.trainer.model.own`).
 
-The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it.
+The layers use ReLU, because on a CPU a tanh costs as much as the matrix product before it. `policy.activation` may give
+the fully connected ones tanh, whose outputs are bounded, however far an observation is from all that were seen.
 
 Source: orthogonal initialisation with gain sqrt(2) in the trunk, 0.01 for logits and 1 for the value: Andrychowicz et
 al. 2021, "What matters in on-policy reinforcement learning?", and Huang et al. 2022, "The 37 implementation details of
@@ -36,11 +37,12 @@ LARGE_IMAGE = 36  # pixels of the shorter side; from here on strides shrink the 
 
 
 class MLP(nn.Module):
-    """Fully connected layers, each followed by a ReLU."""
+    """Fully connected layers, each followed by a ReLU, or a tanh."""
 
-    def __init__(self, features: int, hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
+    def __init__(self, features: int, config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
-        sizes = [features] + [hidden_size] * num_layers
+        self.relu = config.activation == "relu"
+        sizes = [features] + [config.hidden_size] * config.num_layers
         linears = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
         self.layers = nn.ModuleList(linears)
         for layer in linears:
@@ -51,14 +53,16 @@ class MLP(nn.Module):
         """Maps `B x D` to `B x hidden_size`."""
         hidden = observations
         for weight, bias in zip(self.weights_and_biases[::2], self.weights_and_biases[1::2], strict=True):
-            hidden = linear(hidden, weight, bias, relu=True)
+            hidden = linear(hidden, weight, bias, relu=self.relu)
+            if not self.relu:
+                hidden = torch.tanh(hidden)
         return hidden
 
 
 class CNN(nn.Module):
     """Convolutions over a grid `channels x height x width`, then fully connected layers."""
 
-    def __init__(self, shape: tuple[int, ...], hidden_size: int, num_layers: int, generator: torch.Generator) -> None:
+    def __init__(self, shape: tuple[int, ...], config: PolicyConfig, generator: torch.Generator) -> None:
         super().__init__()
         if len(shape) != 3:
             raise ConfigError(
@@ -79,7 +83,7 @@ class CNN(nn.Module):
             initialise_(layer, math.sqrt(2), generator)
         with torch.no_grad():
             features = self._convolve(torch.zeros(1, math.prod(shape))).shape[1]
-        self.mlp = MLP(features, hidden_size, num_layers, generator)
+        self.mlp = MLP(features, config, generator)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Maps `B x D`, D the product of the shape, to `B x hidden_size`."""
@@ -148,6 +152,8 @@ class Policy(nn.Module):
             self.value_encoder = _encoder(spec, config, generator)
             self.value_output = nn.Linear(hidden, self.value_head.rows)
             initialise_(self.value_output, gain, generator)
+            return
+        if config.activation != "relu":  # the fused kernels have no other
             return
         if isinstance(self.encoder, MLP) and self.recurrence is None and self.log_std is None:
             self._layers = (*self.encoder.weights_and_biases, self.head.weight, self.head.bias)
@@ -279,8 +285,8 @@ class Policy(nn.Module):
 
 def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> MLP | CNN:
     if config.encoder == "cnn":
-        return CNN(spec.observation_shape, config.hidden_size, config.num_layers, generator)
-    return MLP(spec.observation_size, config.hidden_size, config.num_layers, generator)
+        return CNN(spec.observation_shape, config, generator)
+    return MLP(spec.observation_size, config, generator)
 
 
 def _rows(layer: nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
