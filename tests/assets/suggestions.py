@@ -25,7 +25,6 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__  # noqa: E402
 
 from protein import Categorical, Float, Integer, Protein, Space, Suggestion  # noqa: E402
 
@@ -35,7 +34,7 @@ CURVE_FRACTIONS = 16  # points of each recorded curve, at even shares of the run
 
 def main() -> None:
     # numpy ignores the setting, all of it, where it does not know one of the names.
-    used = [name for name in __cpu_dispatch__ if __cpu_features__[name]]
+    used = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
     if used:
         raise SystemExit(f"numpy uses instructions that not every processor has: {used}; disable them in REPRODUCIBLE")
     found = {
