@@ -23,6 +23,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow  # minutes on a processor that does not multiply bfloat16
 def test_the_dry_run_prints_every_kind_of_row() -> None:
     done = script("cpu")
     assert done.returncode == 0, done.stderr
