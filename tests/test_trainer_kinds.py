@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -99,17 +100,18 @@ def test_sections_of_two_kinds_are_refused() -> None:
         kinds.read({"data": {}, "env": {"name": "pong"}})
 
 
-def loaded_by_a_run(config: kinds.Config, directory: Path) -> set[str]:
-    """Returns the modules of a process that has made a whole run."""
+def loaded_by_runs(configs: Sequence[kinds.Config], directory: Path) -> set[str]:
+    """Returns the modules of a process that has made whole runs, one after the other."""
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"
         "from protein.trainer import kinds\n"
         "from protein.trainer.run import run\n"
-        "run(kinds.read(json.loads(sys.argv[1])), directory=Path(sys.argv[2]), report=lambda event: None)\n"
+        "for number, config in enumerate(json.loads(sys.argv[1])):\n"
+        "    run(kinds.read(config), directory=Path(sys.argv[2]) / str(number), report=lambda event: None)\n"
         "print(*sys.modules)\n"
     )
-    arguments = [sys.executable, "-c", code, json.dumps(config.to_dict()), str(directory)]
+    arguments = [sys.executable, "-c", code, json.dumps([one.to_dict() for one in configs]), str(directory)]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -117,24 +119,21 @@ def loaded_by_a_run(config: kinds.Config, directory: Path) -> set[str]:
 HEAVY = {"sympy", "torch._dynamo"}  # a second and 40 MB; 68 MB
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
+def test_runs_of_ppo_load_neither_sympy_nor_torchs_compiler(tmp_path: Path) -> None:
+    sections: list[dict[str, Any]] = [
         {},
         {"policy": {"recurrence": "lstm"}},
         {"policy": {"recurrence": "mingru"}, "train": {"optimizer": "muon", "weight_decay": 0.1}},
         {"env": {"name": "snake", "num_envs": 1}, "policy": {"encoder": "cnn"}, "eval": {"num_envs": 1}},
         {"env": {"name": "pendulum"}, "policy": {"separate_value": True}},
         {"train": {"train_fp16": True}},
-    ],
-    ids=["mlp", "lstm", "mingru and muon", "cnn", "continuous actions", "fp16"],
-)
-def test_a_run_of_ppo_loads_neither_sympy_nor_torchs_compiler(sections: dict[str, Any], tmp_path: Path) -> None:
-    short = {"total_timesteps": 1024} | sections.get("train", {})
-    assert not HEAVY & loaded_by_a_run(ppo_runs.small(**sections | {"train": short}), tmp_path)
+    ]
+    short = {"total_timesteps": 1024}
+    configs = [ppo_runs.small(**one | {"train": short | one.get("train", {})}) for one in sections]
+    assert not HEAVY & loaded_by_runs(configs, tmp_path)
 
 
-@pytest.mark.parametrize("arch", ["modern", "gpt2"])
-def test_a_run_of_a_language_model_loads_neither_sympy_nor_torchs_compiler(arch: str, tmp_path: Path) -> None:
+def test_runs_of_language_models_load_neither_sympy_nor_torchs_compiler(tmp_path: Path) -> None:
     data = language_runs.write_corpus(tmp_path / "data")
-    assert not HEAVY & loaded_by_a_run(language_runs.small(data, steps=2, model={"arch": arch}), tmp_path / "run")
+    configs = [language_runs.small(data, steps=2, model={"arch": arch}) for arch in ("modern", "gpt2")]
+    assert not HEAVY & loaded_by_runs(configs, tmp_path / "runs")
