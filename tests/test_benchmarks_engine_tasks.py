@@ -125,7 +125,7 @@ def test_noise_averages_out_to_the_truth() -> None:
 def test_the_landscapes_stay_what_committed_results_were_measured_on() -> None:
     expected = {"ppo": 0.9677689632626328, "supervised": -1.0201663928332767, "outliers": 19909.14128981112}
     best = {family: reference(make_task(family, 0)).best for family in expected}
-    assert best == pytest.approx(expected, rel=1e-9)
+    assert best == pytest.approx(expected, rel=1e-4)  # what a search finds: processors differ by 1e-5
 
 
 class TestSplit:

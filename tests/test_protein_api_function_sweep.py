@@ -386,7 +386,7 @@ def test_the_command_line_reads_it_and_another_sweep_begins_from_it(
     assert main(["best", "mine", "--store", store, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["command"] is None
     assert main(["train", "--from", "mine", "--store", store]) == 2
-    assert "train(), a training function" in capsys.readouterr().err
+    assert "ran train(), which protein train cannot run" in capsys.readouterr().err
     assert main(["sweep", "--env", "pong", "--name", "mine", "--store", store]) == 2
     assert "choose another name" in capsys.readouterr().err
 

@@ -55,8 +55,8 @@ def sweep(*words: str, text: str | None = None, trials: int = 3) -> int:
     return main(["sweep", *given, *reading, "--calibrate", "False", *words])
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str, text: str | None = None) -> str:
-    assert sweep(*words, text=text) == 2
+def refused(capsys: pytest.CaptureFixture[str], *words: str, text: str | None = None, trials: int = 3) -> str:
+    assert sweep(*words, text=text, trials=trials) == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith("error: ") and "\n" not in error
     return error
@@ -183,9 +183,8 @@ def test_a_command_that_never_reports_ends_the_sweep_at_its_first_trial(
 
 def test_a_budget_smaller_than_any_trial_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "slow.py").write_text("import time; time.sleep(60)")
-    error = refused(
-        capsys, "--max-cost", "0.1s", "--name", "slow", text=f"{sys.executable} -S slow.py {{lr}} {{steps}}"
-    )
+    text = f"{sys.executable} -S slow.py {{lr}} {{steps}}"
+    error = refused(capsys, "--max-cost", "0.1s", "--name", "slow", text=text, trials=100)
     said = (
         r"error: the budget of 0\.1s is smaller than one trial: (its only trial was|all \d trials were) stopped, after"
     )

@@ -75,7 +75,7 @@ def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: P
     add_run("sqlite:///runs/protein.db", of=0, owner=current_owner())
     add_run("sqlite:///runs/protein.db", of=0, owner=f"{host}:{2**22 + 1}:0.00")  # no process has this id
     text = run("status pong")
-    assert "trial 8 of 'pong' was interrupted: its process is gone; resume the sweep\n" in text
+    assert "trial 8 of 'pong' was interrupted: its process is gone\n" in text
     assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)
 
 

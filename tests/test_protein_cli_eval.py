@@ -49,7 +49,8 @@ def test_weights_that_are_not_finite_are_one_line(trained: Path, run: Run, flags
     with safe_open(str(path), framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     tensors["policy/head.bias"] = torch.tensor([0.0, math.nan, math.inf])
-    save_file(tensors, str(path), metadata)
+    sums = ("checksum", "checksums")  # a trainer that diverged has written the right ones
+    save_file(tensors, str(path), {key: value for key, value in metadata.items() if key not in sums})
     said = run.error(f"eval --checkpoint {trained}{flags}")
     assert said.startswith(f"cannot use {path}: 2 of the 3 numbers of the network's 'head.bias' are not finite, the ")
     assert not Path("seen.gif").exists()

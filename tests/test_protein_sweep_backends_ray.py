@@ -95,7 +95,8 @@ def test_a_dead_nodes_trial_is_preempted_and_goes_on_on_a_node_that_joins(
     ray_cluster.kill(node)
     outcome = wait(backend, is_end).outcome
     assert outcome.end is TrialEnd.INTERRUPTED
-    assert outcome.reason.startswith("preempted: node ") and outcome.reason.endswith(" died")
+    # The server of trials dies with its node, and may be missed before the node is.
+    assert re.fullmatch(r"preempted: (node .*|the server of trials) died", outcome.reason)
     assert (outcome.cost_seconds, outcome.steps) == (0.1, 1)
     wait_for_slots(backend, 0)
     ray_cluster.add(1, doomed=1)
