@@ -16,6 +16,8 @@ from protein.space import Float, Space
 from protein.types import Params
 from protein.web.answers import StillComputing
 
+pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
+
 ViewOf = Callable[..., View]
 
 

@@ -23,6 +23,8 @@ from protein.web.background import Background
 from protein.web.frame import Frame
 from protein.web.pages.sweep import usual_reasons
 
+pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
+
 ViewOf = Callable[..., View]
 
 

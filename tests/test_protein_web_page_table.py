@@ -14,6 +14,8 @@ from viewing import add_run
 
 from protein.storage import open_store
 
+pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
+
 ViewOf = Callable[..., View]
 
 

@@ -19,6 +19,8 @@ from protein.storage import open_store
 from protein.types import Artifact, Measurement, Outcome, Suggestion, SuggestionKind, TrialEnd
 from protein.web import artifacts
 
+pytestmark = pytest.mark.slow  # minutes in a browser without a GPU; pages of the other files stay in `make test`
+
 ViewOf = Callable[..., View]
 
 
