@@ -15,7 +15,7 @@ MAX_COST ?= 5m
 
 help:
 	@echo "make sweep      set up, then sweep pong for MAX_COST=$(MAX_COST) of training; run it again to resume"
-	@echo "make test       set up, then run the tests (make test-slow: the convergence runs)"
+	@echo "make test       set up, then run the tests (make test-slow: those that take long)"
 	@echo "make check      formatting, lint, types, import rules"
 	@echo "make bench      the quick benchmarks; results in benchmarks/results/"
 	@echo "make build      set up only: virtual environment, dependencies, native code"
