@@ -4,7 +4,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -362,6 +363,15 @@ def test_an_argument_that_only_a_base_class_refuses_is_named() -> None:
         ConfigError, match=r"takes no argument env.args.ctrl_cost_wait; did you mean 'ctrl_cost_weight'"
     ):
         make("gym:HalfCheetah-v5", 1, args={"ctrl_cost_wait": 0.1})
+
+
+def test_mujocos_warnings_are_said_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    handlers: list[Callable[[str], None]] = []
+    monkeypatch.setitem(sys.modules, "mujoco", SimpleNamespace(set_mju_user_warning=handlers.append))
+    make(COUNTER, 1).close()
+    for warning in ["an attribute is deprecated\n", "an attribute is deprecated\n", "the simulation is unstable"]:
+        handlers[-1](warning)
+    assert capsys.readouterr().err == "MuJoCo: an attribute is deprecated\nMuJoCo: the simulation is unstable\n"
 
 
 def test_it_is_closed_once() -> None:

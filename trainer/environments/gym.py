@@ -9,10 +9,12 @@ Gymnasium environments cannot be saved: a resumed run begins new episodes (see `
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import math
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -187,6 +189,7 @@ def one_line(name: str, args: Mapping[str, Any]) -> Iterator[None]:
     try:
         _import_package(name)
         takes = _entry_point(name)
+        _say_mujocos_warnings_once()
         if takes is not None:
             arguments.check({k: v for k, v in args.items() if k != "max_episode_steps"}, takes, name, ours=_OURS)
         with arguments.refusals(args, takes or (lambda: None), name):
@@ -248,3 +251,19 @@ def _entry_point(name: str) -> Callable[..., Any] | None:
             made: Callable[..., Any] = gymnasium.envs.registration.load_env_creator(entry_point)
         return made
     return entry_point
+
+
+def _say_mujocos_warnings_once() -> None:
+    """Lets MuJoCo, where it is loaded, give each of its warnings once.
+
+    From 3.15 on it warns of Gymnasium's own models at every instance, on standard error and into a file MUJOCO_LOG.TXT
+    in the working directory: 160 times before a run of HalfCheetah begins.
+    """
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is not None:
+        mujoco.set_mju_user_warning(_say_once)
+
+
+@functools.cache
+def _say_once(warning: str) -> None:
+    print(f"MuJoCo: {' '.join(warning.split())}", file=sys.stderr)
