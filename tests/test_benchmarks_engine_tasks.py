@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reproducible import REPRODUCIBLE
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))  # where `engine` is a package
 
@@ -124,13 +125,6 @@ def test_noise_averages_out_to_the_truth() -> None:
     assert abs(scores.mean() - task.true_score(runs[0])) < 4 * scores.std() / np.sqrt(200)
 
 
-_EVERYWHERE = {
-    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
-    "OPENBLAS_CORETYPE": "Nehalem",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-
-
 def test_the_landscapes_stay_what_committed_results_were_measured_on() -> None:
     """In a process of its own, where numpy uses no code that only some processors have: that moves them by 1e-5."""
     expected = {"ppo": 0.9677788995040696, "supervised": -1.0201661224033751, "outliers": 19909.141093686878}
@@ -141,7 +135,7 @@ def test_the_landscapes_stay_what_committed_results_were_measured_on() -> None:
         "print(json.dumps({family: reference(make_task(family, 0)).best for family in sys.argv[2:]}))\n"
     )
     program = [sys.executable, "-c", code, str(Path(__file__).parents[1] / "benchmarks"), *expected]
-    done = subprocess.run(program, env=os.environ | _EVERYWHERE, capture_output=True, text=True, check=True)
+    done = subprocess.run(program, env=os.environ | REPRODUCIBLE, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == pytest.approx(expected, rel=1e-9)
 
 

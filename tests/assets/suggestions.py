@@ -1,32 +1,28 @@
 """Prints what the engine suggests for recorded sweeps, as JSON: golden file of `test_protein_engine_suggestions.py`.
 
-Run as a program of its own, because the libraries choose their instructions when they are first loaded: the settings
-below make the figures the same on every x86-64 processor. To record anew, after a change that is meant to alter
-suggestions: `python tests/assets/suggestions.py > tests/golden/suggestions.json`.
+Run as a program of its own, because the libraries choose their instructions when they are first loaded: with the
+settings of `reproducible.py` the figures are the same on every x86-64 processor. To record anew, after a change that is
+meant to alter suggestions: `python tests/assets/suggestions.py > tests/golden/suggestions.json`.
 """
 
 import os
+import sys
+from pathlib import Path
 
-REPRODUCIBLE = {
-    "ATEN_CPU_CAPABILITY": "default",
-    "MKL_CBWR": "COMPATIBLE",
-    "MKL_NUM_THREADS": "1",
-    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_CORETYPE": "Nehalem",
-    "OPENBLAS_NUM_THREADS": "1",
-}
-os.environ.update(REPRODUCIBLE)
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import dataclasses  # noqa: E402 (the libraries read the settings when they are loaded)
-import json  # noqa: E402
-import math  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+from reproducible import REPRODUCIBLE
 
-import numpy as np  # noqa: E402
+os.environ.update(REPRODUCIBLE)  # before the libraries are loaded, which read it then
 
-from protein import Categorical, Float, Integer, Protein, Space, Suggestion  # noqa: E402
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from protein import Categorical, Float, Integer, Protein, Space, Suggestion
 
 RECORDED = Path(__file__).parents[2] / "benchmarks" / "engine" / "recorded"
 CURVE_FRACTIONS = 16  # points of each recorded curve, at even shares of the run
