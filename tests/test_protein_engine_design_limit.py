@@ -19,7 +19,7 @@ def curve(steps: int, seconds: float, *, points: int = 10) -> tuple[Measurement,
 
 
 def complete(params: Params, seconds: float) -> Observation:
-    points = curve(int(params["steps"]), seconds)  # type: ignore[call-overload]
+    points = curve(int(params["steps"]), seconds)
     return Observation(params=params, state=TrialState.COMPLETE, score=1.0, cost_seconds=seconds, curve=points)
 
 
@@ -52,6 +52,12 @@ def test_without_a_complete_initial_config_there_is_no_limit() -> None:
     assert costs_too_much(SPACE, [], START, far, curve(1000, 9e9), factor=1.0) is None
     other = complete({"x": 0.1, "steps": 1000}, 1.0)
     assert costs_too_much(SPACE, [other], START, far, curve(1000, 9e9), factor=1.0) is None
+
+
+def test_without_a_cost_parameter_there_is_no_limit() -> None:
+    space, start = Space([Float("x", 0.0, 1.0)]), {"x": 0.5}
+    first = Observation(params=start, state=TrialState.COMPLETE, score=1.0, cost_seconds=1.0, curve=curve(100, 1.0))
+    assert costs_too_much(space, [first], start, {"x": 0.9}, curve(100, 9e9), factor=1.0) is None
 
 
 def test_the_initial_config_itself_is_never_stopped() -> None:

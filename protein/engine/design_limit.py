@@ -32,7 +32,8 @@ def costs_too_much(
     """Returns why a running trial of the design should be stopped, or None.
 
     Args:
-        space: its cost parameter says how long a trial is meant to be.
+        space: its cost parameter says how long a trial is meant to be. Without one there is no limit: no trial of the
+            design is meant to be cheaper than another one.
         history: finished trials. Without a complete trial of `start` there is no limit.
         start: the sweep's first config.
         params: of the running trial.
@@ -42,7 +43,7 @@ def costs_too_much(
     complete = [o for o in history if o.state is TrialState.COMPLETE and not o.excluded]
     first = next((o for o in complete if dict(o.params) == dict(start)), None)
     asked, asked_first = amount_asked(space, params), amount_asked(space, start)
-    if first is None or asked is None or asked_first is None or not curve or dict(params) == dict(start):
+    if space.cost_parameter is None or first is None or asked is None or asked_first is None or not curve or dict(params) == dict(start):
         return None
     limit = factor * first.run_seconds * max(1.0, asked / asked_first)
     unit = steps_per_unit(space, complete)
