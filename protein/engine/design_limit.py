@@ -40,10 +40,12 @@ def costs_too_much(
         curve: its points so far.
         factor: of the limit.
     """
+    if space.cost_parameter is None or not curve or dict(params) == dict(start):
+        return None
     complete = [o for o in history if o.state is TrialState.COMPLETE and not o.excluded]
     first = next((o for o in complete if dict(o.params) == dict(start)), None)
     asked, asked_first = amount_asked(space, params), amount_asked(space, start)
-    if space.cost_parameter is None or first is None or asked is None or asked_first is None or not curve or dict(params) == dict(start):
+    if first is None or asked is None or asked_first is None:
         return None
     limit = factor * first.run_seconds * max(1.0, asked / asked_first)
     unit = steps_per_unit(space, complete)
