@@ -69,7 +69,7 @@ def test_the_engine_limits_the_trials_of_its_design_alone(num_trials: int, stopp
     engine = ProteinDesigner(SPACE, START, seed=0, settings=EngineSettings())
     history = [complete(START, 100.0)]
     history += [complete({"x": i / 10, "steps": 1000}, 10.0) for i in range(1, num_trials)]
-    reason = engine.should_stop(history, {"x": 0.99, "steps": 2000}, curve(2000, 250.0, points=2), seed=0)
+    reason = engine.should_stop(history, {"x": 0.99, "steps": 2000}, curve(2000, 300.0, points=2), seed=0)
     assert (reason is not None) is stopped
 
 

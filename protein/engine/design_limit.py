@@ -1,4 +1,4 @@
-"""What a trial of the initial design may cost: no more than the initial config would at the same value.
+"""What a trial of the initial design may cost: twice what the initial config has cost, more if it is a longer run.
 
 The design covers the ranges. Its trials are meant to be cheap, so the cost parameter stays low in them. But other
 parameters can make a trial expensive, too: a deep, wide network costs many times the initial one at equal steps. No

@@ -60,7 +60,7 @@ class EngineSettings:
     initial_pull: float = 0.5
     initial_budget_share: float = 0.5
     min_initial_scores: int = 4
-    initial_cost_limit: float = 1.0
+    initial_cost_limit: float = 2.0
     source_front_levels: tuple[float, ...] = (0.15, 0.4, 0.65)
     num_beside_source: int = 5
     num_source_best: int = 3
