@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from protein import Float, Integer, Report, Space, Sweep, storage
-from protein.engine.run_length import expected_seconds
 from protein.sweep import pace
 from protein.types import Measurement, Observation, TrialEnd, TrialState
 
@@ -39,7 +38,7 @@ def complete(epochs: int, steps: int) -> Observation:
     ],
 )
 def test_a_run_costs_what_its_pace_says(points: list[tuple[int, float]], total: int, seconds: float) -> None:
-    assert expected_seconds(curve(*points), total) == pytest.approx(seconds)
+    assert pace.expected_seconds(curve(*points), total) == pytest.approx(seconds)
 
 
 def test_complete_trials_tell_how_many_steps_another_one_makes() -> None:

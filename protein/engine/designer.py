@@ -18,7 +18,6 @@ import numpy as np
 from protein.engine.budget import AffordableCost, cheapest_points
 from protein.engine.candidates import all_points, ladders
 from protein.engine.continuation import Continuable
-from protein.engine.design_limit import costs_too_much
 from protein.engine.failure_model import FailureModel
 from protein.engine.gp import Array, single_thread
 from protein.engine.history import History, keys
@@ -168,11 +167,6 @@ class ProteinDesigner:
         if not self._settings.early_stopping:
             return None
         with np.errstate(all="ignore"):
-            factor = self._settings.initial_cost_limit
-            if factor and not self._sources and len(history) <= self._num_initial:
-                reason = costs_too_much(self._space, history, self._start, params, curve, factor=factor)
-                if reason is not None:
-                    return reason
             return reason_to_stop(self._space, history, params, curve, seed=seed)
 
     def _design_is_cut_short(self, data: History, affordable: AffordableCost, budget: Budget) -> bool:

@@ -10,13 +10,12 @@ A stopped trial whose share is unknown has a score of nobody knows what, and a c
 run costs.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from protein.space import Categorical, Space
-from protein.types import Measurement, Observation, Params, TrialState
+from protein.types import Observation, Params, TrialState
 
 SAME_LENGTH = 1.25  # where complete trials' steps, relative to what was asked, differ by more, there is no unit
 
@@ -45,15 +44,6 @@ def amount_asked(space: Space, params: Params) -> float | None:
 def last_step(observation: Observation) -> int:
     """Returns the steps of a trial whose curve has at least one point."""
     return max(point.steps for point in observation.curve)
-
-
-def expected_seconds(curve: Sequence[Measurement], total_steps: float) -> float:
-    """Returns what a run costs in all at the pace of its curve; 0 while the curve does not tell."""
-    if len(curve) < 2 or not 0 < curve[0].steps < curve[-1].steps <= total_steps:
-        return 0.0
-    pace = (curve[-1].elapsed_seconds - curve[0].elapsed_seconds) / (curve[-1].steps - curve[0].steps)
-    expected = curve[-1].elapsed_seconds + pace * (total_steps - curve[-1].steps)
-    return expected if math.isfinite(expected) else 0.0
 
 
 def least_seconds(space: Space, observation: Observation, unit: float | None) -> float:

@@ -15,8 +15,6 @@ class EngineSettings:
         initial_pull: every second point of the initial design lies this share of the way to the initial config.
         initial_budget_share: the initial design ends early once this share of the budget is spent and ...
         min_initial_scores: ... this many trials have a score. A small budget must not end within the design.
-        initial_cost_limit: a trial of the initial design is stopped where it would cost more than this many times what
-            the initial config costs (`protein.engine.design_limit`); 0: it is not.
         source_front_levels: with a source sweep, points of its front replace space-filling points. One is taken near
             each of these shares of its range of log cost.
         num_beside_source: space-filling trials that remain beside them. They show whether the source sweep misleads.
@@ -60,7 +58,6 @@ class EngineSettings:
     initial_pull: float = 0.5
     initial_budget_share: float = 0.5
     min_initial_scores: int = 4
-    initial_cost_limit: float = 2.0
     source_front_levels: tuple[float, ...] = (0.15, 0.4, 0.65)
     num_beside_source: int = 5
     num_source_best: int = 3

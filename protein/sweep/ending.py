@@ -2,7 +2,6 @@
 
 import time
 
-from protein.engine.run_length import expected_seconds
 from protein.ports import Backend, Designer, Listener
 from protein.space import Space
 from protein.sweep import pace
@@ -86,7 +85,7 @@ class Ending:
         if limits.total_steps is None and limits.steps_by_others is None:
             by_others = pace.steps_by_others(self._space, self._trials.history(), trial.params)
             limits.steps_by_others = by_others or 0.0
-        expected = expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
+        expected = pace.expected_seconds(trial.curve, limits.total_steps or limits.steps_by_others or 0.0)
         if expected > _TOO_SLOW * cap:
             at = "before its cost cap" if limits.at_max_seconds is TrialEnd.CAPPED else "before the budget was spent"
             reason = f"stopped {at}: at its pace it would take {expected:.0f} s, and its limit is {cap:.0f} s"

@@ -27,7 +27,7 @@ class TrialEnd(StrEnum):
     COMPLETE = "complete"  # trained to its end
     CAPPED = "capped"  # reached the cap on the cost of one trial
     OUT_OF_BUDGET = "out_of_budget"  # reached what was left of the sweep's budget, which was less than the cap
-    STOPPED_EARLY = "stopped_early"  # by the engine: worse than similar trials, or one of the first and too expensive
+    STOPPED_EARLY = "stopped_early"  # its learning curve was worse than those of similar trials
     INTERRUPTED = "interrupted"  # ended from outside (Ctrl-C, `kill -9`, a power cut)
     MISTAKE = "mistake"  # in how the user's training function is written: its arguments, a result that is no number
     USER_ERROR = "user_error"  # the user's training function or environment raised an exception

@@ -8,7 +8,7 @@ export const STATES = { complete: "complete", pruned: "cut short", failed: "fail
 
 export const ENDS = {
   complete: "trained to its end", capped: "reached the cap on one trial's cost", out_of_budget: "reached the end of the sweep's budget",
-  stopped_early: "stopped early by the engine", interrupted: "stopped from outside: Ctrl-C, kill, or power",
+  stopped_early: "stopped early: its curve was worse than those of similar trials", interrupted: "stopped from outside: Ctrl-C, kill, or power",
   mistake: "a mistake in the training function", user_error: "the training function or the environment raised an exception",
   diverged: "a loss, a gradient or a weight was not finite", out_of_memory: "needed more memory than there is, or than is allowed",
   hung: "reported nothing for too long, or took far longer than its cap", disk: "its files could not be written",
