@@ -13,13 +13,11 @@ import ray_clusters
 from commands import Run, sweep_command
 from viewing import stored_layers
 
-from protein.api import stores, training
-from protein.api.training import Recorder
+from protein.api import run_folder, stores
 from protein.cli import main
 from protein.cli.output import writing
 from protein.cli.sweep import _Machines
 from protein.errors import UsageError
-from protein.trainer.events import Event, Measurement
 from protein.types import Machine
 
 
@@ -86,7 +84,7 @@ def test_what_must_not_be_written_is_not_a_matter_of_space(folder: Path, monkeyp
     monkeypatch.setattr(Path, "mkdir", refuse)
     said = r"^runs/train cannot be written \(Permission denied\); work in another folder or change its permissions$"
     with pytest.raises(UsageError, match=said):
-        training.new_directory(stored_layers().run_config())
+        run_folder.new_directory(stored_layers().run_config())
 
 
 def test_a_warm_start_of_a_sweep_that_began_without_one_is_refused(filled: Path, run: Run) -> None:
@@ -94,19 +92,6 @@ def test_a_warm_start_of_a_sweep_that_began_without_one_is_refused(filled: Path,
         "sweep 'pong' was started without a warm start; now --warm-start other is given; choose another name, or leave"
         " it as it was"
     )
-
-
-def test_measurements_that_cannot_be_written_do_not_end_the_training() -> None:
-    seen: list[Event] = []
-    with Recorder(Path("/dev/full"), seen.append) as recorder:
-        for steps in range(3):
-            recorder(Measurement(event="measurement", steps=steps, elapsed_seconds=1.0, score=None, metrics={}))
-    assert [event["steps"] for event in seen] == [0, 1, 2]
-    assert recorder.error is not None and recorder.error.strerror == "No space left on device"
-    with Recorder(Path("/proc/none/measurements.jsonl"), seen.append, resumed_steps=1) as recorder:
-        recorder(Measurement(event="measurement", steps=3, elapsed_seconds=1.0, score=None, metrics={}))
-    assert seen[-1]["steps"] == 3
-    assert recorder.error is not None and recorder.error.strerror == "No such file or directory"
 
 
 SWEEP_MISTAKES = [

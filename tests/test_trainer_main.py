@@ -70,10 +70,18 @@ def test_a_profile_and_a_trace_add_up_to_the_training(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_cannot_be_written_is_said_before_training(tmp_path: Path) -> None:
-    process = start("--config", write_config(tmp_path), "--trace", str(tmp_path / "none" / "trace.json"))
+    process = start("--config", write_config(tmp_path), "--trace", "/proc/none/trace.json")
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (2, "")
-    assert err.startswith("error: --trace ") and "cannot be written (No such file or directory)" in err
+    assert err.startswith("error: --trace /proc/none/trace.json cannot be written (No such file or directory)")
+
+
+def test_a_run_that_fails_leaves_no_trace_file(tmp_path: Path) -> None:
+    trace, nothing = tmp_path / "trace.json", tmp_path / "nothing.safetensors"
+    process = start("--config", write_config(tmp_path), "--trace", str(trace), "--resume", str(nothing))
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode != 0 and "nothing.safetensors" in err and out
+    assert not trace.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -16,11 +16,15 @@ import time
 _STARTED = time.perf_counter()
 
 import argparse  # noqa: E402
+import contextlib  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from pathlib import Path  # noqa: E402
+
+from protein import files  # noqa: E402
 
 from . import kinds  # noqa: E402
 from .errors import TrainerError  # noqa: E402
@@ -118,7 +122,8 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
     from .run import run
 
     if ours.trace is not None:
-        ours.trace.touch()
+        with _naming(ours.trace):
+            files.require_replaceable(ours.trace)
     stopwatch = Stopwatch(device, exact=watched, trace=ours.trace is not None)
     profiler = Profiler(stopwatch, report)
     result = run(
@@ -136,11 +141,18 @@ def _train(ours: argparse.Namespace, overrides: list[str], report: EventSink, st
     if ours.profile:
         print("\n".join(profiler.profile().lines()), file=sys.stderr)
     if ours.trace is not None:
-        try:
+        with _naming(ours.trace):
             stopwatch.write_trace(ours.trace)
-        except OSError as error:  # which names the unfinished file, or none
-            raise OSError(error.errno, error.strerror, str(ours.trace)) from error
     return 130 if result.interrupted else 0
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Lets errors of writing a file name that file; they name the unfinished one beside it, or none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 if __name__ == "__main__":
