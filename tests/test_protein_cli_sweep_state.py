@@ -1,19 +1,25 @@
 """What `status`, `pause`, `resume`, `stop` and `cancel` say of a sweep that runs, is paused, ended or was killed."""
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sweeping
 from commands import Run
+from starlette.routing import Router
 
 from protein import storage
 from protein.ports import Store
 from protein.sweep.alive import Life, alive
 from protein.sweep.lease import current_owner
 from protein.types import Outcome, Request, Suggestion, SuggestionKind, SweepRecord, Trial, TrialEnd
+from protein.web.asking import ask, finished
+from protein.web.pages import sweep as sweep_page
+from protein.web.viewer import Viewer
 
+URL = "sqlite:///runs/protein.db"
 HERE = current_owner()
 DEAD = f"{HERE.rsplit(':', 1)[0]}:0.5"  # our process id, of a process that began long ago
 ELSEWHERE = "other-host:12:3.00"
@@ -26,7 +32,7 @@ KILLED = f"was killed: {PROCESS} is gone"
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
     (folder / "runs").mkdir()
-    opened = storage.open_store("sqlite:///runs/protein.db")
+    opened = storage.open_store(URL)
     opened.create_sweep(sweeping.sweep_spec(), None)
     yield opened
     opened.close()
@@ -59,8 +65,14 @@ def finish(store: Store, trial: Trial) -> None:
 
 
 def status(run: Run) -> list[str]:
-    """Returns the lines below the table."""
-    return run("status").splitlines()[2:]
+    """Returns the lines below the table, and checks that the page says those of the sweep, too."""
+    said = run("status").splitlines()[2:]
+    opened = storage.open_store(URL)
+    viewer = Viewer(opened, URL, threading.Event(), watched=False)
+    page = finished(ask(Router(sweep_page.routes(viewer)), "/sweep", {"sweep": "s"}))
+    opened.close()
+    assert page["lines"] == [line for line in said if not line.startswith("trial ")]
+    return said
 
 
 def test_a_sweep_that_runs_is_paused_goes_on_and_stops(store: Store, run: Run) -> None:

@@ -92,11 +92,13 @@ def test_a_sweep_is_paused_goes_on_and_is_stopped(own_store: str, view_of: ViewO
     view.open("sweep?sweep=pong")
     expect(view.page.get_by_text("1 running")).to_be_visible()
     view.page.get_by_role("button", name="Pause", exact=True).click()
-    expect(view.page.get_by_text("asked to pause: no new trial is started")).to_be_visible()
+    expect(
+        view.page.get_by_text("'pong' is paused: running trials go on to their end, and no other starts")
+    ).to_be_visible()
     assert store.wishes(sweep.id).requested is Request.PAUSE
     view.page.get_by_role("button", name="Go on", exact=True).click()
     view.page.get_by_role("button", name="Stop", exact=True).click()
-    expect(view.page.get_by_text("asked to stop", exact=True)).to_be_visible()
+    expect(view.page.get_by_text("'pong' was asked to stop: process")).to_be_visible()
     assert store.wishes(sweep.id).requested is Request.STOP
     view.page.get_by_role("button", name="Take it back").click()
     expect(view.page.get_by_role("button", name="Pause", exact=True)).to_be_visible()

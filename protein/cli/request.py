@@ -1,7 +1,6 @@
 """`protein pause`, `protein resume` and `protein stop`: what a running sweep is to do, asked for from any terminal."""
 
-from protein.api import stores
-from protein.cli import sweep_state
+from protein.api import stores, sweep_state
 from protein.cli.arguments.shared import StoreArguments
 from protein.cli.parse import Command
 from protein.sweep.alive import alive

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from protein.api import stores
-from protein.cli import sweep_state
+from protein.api import stores, sweep_state
 from protein.cli.arguments.results import StatusArguments
 from protein.cli.output import print_json, working
 from protein.cli.parse import Command

@@ -12,8 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from protein.api import stores
-from protein.cli import sweep_state
+from protein.api import stores, sweep_state
 from protein.columns import DOT_FIELDS, Dot, dots
 from protein.direction import shown_trial
 from protein.engine import pareto

@@ -27,6 +27,7 @@ from protein.api.recommended import recommendation
 from protein.api.summary import summary
 from protein.errors import UsageError
 from protein.ports import Store
+from protein.sweep.alive import Life
 from protein.types import SweepRecord
 from protein.view import commands, data, text
 from protein.view.figures.front import NO_SCORE, front
@@ -216,7 +217,10 @@ class _Gathering:
             await self._keep("/importance", sweep=name, target=target)
         await self._keep("/slices", sweep=name)
         self._told(f"looking at {name} as a whole")
-        await self._keep("/sweep", sweep=name)
+        found = await self._ask("/sweep", sweep=name)
+        if found["life"] != Life.ENDED:  # what its process does now is soon wrong, and nobody elsewhere knows it
+            found = {**found, "lines": []}
+        self._answers[address("/sweep", {"sweep": name})] = found
         for path in ("/sweep/calibration", "/sweep/outlook", "/sweep/ranges"):
             await self._keep_ready(path, sweep=name)
 

@@ -13,9 +13,11 @@ from starlette.routing import BaseRoute
 from protein.analysis import timeline
 from protein.analysis.dominated import spending_of
 from protein.analysis.range_ends import range_ends
+from protein.api import sweep_state
 from protein.direction import shown_score
 from protein.engine.gp import Array
 from protein.errors import UsageError
+from protein.sweep.alive import alive
 from protein.sweep.job import runs_trainer
 from protein.types import SweepRecord, TrialEnd, TrialState
 from protein.view import commands
@@ -41,12 +43,13 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     def sweep(query: Query) -> dict[str, Any]:
         name = _name(query)
         frame, record = viewer.frame(name), viewer.sweep(name)
-        requested = viewer.store.wishes(record.id).requested
+        record = dataclasses.replace(record, requested=viewer.store.wishes(record.id).requested)
         running = _states(frame) == TrialState.RUNNING
         # What runs grows with time; everything else only with the frame.
         every = GROWS_SECONDS if len(frame) <= MANY else 10 * GROWS_SECONDS
         key = ("sweep", viewer.version([frame]), int(time.time() / every) if running.any() else 0)
-        return {"requested": str(requested), **viewer.remembered(key, lambda: whole(viewer, frame, record))}
+        found = viewer.remembered(key, lambda: whole(viewer, frame, record))
+        return {**found, **now(viewer, record, num_running=int(running.sum()))}
 
     def calibration(query: Query) -> dict[str, Any]:
         frame = viewer.frame(_name(query))
@@ -77,16 +80,27 @@ def routes(viewer: Viewer) -> list[BaseRoute]:
     ]
 
 
+def now(viewer: Viewer, sweep: SweepRecord, *, num_running: int) -> dict[str, Any]:
+    """Returns what a sweep does now; it can change while its trials stay as they are."""
+    known = alive(viewer.store, sweep)
+    return {
+        "requested": str(sweep.requested),
+        "ended": sweep.ended,
+        "life": str(known.life),
+        "lines": sweep_state.lines(sweep, known, num_running=num_running),
+    }
+
+
 def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
     """Returns what a sweep's trials tell about it without any model."""
-    states, now = _states(frame), time.time()
+    states = _states(frame)
     running = states == TrialState.RUNNING
     started, ended = frame.columns["started_at"].floats(), frame.columns["finished_at"].floats()
     own, run = frame.columns["cost_seconds"].floats(), frame.columns["run_seconds"].floats()
     gone = interrupted(_running(viewer, frame, running))
     stopped = (states == TrialState.WAITING) | np.isin(frame.numbers, gone)
     ended = np.where(stopped, started + np.nan_to_num(own), ended)  # it ran for about that long
-    ended = np.where(np.isnan(ended), now, ended)
+    ended = np.where(np.isnan(ended), time.time(), ended)
     ended = np.maximum(ended, started)
     excluded = frame.columns["excluded"].values == 1
     spent = spending_of(states.tolist(), frame.stored_score(), np.nan_to_num(own), np.nan_to_num(run), excluded)
@@ -98,10 +112,8 @@ def whole(viewer: Viewer, frame: Frame, sweep: SweepRecord) -> dict[str, Any]:
         "trains": runs_trainer(spec.config),
         "warm_start": warm_start(spec.warm_start),
         "parameters": len(spec.space.get("parameters", ())),
-        "now": now,
         "running": frame.numbers[running & ~stopped].tolist()[:MAX_NUMBERS],
         "interrupted": gone,
-        "ended": sweep.ended,
         "excluded": int(frame.columns["excluded"].values.sum()),
         "engine_seconds": float(np.nansum(frame.columns["suggest_seconds"].floats())),
         "wall_seconds": float(ended.max() - started.min()) if len(frame) else 0.0,

@@ -14,8 +14,6 @@ const PARTS = [
   ["cut_short", "cut short", "series-5"], ["failed", "failed", "series-7"], ["excluded", "excluded", "series-10"], ["running", "not finished yet", "series-3"],
 ];
 
-const RECENT_SECONDS = 120;
-
 export async function render(root, context) {
   const { api, state, signal, notice } = context;
   const name = state.sweeps[0];
@@ -45,15 +43,15 @@ export async function render(root, context) {
     found = await api.get("/sweep", { sweep: name }, { signal });
   }
 
-  /** While trials run, their bars grow. */
+  /** While the sweep runs, bars grow, and it may end. */
   function followRunning() {
-    if (following || !found.running.length) return;
+    if (following || found.life !== "runs") return;
     following = setInterval(async () => {
       if (document.hidden) return;
       try {
         await load();
         draw();
-        if (!found.running.length) {
+        if (found.life !== "runs") {
           clearInterval(following);
           following = 0;
         }
@@ -90,21 +88,18 @@ export async function render(root, context) {
 
   function drawHead() {
     const asked = found.requested;
-    const last = found.progress.at[found.progress.at.length - 1];
-    const recent = found.trials === 0 || (last !== undefined && found.now - last < RECENT_SECONDS); // it may be between two trials
     const runs = found.states.running - found.interrupted.length;
-    const lead = runs ? `${runs} running` : asked === "run" && !recent ? "nothing runs" : "";
+    const mayRun = !["ended", "gone"].includes(found.life);
     fill(rooms.head, h("header", { class: "trial-head" },
       h("h1", {}, name), h("span", { class: "muted", text: `${found.env}, ${found.method}${found.direction === "minimize" ? ", lower is better" : ""}` }),
-      runs ? stateMark("running", lead) : h("span", { class: "muted", text: lead }),
+      runs ? stateMark("running", `${runs} running`) : null,
       found.interrupted.length ? stateMark("failed", `${found.interrupted.length} interrupted`) : null,
-      found.ended && !found.states.running ? h("span", { class: "muted", text: `ended: ${found.ended}` }) : null,
-      asked === "run" ? null : h("span", { class: "badge warn", text: asked === "pause" ? "asked to pause: no new trial is started" : "asked to stop" }),
       h("span", { class: "space" }),
-      api.live && (asked !== "run" || runs || recent) ? h("div", { class: "controls" },
+      api.live && (asked !== "run" || mayRun) ? h("div", { class: "controls" },
         asked === "run" ? [button("Pause", "pause", "Start no new trial; those that run go on"), button("Stop", "stop", "End the sweep as Ctrl-C does: running trials are interrupted")]
           : button(asked === "pause" ? "Go on" : "Take it back", "run", "The sweep may start trials again"))
-        : null));
+        : null),
+    found.lines.map((line) => h("p", { class: found.life === "ended" && asked === "run" ? "muted" : "warn-text", text: line })));
   }
 
   function button(text, request, title) {
@@ -113,7 +108,7 @@ export async function render(root, context) {
       try {
         await api.post("/request", { sweep: name, request }); // also where the page is left meanwhile
         if (signal.aborted) return;
-        if (request !== "run" && found.states.running === found.interrupted.length) notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
+        if (request !== "run" && found.life !== "runs") notice(`Nothing runs. The wish is kept: a process that runs '${name}' follows it.`, { key: "request", seconds: 8 });
         await load();
         drawHead();
       } catch (error) {

@@ -1,4 +1,4 @@
-"""What a sweep does now, in words: it runs, is paused, has ended or was killed. All commands say it alike."""
+"""What a sweep does now, in words: it runs, is paused, has ended or was killed. Commands and pages say it alike."""
 
 import shlex
 
