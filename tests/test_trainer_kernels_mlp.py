@@ -82,7 +82,8 @@ def test_output_and_gradients_are_those_of_the_network(sizes: tuple[int, ...], b
 
 
 @pytest.mark.parametrize(
-    ("shape", "outputs"), [((1, 1), 1), ((3, 40, 16), 33), ((5, 60, 17), 64), ((200, 130), 300), ((193, 8), 128)]
+    ("shape", "outputs"),
+    [((1, 1), 1), ((3, 40, 16), 33), ((5, 60, 17), 64), ((200, 130), 300), ((193, 8), 128), ((5, 1100), 7)],
 )
 @pytest.mark.parametrize("relu", [False, True])
 def test_a_layer_and_its_gradients_equal_torch_in_double(shape: tuple[int, ...], outputs: int, relu: bool) -> None:

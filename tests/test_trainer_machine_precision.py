@@ -37,6 +37,16 @@ def test_kernels_that_lose_precision_are_not_allowed(monkeypatch: pytest.MonkeyP
         assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_convolutions_are_in_bfloat16_only_where_the_processor_has_its_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for there in (True, False):
+        monkeypatch.setattr(precision, "has_bf16_products", lambda _, there=there: there)
+        assert precision.half_convolutions(CPU, "auto") is there
+        assert not precision.half_convolutions(CPU, "fp32")
+        assert not precision.half_convolutions(torch.device("cuda"), "auto")
+
+
 def test_devices() -> None:
     assert precision.resolve_device("cpu") == CPU
     assert precision.resolve_device("auto").type in ("cpu", "cuda", "mps")

@@ -177,6 +177,25 @@ def test_convolutions_take_grids_of_any_size(shape: tuple[int, int, int]) -> Non
     assert policy(torch.randn(1, 2, math.prod(shape)))[0].shape == (5, 2)
 
 
+def test_convolutions_over_large_images_may_be_in_bfloat16() -> None:
+    """Outputs and gradients move by some of bfloat16's roundings, 2^-9 each; those of small grids do not move."""
+
+    def run(shape: tuple[int, int, int], half: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        seed = torch.Generator().manual_seed(1)
+        config = PolicyConfig(encoder="cnn", hidden_size=64, separate_value=True)
+        policy = Policy(make_spec(shape), config, generator=seed, half_convolutions=half)
+        observations = torch.rand(1, 16, math.prod(shape), generator=seed)
+        output, _ = policy(observations)
+        output.square().sum().backward()
+        return output.detach(), torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None])
+
+    for ours, exact in zip(run((4, 84, 84), True), run((4, 84, 84), False), strict=True):
+        assert ours.dtype == torch.float32 and not torch.equal(ours, exact)
+        assert float((ours - exact).norm() / exact.norm()) < 0.05
+    for ours, exact in zip(run((4, 11, 11), True), run((4, 11, 11), False), strict=True):
+        assert torch.equal(ours, exact)
+
+
 def test_convolutions_do_not_read_a_vector() -> None:
     with pytest.raises(
         ConfigError, match=r"'cnn' needs observations that are grids .* have the shape \(8,\): use 'mlp'"

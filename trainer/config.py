@@ -87,8 +87,8 @@ class TrainConfig(TrainSettings):
     """Threads for PyTorch and for the environments; 0: one per available core."""
     device: str = "auto"
     precision: Precision = "auto"
-    """Arithmetic of the network's matrix products: `auto` (`tf32` on CUDA, else `fp32`), `fp32`, `tf32`, or by autocast
-    `bf16` or `fp16`."""
+    """Arithmetic of the network's matrix products: `auto`, `fp32`, `tf32`, or by autocast `bf16` or `fp16`. `auto`
+    is `tf32` on CUDA, else `fp32`; but on a CPU with products of bfloat16, convolutions over large images use them."""
     train_fp16: bool = False
     """Runs the updates in `fp16`; `precision` then applies to the rollouts only."""
     cpu_inference: bool = False

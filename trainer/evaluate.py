@@ -18,7 +18,7 @@ import torch
 from .environments import VectorEnv, make, spec
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
-from .machine.precision import Arithmetic, env_threads, resolve_device, resolve_threads
+from .machine.precision import Arithmetic, env_threads, half_convolutions, resolve_device, resolve_threads
 from .model import saved as policies
 from .model.policy import Policy
 from .normalise import Normalizer, saved_normalizer
@@ -89,7 +89,8 @@ def evaluate(
     )
     with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         policies.require_env(saved, checkpoint_path, envs.spec)
-        policy = Policy(envs.spec, config.policy, generator=torch.Generator())
+        half = half_convolutions(where, config.train.precision)
+        policy = Policy(envs.spec, config.policy, generator=torch.Generator(), half_convolutions=half)
         checkpoints.load_weights_(policy, saved.group("policy"), checkpoint_path)
         arithmetic.prepare(envs.num_agents, policy.largest_layer)
         normalizer = saved_normalizer(saved.group("scaling"), where)

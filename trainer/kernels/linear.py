@@ -7,9 +7,11 @@ import torch
 from . import _native
 from .tensors import is_native
 
+WIDE = 1024  # inputs: from here on torch takes .4 to .8 of the time on 256 and 2,048 samples (Intel Xeon, torch 2.13)
+
 
 def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, relu: bool = False) -> torch.Tensor:
-    """Returns `... x outputs`. Under autocast torch computes it.
+    """Returns `... x outputs`. Under autocast, and where inputs are wide, torch computes it.
 
     Args:
         inputs: `... x inputs`, contiguous.
@@ -20,7 +22,8 @@ def linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, re
     Raises:
         ValueError: a tensor does not fit this description.
     """
-    if not is_native(inputs, weight, bias) or torch.is_autocast_enabled("cpu"):
+    wide = weight.shape[1] >= WIDE
+    if wide or not is_native(inputs, weight, bias) or torch.is_autocast_enabled("cpu"):
         return linear_by_torch(inputs, weight, bias, relu=relu)
     inputs = inputs.contiguous()  # some columns of a batch are not contiguous
     if torch.is_grad_enabled() and (inputs.requires_grad or weight.requires_grad):

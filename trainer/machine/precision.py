@@ -148,6 +148,15 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
 
 
+def half_convolutions(device: torch.device, precision: str) -> bool:
+    """Whether convolutions over large images are computed in bfloat16; the layers after them stay in float32.
+
+    Under `auto` they are on a CPU that has such products. Where few agents act, the large layer behind them costs more
+    to convert than it saves. Figures: docs/log.md, 2026-11-24.
+    """
+    return precision == "auto" and device.type == "cpu" and has_bf16_products(device)
+
+
 def has_bf16_products(device: torch.device) -> bool:
     """Whether the device multiplies matrices of bfloat16 faster than those of float32."""
     if device.type != "cpu":

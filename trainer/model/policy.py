@@ -62,7 +62,9 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Convolutions over a grid `channels x height x width`, then fully connected layers."""
 
-    def __init__(self, shape: tuple[int, ...], config: PolicyConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], config: PolicyConfig, generator: torch.Generator, *, half: bool = False
+    ) -> None:
         super().__init__()
         if len(shape) != 3:
             raise ConfigError(
@@ -71,6 +73,7 @@ class CNN(nn.Module):
             )
         self._shape = shape
         large = min(shape[1:]) >= LARGE_IMAGE
+        self._half = half and large
         # Output channels, kernel, stride, padding of each layer.
         plan = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)] if large else [(32, 3, 1, 1), (32, 3, 2, 1)]
         channels = [shape[0]] + [out for out, *_ in plan]
@@ -92,16 +95,31 @@ class CNN(nn.Module):
 
     def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
         hidden = observations.view(-1, *self._shape)
-        for layer in self._convolutions:
-            hidden = torch.relu_(layer(hidden))
-        return hidden.flatten(1)
+        with torch.autocast(hidden.device.type, torch.bfloat16) if self._half else contextlib.nullcontext():
+            for layer in self._convolutions:
+                hidden = torch.relu_(layer(hidden))
+        hidden = hidden.flatten(1)
+        return hidden.float() if self._half else hidden
 
 
 class Policy(nn.Module):
     """An actor-critic for an environment. `state_size` 0: it has no memory."""
 
-    def __init__(self, spec: EnvSpec, config: PolicyConfig, *, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        config: PolicyConfig,
+        *,
+        generator: torch.Generator,
+        half_convolutions: bool = False,
+    ) -> None:
         """Draws its weights from `generator`.
+
+        Args:
+            spec: of the environment.
+            config: of the network.
+            generator: on the CPU.
+            half_convolutions: those over large images in bfloat16 (see `machine.precision.half_convolutions`).
 
         Raises:
             ConfigError: the encoder cannot read the observations, or the user's network does not keep its contract.
@@ -131,7 +149,7 @@ class Policy(nn.Module):
         if config.module:
             self._build_own(spec, config, generator)
             return
-        self.encoder = _encoder(spec, config, generator)
+        self.encoder = _encoder(spec, config, generator, half_convolutions)
         if config.recurrence == "lstm":
             self.recurrence = LSTM(hidden, generator)
         elif config.recurrence == "mingru":
@@ -149,7 +167,7 @@ class Policy(nn.Module):
                 nn.init.orthogonal_(self.head.weight[head_rows:], gain, generator=generator)
             self.head.bias.zero_()
         if config.separate_value:
-            self.value_encoder = _encoder(spec, config, generator)
+            self.value_encoder = _encoder(spec, config, generator, half_convolutions)
             self.value_output = nn.Linear(hidden, self.value_head.rows)
             initialise_(self.value_output, gain, generator)
             return
@@ -283,9 +301,9 @@ class Policy(nn.Module):
         return self.value_head.decode(output[self.action_rows :])
 
 
-def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator) -> MLP | CNN:
+def _encoder(spec: EnvSpec, config: PolicyConfig, generator: torch.Generator, half: bool) -> MLP | CNN:
     if config.encoder == "cnn":
-        return CNN(spec.observation_shape, config, generator)
+        return CNN(spec.observation_shape, config, generator, half=half)
     return MLP(spec.observation_size, config, generator)
 
 

@@ -26,7 +26,7 @@ from ..errors import DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
 from ..machine.checkpoint import Checkpoint
-from ..machine.precision import env_threads
+from ..machine.precision import env_threads, half_convolutions
 from ..machine.stopwatch import Stopwatch
 from ..model.policy import Policy
 from .collector import Collector, Snapshot
@@ -60,7 +60,12 @@ class Training:
         self._spec = self._envs[0].spec
         self._agents = sum(env.num_agents for env in self._envs) * world.size  # of all processes
         self._schedule = Schedule(train, self._agents)
-        self._policy = Policy(self._spec, config.policy, generator=torch.Generator().manual_seed(weights)).to(device)
+        self._policy = Policy(
+            self._spec,
+            config.policy,
+            generator=torch.Generator().manual_seed(weights),
+            half_convolutions=half_convolutions(device, train.precision),
+        ).to(device)
         require_trainable(self._policy, config, device)
         check_batch(config, self._spec.agents_per_env, world.size, has_memory=self._policy.state_size > 0)
         self.course.require_writable()
