@@ -73,7 +73,7 @@ class CNN(nn.Module):
             )
         self._shape = shape
         large = min(shape[1:]) >= LARGE_IMAGE
-        self._half = half and large
+        self._large, self._half = large, half and large
         # Output channels, kernel, stride, padding of each layer.
         plan = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)] if large else [(32, 3, 1, 1), (32, 3, 2, 1)]
         channels = [shape[0]] + [out for out, *_ in plan]
@@ -95,6 +95,8 @@ class CNN(nn.Module):
 
     def _convolve(self, observations: torch.Tensor) -> torch.Tensor:
         hidden = observations.view(-1, *self._shape)
+        if self._large and not self._half and hidden.device.type == "cpu":  # .6 of the time of an update in float32
+            hidden = hidden.contiguous(memory_format=torch.channels_last)
         with torch.autocast(hidden.device.type, torch.bfloat16) if self._half else contextlib.nullcontext():
             for layer in self._convolutions:
                 hidden = torch.relu_(layer(hidden))
