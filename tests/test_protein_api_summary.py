@@ -72,7 +72,7 @@ INITIAL = choice(0, 20.61, 26.0)
             None,
             "trial 7 is expected to score as well as your initial config (20.61), at about half of its cost",
         ),
-        (choice(3, 5.0, 2.0), None, None, "best found: trial 3, expected score 5.00 (4.00 to 6.00) in 2.00s"),
+        (choice(3, 5.0, 2.0), None, None, "best found: trial 3, expected score 5.000 (4.000 to 6.000) in 2.00s"),
     ],
 )
 def test_what_was_found_is_one_sentence(best: Choice, initial: Choice | None, knee: Choice | None, said: str) -> None:
@@ -82,8 +82,8 @@ def test_what_was_found_is_one_sentence(best: Choice, initial: Choice | None, kn
 def test_an_initial_config_without_a_final_score_is_named() -> None:
     without = dataclasses.replace(found(choice(3, 5.0, 2.0), None), has_initial=True)
     assert summary(without) == (
-        "best found: trial 3, expected score 5.00 (4.00 to 6.00) in 2.00s; your initial config was not trained to its"
-        " end"
+        "best found: trial 3, expected score 5.000 (4.000 to 6.000) in 2.00s; your initial config was not trained to"
+        " its end"
     )
 
 

@@ -66,7 +66,9 @@ def test_a_program_is_swept_and_every_view_reads_it(capsys: pytest.CaptureFixtur
     assert sweep() == 0
     out = capsys.readouterr().out
     assert "sweep 'train': 2 values are searched" in out
-    assert "trial 0: score 0.67" in out, "the config of the file is the first, and scores are as the program knows them"
+    assert "trial 0: score 0.667" in out, (
+        "the config of the file is the first, and scores are as the program knows them"
+    )
     assert "run the recommended config (trial " in out
     assert main(["best", "train", "--json"]) == 0
     best = json.loads(capsys.readouterr().out)

@@ -87,7 +87,7 @@ def test_show_lists_trials_and_shows_one(filled: Path, run: Run) -> None:
     one = run.json("show pong --trial 3 --json")
     assert (one["sweep"], one["number"], one["seed"], len(one["curve"])) == ("pong", 3, 1003, 20)
     text = " ".join(run("show --trial 3").split())
-    assert "score 15.00 predicted 10.00 (8.00 to 11.50) off by +5.00 (4.3 sd)" in text
+    assert "score 15.00 predicted 10.00 (8.000 to 11.50) off by +5.00 (4.3 sd)" in text
     assert "predicted 30.0s (25.0s to 40.0s) off by -17 % (1.3 sd)" in text
     assert "█" in text
     assert run.error("show --trial 7") == "sweep 'pong' has no trial 7; it has 0 to 6"

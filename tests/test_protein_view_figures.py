@@ -179,9 +179,9 @@ def test_curves_stand_out_where_they_are_of_the_front() -> None:
     behind = lines(axes, style.OTHER_COLOR)
     assert [np.asarray(line.get_xdata())[-1] for line in behind] == [60]
     [legend] = figure.legends
-    assert [name.get_text() for name in legend.get_texts()] == ["0: 5.00 in 10.0s", "1: 18.00 in 40.0s"]
+    assert [name.get_text() for name in legend.get_texts()] == ["0: 5.000 in 10.0s", "1: 18.00 in 40.0s"]
     asked = curves([(sweep(), records)], trials=[2])
-    assert [name.get_text() for name in asked.legends[0].get_texts()] == ["2: 7.00 in 1m00s"]
+    assert [name.get_text() for name in asked.legends[0].get_texts()] == ["2: 7.000 in 1m00s"]
     with pytest.raises(UsageError, match="sweep 'pong' has no trial 9; it has 3, from 0 to 2"):
         curves([(sweep(), records)], trials=[1, 9])
 

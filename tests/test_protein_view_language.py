@@ -166,7 +166,14 @@ def test_the_end_says_the_loss_the_sample_and_what_is_next() -> None:
 
 @pytest.mark.parametrize(
     ("score", "shown"),
-    [(-1.9341, "-1.934"), (-0.5, "-0.500"), (-0.0123, "-0.0123"), (-10.0, "-10.00"), (0.0, "0.00"), (3.14159, "3.14")],
+    [
+        (-1.9341, "-1.934"),
+        (-0.5, "-0.500"),
+        (-0.0123, "-0.0123"),
+        (-10.0, "-10.00"),
+        (0.0, "0.000"),
+        (3.14159, "3.142"),
+    ],
 )
 def test_bits_per_byte_have_three_decimals(score: float, shown: str) -> None:
     assert text.score(score) == shown

@@ -14,7 +14,7 @@ AHEAD = Outlook(best_per_second=2.0 / 600.0, front_per_second=1.0 / 600.0, spent
 
 def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> None:
     first, second = views.lines(AHEAD, Direction.MAXIMIZE)
-    best, front = f"2.00 (0 to {2 * BEST_80:.2f})", f"1.00 (0 to {FRONT_80:.2f})"
+    best, front = f"2.000 (0 to {2 * BEST_80:.3f})", f"1.000 (0 to {FRONT_80:.3f})"
     assert first == f"next 10m00s: best score higher by {best}, front by {front} on average over its costs"
     assert second.startswith("next 1h00m: best score higher by 12.00 (0 to ")
     assert views.lines(AHEAD, Direction.MINIMIZE)[0] == first.replace("higher", "lower")
@@ -23,7 +23,7 @@ def test_a_line_says_by_how_much_the_score_improves_in_the_users_direction() -> 
 def test_a_line_says_so_where_nothing_better_is_expected_or_possible() -> None:
     top = dataclasses.replace(AHEAD, room=0.0, front_room=0.5)
     assert views.lines(top, Direction.MAXIMIZE)[0] == (
-        "next 10m00s: the best score is the highest possible, front by 0.50 (0 to 0.50) on average over its costs"
+        "next 10m00s: the best score is the highest possible, front by 0.500 (0 to 0.500) on average over its costs"
     )
     bottom = dataclasses.replace(AHEAD, room=0.0, front_room=0.0)
     assert views.lines(bottom, Direction.MINIMIZE)[0] == (
@@ -51,8 +51,8 @@ def test_earlier_outlooks_stand_beside_what_came() -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(views.table(looks, 100))
     rows = [" ".join(line.split()) for line in console.export_text().splitlines()]
-    assert "1m00s 1m00s 1.00 (0 to 2.00) 1.50 yes" in rows
-    assert "2m00s 1m00s 0.50 (0 to 1.00) 3.00 no" in rows
+    assert "1m00s 1m00s 1.000 (0 to 2.000) 1.500 yes" in rows
+    assert "2m00s 1m00s 0.500 (0 to 1.000) 3.000 no" in rows
     assert views.plain_hindsight(looks[1]) == {
         "after_seconds": 120.0,
         "seconds": 60.0,

@@ -88,7 +88,7 @@ def test_on_a_terminal_finished_trials_scroll_by_above_the_live_view() -> None:
     assert isinstance(console.file, io.StringIO)
     written = console.file.getvalue()
     for i in range(3):
-        assert f"trial {i}: score {i}.00 in 10.0s" in written
+        assert f"trial {i}: score {i}.000 in 10.0s" in written
     assert "the store refused a write" in written
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor comes back
 
@@ -106,8 +106,8 @@ def test_without_a_terminal_each_event_is_one_plain_line() -> None:
         watcher.log("the store refused a write")
     assert [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in file.getvalue().splitlines()] == [
         "trial 1 started: improving the front near 30 s, about 30.0s",
-        "trial 1: score 9.00, predicted 10.00 (8.00 to 11.50), off by -1.00 (0.6 sd), in 40.0s, predicted 30.0s, off by"
-        " +33 % (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
+        "trial 1: score 9.000, predicted 10.00 (8.000 to 11.50), off by -1.000 (0.6 sd), in 40.0s, predicted 30.0s, off"
+        " by +33 % (1.3 sd); improving the front near 30 s; 1m10s of 1m50s spent, 40.0s left, done in about 1m20s",
         "the store refused a write",
     ]
 
@@ -133,7 +133,7 @@ def test_tables_drop_columns_before_they_cut_a_number(width: int) -> None:
 def test_gains_of_a_front_are_improvements_also_where_lower_is_better() -> None:
     for scores in ((5.0, 5.25), (5.25, 5.0)):
         rows = shown(tables.front([trial(i, 1.0 + i, score) for i, score in enumerate(scores)], 200), 200)
-        assert re.search(r"^ +1 +2.00s +5.[02][05] +\+0.25 +best measured", rows[2])
+        assert re.search(r"^ +1 +2.00s +5.(000|250) +\+0.250 +best measured", rows[2])
 
 
 def test_watchers_clip_predictions_to_the_possible_scores() -> None:
@@ -160,7 +160,7 @@ def test_everything_about_a_trial_is_shown() -> None:
     for fact in (
         "trial 7",
         "origin improving the front near 30 s",
-        "score 9.50 predicted 10.00 (8.00 to 11.50)",
+        "score 9.500 predicted 10.00 (8.000 to 11.50)",
         "cost 31.5s of training predicted 30.0s (25.0s to 40.0s)",
         "steps 31,500",
         "startup (not in cost) 2.00s",
@@ -222,9 +222,9 @@ def test_a_continued_trial_shows_its_own_cost_and_on_the_front_that_of_its_run()
     first = trial(0, 30.0, 5.0)
     leg = dataclasses.replace(trial(1, 10.0, 9.0), continues=0, continued_seconds=30.0)
     rows = shown(tables.trials([first, leg], 200), 200)
-    assert re.search(r"^0 -> 1 +complete +9\.00 +- +10\.0s", rows[2])
+    assert re.search(r"^0 -> 1 +complete +9\.000 +- +10\.0s", rows[2])
     rows = shown(tables.front(pareto.front([leg, first]), 200), 200)
-    assert re.search(r"^ +0 +30\.0s +5\.00", rows[1]) and re.search(r"^ +1 +40\.0s +9\.00", rows[2])
+    assert re.search(r"^ +0 +30\.0s +5\.000", rows[1]) and re.search(r"^ +1 +40\.0s +9\.000", rows[2])
     assert "continues trial 0, after 30.0s of training cost 10.0s" in " ".join(
         " ".join(shown(tables.trial(leg, 100), 100)).split()
     )

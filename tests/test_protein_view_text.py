@@ -62,7 +62,7 @@ def test_an_interval_keeps_to_the_scores_that_are_possible() -> None:
     )
     guessed = dataclasses.replace(trial(3, 31.5, 9.5, predicted=True), predicted_score=wide)
     line = text.outcome_line(text.clipped(guessed, (-21.0, 21.0)))
-    assert "predicted 15.76 (-21.00 to 21.00), off by -6.26 (0.2 sd)" in line
+    assert "predicted 15.76 (-21.00 to 21.00), off by -6.260 (0.2 sd)" in line
 
 
 def test_a_difference_is_from_the_prediction_that_is_shown() -> None:
@@ -81,9 +81,9 @@ def test_a_cost_as_predicted_is_off_by_0() -> None:
     assert text.cost_error(near).startswith("0 % (")
 
 
-def test_a_language_models_figures_have_three_decimals() -> None:
-    assert [text.metric("bits_per_byte", value) for value in (1.9344, 0.5, 12.3456)] == ["1.934", "0.500", "12.35"]
-    assert text.metric("train_score", 1.9344) == "1.93"
+def test_losses_and_accuracies_have_three_decimals() -> None:
+    assert [text.score(value) for value in (1.9344, -1.9344, 0.5, 12.3456)] == ["1.934", "-1.934", "0.500", "12.35"]
+    assert [text.score(0.25, like=like) for like in (1.9, -1.9, 12.3)] == ["0.250", "0.250", "0.25"]
     guess = Estimate(value=-2.05, low=-2.2, high=-1.95)
     missed = dataclasses.replace(trial(1, 30.0, -1.9), predicted_score=guess)
     assert text.score_error(missed).startswith("+0.150 (")
@@ -92,7 +92,7 @@ def test_a_language_models_figures_have_three_decimals() -> None:
 def test_numbers_are_short() -> None:
     assert [text.score(x) for x in (None, 0.0, -21.0, 18.246, 0.0312345, 123456.7)] == [
         "-",
-        "0.00",
+        "0.000",
         "-21.00",
         "18.25",
         "0.0312",
@@ -151,10 +151,10 @@ def test_a_flat_curve_is_drawn_low() -> None:
 
 def test_an_outcome_is_one_line_with_prediction_against_reality() -> None:
     assert text.outcome_line(trial(3, 31.5, 9.5, predicted=True)) == (
-        "trial 3: score 9.50, predicted 10.00 (8.00 to 11.50), off by -0.50 (0.3 sd), in 31.5s, predicted 30.0s, off by"
-        " +5 % (0.2 sd); improving the front near 30 s"
+        "trial 3: score 9.500, predicted 10.00 (8.000 to 11.50), off by -0.500 (0.3 sd), in 31.5s, predicted 30.0s, off"
+        " by +5 % (0.2 sd); improving the front near 30 s"
     )
-    assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.50 in 31.5s; initial config"
+    assert text.outcome_line(trial(0, 31.5, 9.5)) == "trial 0: score 9.500 in 31.5s; initial config"
     stopped = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped at its cost cap")
     assert "in 1m00s, stopped at its cost cap;" in text.outcome_line(stopped)
     early = trial(4, 60.0, 5.0, state=TrialState.PRUNED, reason="stopped early: last of 20")

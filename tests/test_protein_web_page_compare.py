@@ -22,9 +22,9 @@ def heads(view: View) -> Locator:
 def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
     view.open("compare?sweep=loss&sel=loss:1.4.7")
     expect(heads(view)).to_have_count(3)
-    assert row(view, "score") == ["3.61", "2.56 −1.05", "1.69 −1.92"]
+    assert row(view, "score") == ["3.610", "2.560 −1.050", "1.690 −1.920"]
     better = view.page.locator("table.compare .delta.good").first
-    expect(better).to_have_text("−1.05")  # a lower loss is better
+    expect(better).to_have_text("−1.050")  # a lower loss is better
     assert row(view, "optimizer") == [], "all three are sgd"
     assert row(view, "layers") == ["2", "1 ×0.5", "4 ×2"]
     assert row(view, "nesterov") == ["no", "yes", "no"]
@@ -36,7 +36,7 @@ def test_only_what_differs_is_shown_against_a_reference(view: View) -> None:
     heads(view).nth(2).hover()
     heads(view).nth(2).get_by_role("button", name="make reference").click()
     expect(view.page.get_by_text(re.compile(r"against trial 7\."))).to_be_visible()
-    assert row(view, "score") == ["3.61 +1.92", "2.56 +0.87", "1.69"]
+    assert row(view, "score") == ["3.610 +1.920", "2.560 +0.870", "1.690"]
     view.page.reload()
     expect(view.page.get_by_text(re.compile(r"against trial 7\."))).to_be_visible()
 
@@ -140,7 +140,7 @@ def test_the_best_trials_are_compared_where_none_is_selected(view: View) -> None
     view.open("compare?sweep=loss")
     view.page.get_by_role("button", name="Compare the best five").click()
     expect(heads(view)).to_have_count(5)
-    assert row(view, "score")[2] == "0.00"  # of trial 20: lower is better
+    assert row(view, "score")[2] == "0.000"  # of trial 20: lower is better
     expect(view.page.locator("th.reference")).to_contain_text("trial 20")
     expect(view.page).to_have_url(re.compile("sel=loss:18-22"))
     view.open("compare?sweep=failed")

@@ -35,7 +35,7 @@ def test_the_best_twelve_are_shown_until_more_are_asked_for(view: View) -> None:
     expect(note(view)).to_contain_text("12 of 34 trials, the best first")
     first = chips(view).first
     expect(first).to_contain_text("trial 20")
-    expect(first).to_contain_text("0.00")
+    expect(first).to_contain_text("0.000")
     view.page.get_by_role("button", name="all 34").click()
     shown(view, 34)
     assert "n=50" in view.page.url, "the link keeps how many"

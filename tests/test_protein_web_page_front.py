@@ -141,7 +141,7 @@ def test_hovering_tells_the_config_and_a_click_opens_the_trial(view: View) -> No
     expect(tip).to_contain_text("trial 5")
     expect(tip).to_contain_text("cut short")
     expect(tip).to_contain_text("0.006 (initial 0.008)")  # the learning rate
-    expect(tip).to_contain_text("10.00 (8.00 to 11.50)")  # what was predicted
+    expect(tip).to_contain_text("10.00 (8.000 to 11.50)")  # what was predicted
     view.page.mouse.click(*place(view, 70.0, 19.0))
     expect(view.page.get_by_role("heading", name="Trial 5 of pong")).to_be_visible()
     assert "#/trial/pong/5" in view.page.url

@@ -37,12 +37,10 @@ def test_numbers_read_as_in_the_terminal(view: View, name: str, shown: Any, valu
     assert not differing
 
 
-def test_a_loss_reads_as_in_the_terminal(view: View) -> None:
-    given = [[name, value] for name in ("bits_per_byte", "score") for value in (1.9344, -1.9344, 0.01234, 12.3456, 0)]
-    expected = [text.metric(str(name), float(value)) for name, value in given]
-    found = call(view, "format", "given[0].map(([name, x]) => m.metric(name, x).replace('\u2212', '-'))", given)
-    assert found == expected
-    assert (expected[0], expected[5]) == ("1.934", "1.93")
+def test_a_loss_and_a_difference_read_as_in_the_terminal(view: View) -> None:
+    given = [[amount, of] for amount in (1.9344, 0.01234, 0.25, 12.3456, 0) for of in (1.9, -1.9, 12.3, 0)]
+    expected = [text.score(float(amount), like=float(of)) for amount, of in given]
+    assert call(view, "format", "given[0].map(([amount, of]) => m.difference(amount, of))", given) == expected
     column = {"key": "metrics.bits_per_byte", "group": "metrics", "kind": "number"}
     assert call(view, "format", "m.cell(given[0], 1.9344)", column) == "1.934"
 
@@ -141,7 +139,7 @@ def test_an_axis_of_steps_begins_at_0_at_the_earliest(view: View) -> None:
 def test_counts_among_the_metrics_are_whole(view: View) -> None:
     column = {"key": "metrics.n", "group": "metrics", "kind": "number"}
     shown = call(view, "format", "given[1].map((x) => m.cell(given[0], x))", column, [256, 21536, 71.9667, 5])
-    assert shown == ["256", "21\u2009536", "71.97", "5.00"]
+    assert shown == ["256", "21\u2009536", "71.97", "5.000"]
 
 
 def test_the_legend_of_the_front_has_the_signs_of_the_chart(view: View) -> None:

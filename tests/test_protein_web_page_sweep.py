@@ -252,7 +252,7 @@ def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View)
     view.open("sweep?sweep=pong")
     ahead = view.page.get_by_role("region", name="Is more training worth it?")
     expect(ahead.locator("tbody tr")).to_have_text(
-        "10m of trainingit is the best possible score0.20 (0 to 0.50)", use_inner_text=False
+        "10m of trainingit is the best possible score0.200 (0 to 0.500)", use_inner_text=False
     )
     view.open("sweep?sweep=new")
     expect(view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")

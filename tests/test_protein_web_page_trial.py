@@ -29,7 +29,7 @@ def test_a_trial_shows_its_result_beside_its_prediction(view: View) -> None:
     expect(view.page.get_by_role("heading", name="Trial 1 of pong")).to_be_visible()
     figures = view.page.locator(".figure")
     expect(figures.nth(0)).to_contain_text("18.00")
-    expect(figures.nth(0)).to_contain_text("predicted 10.00 (8.00 to 11.50)")
+    expect(figures.nth(0)).to_contain_text("predicted 10.00 (8.000 to 11.50)")
     expect(figures.nth(0)).to_contain_text("off by +8.00 (6.8 sd)")
     expect(figures.nth(1)).to_contain_text("40.0s")
     expect(figures.nth(1)).to_contain_text("off by +33 % (1.3 sd)")

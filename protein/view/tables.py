@@ -127,7 +127,7 @@ def front(records: Sequence[TrialRecord], width: int, notes: Mapping[int, str] |
         names.append(", ".join(["best measured"] * (record is records[-1]) + [note] * bool(note)))
     for before, record in itertools.pairwise(records):
         assert before.score is not None and record.score is not None
-        gains.append(f"+{text.score(abs(record.score - before.score))}")
+        gains.append(f"+{text.score(abs(record.score - before.score), like=record.score)}")
     return fitted(
         width,
         Column("trial", [str(record.number) for record in records], right=True, keep=9),
@@ -220,7 +220,7 @@ def trial(record: TrialRecord, width: int, unit: str = "steps") -> RenderableTyp
         facts.add_row(USAGE.get(name, f"{name} (not in cost)"), text.seconds(value))
     for name, value in record.metrics.items():
         if name != CONTINUABLE_SECONDS:
-            facts.add_row(name, text.metric(name, value))
+            facts.add_row(name, text.score(value))
     facts.add_row("seed", str(record.seed))
     facts.add_row("started", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC")
     if record.finished_at is not None:

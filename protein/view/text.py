@@ -12,7 +12,6 @@ SPARKS = "▁▂▃▄▅▆▇█"
 MISSING = "-"
 _LONG_SECONDS = 86_400e4  # days from here on would be long numbers
 NO_SPREAD = "no spread seen"
-LOSSES = frozenset({"bits_per_byte", "loss", "train_loss"})  # figures of a language model: their third decimal counts
 Range = tuple[float, float]  # the lowest and the highest possible score
 
 
@@ -35,23 +34,19 @@ def seconds(value: float | None) -> str:
     return f"{hours // 24}d{hours % 24:02d}h"
 
 
-def score(value: float | None) -> str:
-    """Returns a score with two decimals, more where it is small, none where it is large.
+def score(value: float | None, *, like: float | None = None) -> str:
+    """Returns a score with two decimals; three below 10 in size, more where it is very small, none where it is large.
 
-    Between -10 and 0 it has three: a score there is minus a loss, such as the bits per byte of a language model.
+    Accuracies and losses are below 10, and their third decimal counts. A difference has the decimals of the score that
+    it is `like`.
     """
     if value is None:
         return MISSING
     if value != 0 and abs(value) < 0.1:
         return f"{value:.3g}"
-    if -10.0 < value < 0.0:
+    if abs(value if like is None else like) < 10.0:
         return f"{value:.3f}"
     return f"{value:.2f}" if abs(value) < 10_000 else f"{value:.6g}"
-
-
-def metric(name: str, value: float) -> str:
-    """Returns a figure of a run as `score` does; a language model's loss, which is above 0, has three decimals, too."""
-    return score(-value).removeprefix("-") if name in LOSSES and value > 0.0 else score(value)
 
 
 def loss(metrics: Mapping[str, float]) -> str:
@@ -134,8 +129,7 @@ def score_error(trial: TrialRecord) -> str:
     # An interval that ends at the median was clipped there, so it has no standard deviation on that side.
     known = side != trial.predicted_score.value
     deviations = f" ({_deviations(trial.predicted_score, trial.score, 'score')})" if known else ""
-    size = score(-abs(gap)).removeprefix("-") if -10.0 < trial.score < 0.0 else score(abs(gap))  # as precise as it
-    return f"{'-' if gap < 0 else '+'}{size}{deviations}"
+    return f"{'-' if gap < 0 else '+'}{score(abs(gap), like=trial.score)}{deviations}"
 
 
 def cost_error(trial: TrialRecord) -> str:

@@ -321,9 +321,7 @@ def _split(metrics: Mapping[str, float], width: int) -> list[Text]:
 
 
 def _figure(name: str, value: float) -> str:
-    if name in text.LOSSES:
-        return text.metric(name, value)
-    return f"{100 * value:.1f} %" if name in _SHARES else f"{value:.3g}"
+    return f"{100 * value:.1f} %" if name in _SHARES else text.score(value)
 
 
 def _usage(state: TrainingState, width: int) -> list[Text]:

@@ -20,23 +20,20 @@ export function numbers(values) {
   return values.map(number);
 }
 
-/** A score: two decimals, more where it is small, three between -10 and 0 (minus a loss), none where it is large. */
+/** A score: two decimals; three below 10 in size, more where it is very small, none where it is large. */
 export function score(value) {
+  return difference(value, value);
+}
+
+/** A difference, with the decimals of the score that it is of. */
+export function difference(value, of) {
   const x = number(value);
   if (x === null) return MISSING;
   const special = unusual(x);
   if (special) return special;
   if (x !== 0 && Math.abs(x) < 0.1) return signed(significant(x, 3));
-  if (x > -10 && x < 0) return signed(x.toFixed(3));
+  if (Math.abs(number(of)) < 10) return signed(x.toFixed(3));
   return signed(Math.abs(x) < 10000 ? x.toFixed(2) : significant(x, 6));
-}
-
-const LOSSES = new Set(["bits_per_byte", "loss", "train_loss"]);
-
-/** A figure of a run by its name: a score, and a language model's loss with three decimals, although it is above 0. */
-export function metric(name, value) {
-  const x = number(value);
-  return LOSSES.has(name) && x !== null && x > 0 ? score(-x).replace(MINUS, "") : score(value);
 }
 
 /** A duration in two units at most: 0.0014s, 0.42s, 12.3s, 4m05s, 2h03m, 1d04h. */
@@ -162,8 +159,7 @@ export function cell(column, value) {
   if (column.group === "metrics" && Number.isInteger(value) && Math.abs(value) >= 100) return whole(value); // a count, mostly
   if (column.key === "number" || column.key === "continues") return String(value);
   if (column.key === "steps") return count(value);
-  if (column.group === "metrics") return metric(column.key.replace("metrics.", ""), value);
-  if (column.kind === "number" || column.kind === "integer") return score(value);
+  if (column.group === "metrics" || column.kind === "number" || column.kind === "integer") return score(value);
   return String(value);
 }
 

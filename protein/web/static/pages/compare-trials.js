@@ -3,7 +3,7 @@
 import { throttled, tick as box } from "../lib/controls.js";
 import { fill, h, stateOf } from "../lib/dom.js";
 import { csv, saveMenu } from "../lib/export.js";
-import { cell, clock, metric, number, score, seconds, tick, title } from "../lib/format.js";
+import { cell, clock, difference, number, seconds, tick, title } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { colors, onTheme } from "../lib/theme.js";
 
@@ -130,13 +130,8 @@ export async function compareTrials(root, tools, context) {
     const asFactor = row.key !== "score" && row.key !== "predicted_score" && x > 0 && y > 0 && (factor >= 1.1 || factor <= 0.9);
     const plus = x > y ? "+" : "−";
     const amount = Math.abs(x - y);
-    const text = asFactor ? `×${Math.abs(Math.log10(factor)) < 4 ? Number(factor.toPrecision(2)) : tick(Number(factor.toPrecision(2)))}` : `${plus}${/_seconds/.test(row.key) ? seconds(amount) : asPrecise(row, x, amount)}`;
+    const text = asFactor ? `×${Math.abs(Math.log10(factor)) < 4 ? Number(factor.toPrecision(2)) : tick(Number(factor.toPrecision(2)))}` : `${plus}${/_seconds/.test(row.key) ? seconds(amount) : difference(amount, x)}`;
     return h("span", { class: `delta ${judged(row, x > y)}`, text });
-  }
-
-  /** A difference, with as many decimals as what it is the difference of: a language model's have three. */
-  function asPrecise(row, x, amount) {
-    return (x > -10 && x < 0 ? score(-amount) : metric(row.key.replace("metrics.", ""), amount)).replace("−", "");
   }
 
   function judged(row, higher) {

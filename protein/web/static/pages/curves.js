@@ -2,7 +2,7 @@
 
 import { columnChoices, segments, select, slider, throttled, tick as box } from "../lib/controls.js";
 import { fill, h, stateOf } from "../lib/dom.js";
-import { cell, clock, count, metric as figure, numbers, param, percent, score, seconds, tick, title } from "../lib/format.js";
+import { cell, clock, count, numbers, param, percent, score, seconds, tick, title } from "../lib/format.js";
 import { TIME_STEPS, lines } from "../lib/lines.js";
 import { coloring, rampCss } from "../lib/coloring.js";
 import { colors, onTheme } from "../lib/theme.js";
@@ -205,7 +205,7 @@ export async function render(root, context) {
   }
   function describe(one, index) {
     const { trial } = one;
-    const place = [[AXES[axis()].label, AXES[axis()].format(one.x[index])], [state.get("metric") || "score", figure(state.get("metric"), one.y[index])]];
+    const place = [[AXES[axis()].label, AXES[axis()].format(one.x[index])], [state.get("metric") || "score", score(one.y[index])]];
     const more = [["final score", unfinished(trial) ? trial.state : score(trial.score)], ["cost", seconds(trial.cost_seconds)]];
     if (trial.grouped !== undefined) more.unshift([groupTitle(), shownValue(trial.grouped)]);
     return [one.label, [...place, ...more]];
