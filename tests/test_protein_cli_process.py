@@ -123,7 +123,7 @@ def test_train_writes_a_checkpoint_that_eval_plays(folder: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert re.search(r"^4,096 of 4,000 steps, score .* left$|^4,\d+ of 4,000 steps", text, re.MULTILINE)
     assert re.search(r"steps in \S+ of training; checkpoint: out/copy.safetensors\n", text)
-    assert re.search(r"^score -\d+\.\d\d \(standard deviation \d+\.\d\d, 8 new episodes\)$", text, re.MULTILINE)
+    assert re.search(r"^score -\d+\.\d+ \(standard deviation \d+\.\d+, 8 new episodes\)$", text, re.MULTILINE)
     assert re.search(r"^sum +\d+\.\d{3} +100\.0 % +[\d,.]+$", text, re.MULTILINE)
     assert "trace: out/trace.json; open it at " in text
     assert json.loads((folder / "out" / "trace.json").read_text())["otherData"] == {"dropped_intervals": 0}
