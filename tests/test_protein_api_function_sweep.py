@@ -169,7 +169,7 @@ def test_a_better_trial_that_reached_the_cap_is_named_at_the_end(
     result = Sweep(space, budget=20.0, start={"x": 0.9}, store=store, method="random").run(slow)
     lines = capsys.readouterr().out.splitlines()
     best = max((t for t in result.trials if t.state is TrialState.PRUNED), key=lambda t: t.score or 0.0)
-    note = f"trial {best.number} had score {best.score:.2f} when it was stopped at the cap on one trial's cost"
+    note = f"trial {best.number} had score {best.score:.3f} when it was stopped at the cap on one trial's cost"
     assert result.summary.splitlines()[-1].startswith(note)
     assert result.summary.endswith("allow more with max_trial_cost")
     assert lines[-1 - len(result.summary.splitlines()) : -1] == result.summary.splitlines(), "a sentence a line"
