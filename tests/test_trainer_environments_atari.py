@@ -1,5 +1,6 @@
 """Atari's games: preprocessing against Gymnasium's own, lives, scores, threads and arguments."""
 
+import math
 from typing import Any
 
 import gymnasium
@@ -92,6 +93,16 @@ def test_arguments_are_ales() -> None:
     for args, message in (
         ({"frame_skp": 2}, "takes no argument env.args.frame_skp; did you mean 'frameskip'"),
         ({"reward_clipping": True}, "env.args.reward_clipping of 'gym:ALE/Breakout-v5' is given by the trainer"),
+        (
+            {"frameskip": 0},
+            "env.args.frameskip of 'gym:ALE/Breakout-v5' must be a whole number between 1 and 1000, got 0",
+        ),
+        ({"noop_max": 1.5}, "noop_max .* must be a whole number between 0 and 10000, got 1.5"),
+        ({"noop_max": True}, "noop_max .* must be a whole number between 0 and 10000, got True"),
+        ({"max_num_frames_per_episode": -7}, "must be a whole number between 1 and 2147483647, got -7"),
+        ({"repeat_action_probability": 2}, "repeat_action_probability .* must be a number between 0 and 1, got 2"),
+        ({"repeat_action_probability": math.nan}, "must be a number between 0 and 1, got nan"),
+        ({"full_action_space": "maybe"}, "full_action_space .* must be true or false, got 'maybe'"),
     ):
         with pytest.raises(ConfigError, match=message):
             spec(BREAKOUT, args)

@@ -37,6 +37,9 @@ _OURS = (
     *("img_height", "img_width", "stack_num", "reward_clipping", "episodic_life", "life_loss_info", "continuous"),
     "continuous_action_threshold",
 )
+# What ale-py would take in silence, or refuse without a name: the limits of numbers, and what is true or false.
+_WHOLE = {"frameskip": (1, 1000), "noop_max": (0, 10_000), "max_num_frames_per_episode": (1, 2**31 - 1)}
+_SWITCHES = ("full_action_space", "maxpool", "use_fire_reset")
 
 
 class AtariEnv(CountedEnv):
@@ -155,7 +158,24 @@ def _options(name: str, args: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"cannot make '{name}': {' '.join(str(error).split())}") from error
     assert registered is not None
     arguments.check(args, AtariVectorEnv, name, ours=_OURS)
+    for key, value in args.items():
+        _check_value(name, key, value)
     kept = ("game", "repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
     options = {key: registered.kwargs[key] for key in kept if key in registered.kwargs}
     options |= {"frameskip": SKIP, "stack_num": FRAMES, "img_height": SIDE, "img_width": SIDE, "maxpool": True}
     return {**options, "noop_max": 0, "use_fire_reset": False, **args}
+
+
+def _check_value(name: str, key: str, value: Any) -> None:
+    """Raises `ConfigError` for an argument of the wrong type, or outside its limits."""
+    if key in _SWITCHES:
+        allowed, is_right = "true or false", isinstance(value, bool)
+    elif key in _WHOLE:
+        low, high = _WHOLE[key]
+        allowed = f"a whole number between {low} and {high}"
+        is_right = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+    else:  # the probability that an action sticks
+        allowed = "a number between 0 and 1"
+        is_right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    if not is_right:
+        raise ConfigError(f"env.args.{key} of '{name}' must be {allowed}, got {value!r}")
