@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import math
 from typing import Any
 
@@ -175,6 +176,26 @@ def test_one_step_is_the_forward_pass_of_one_step_and_sees_updates(kind: str, ac
 def test_convolutions_take_grids_of_any_size(shape: tuple[int, int, int]) -> None:
     policy = make_policy(make_spec(shape), encoder="cnn")
     assert policy(torch.randn(1, 2, math.prod(shape)))[0].shape == (5, 2)
+
+
+@pytest.mark.parametrize(("shape", "parts"), [((4, 11, 11), (1, 1)), ((4, 84, 84), (1, 2, 2))])
+def test_convolutions_have_the_channels_that_are_set(shape: tuple[int, int, int], parts: tuple[int, ...]) -> None:
+    policy = make_policy(make_spec(shape), encoder="cnn", channels=6)
+    convolutions = [layer for layer in policy.encoder.modules() if isinstance(layer, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [6 * part for part in parts]
+    assert policy(torch.randn(1, 2, math.prod(shape)))[0].shape == (5, 2)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("shape", [(4, 11, 11), (4, 84, 84)])
+def test_images_of_bytes_are_read_as_their_numbers(shape: tuple[int, int, int], half: bool) -> None:
+    """Bytes are divided by the space's largest value, in whichever order the pixels lie."""
+    spec = dataclasses.replace(make_spec(shape), observation_dtype="uint8", observation_high=200.0)
+    seed = torch.Generator().manual_seed(1)
+    config = PolicyConfig(encoder="cnn", hidden_size=16, num_layers=1, separate_value=True)
+    policy = Policy(spec, config, generator=seed, half_convolutions=half)
+    drawn = torch.randint(0, 201, (1, 7, math.prod(shape)), generator=seed, dtype=torch.uint8)
+    torch.testing.assert_close(policy(drawn)[0], policy(drawn / 200)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_convolutions_over_large_images_may_be_in_bfloat16() -> None:

