@@ -186,6 +186,13 @@ def test_convolutions_have_the_channels_that_are_set(shape: tuple[int, int, int]
     assert policy(torch.randn(1, 2, math.prod(shape)))[0].shape == (5, 2)
 
 
+def test_the_largest_layer_counts_each_place_of_a_convolution() -> None:
+    """So threads are used for small networks over large images, too."""
+    policy = make_policy(make_spec((4, 84, 84)), encoder="cnn", channels=16, hidden_size=16, num_layers=1)
+    assert policy.largest_layer == 20 * 20 * 16 * 4 * 8 * 8
+    assert make_policy(make_spec((8,)), hidden_size=16, num_layers=2).largest_layer == 16 * 16
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("shape", [(4, 11, 11), (4, 84, 84)])
 def test_images_of_bytes_are_read_as_their_numbers(shape: tuple[int, int, int], half: bool) -> None:

@@ -87,9 +87,13 @@ class CNN(nn.Module):
         self.convolutions = nn.ModuleList(self._convolutions)
         for layer in self._convolutions:
             initialise_(layer, math.sqrt(2), generator)
+        self.products = 0  # of the largest convolution, for one sample: its weights, times the places it is applied to
+        hidden = torch.zeros(1, *shape)
         with torch.no_grad():
-            features = self._convolve(torch.zeros(1, math.prod(shape))).shape[1]
-        self.mlp = MLP(features, config, generator)
+            for layer in self._convolutions:
+                hidden = layer(hidden)
+                self.products = max(self.products, layer.weight.numel() * hidden[0, 0].numel())
+        self.mlp = MLP(hidden.numel(), config, generator)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Maps `B x D`, float32 or bytes, D the product of the shape, to `B x hidden_size`."""
@@ -204,8 +208,13 @@ class Policy(nn.Module):
 
     @property
     def largest_layer(self) -> int:
-        """Weights of the largest layer. How a product is computed depends on it."""
-        return max((parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2), default=1)
+        """Products of the largest layer for one sample: its weights, but for a convolution.
+
+        How many threads compute it depends on it, and how.
+        """
+        matrices = max((parameter.numel() for parameter in self.parameters() if parameter.ndim >= 2), default=1)
+        encoder = getattr(self, "encoder", None)  # a network of the user's own has none
+        return max(matrices, encoder.products) if isinstance(encoder, CNN) else matrices
 
     def forward(
         self,
