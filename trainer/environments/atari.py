@@ -174,7 +174,9 @@ def _check_value(name: str, key: str, value: Any) -> None:
         low, high = _WHOLE[key]
         allowed = f"a whole number between {low} and {high}"
         is_right = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-    else:  # the probability that an action sticks
+    elif key != "repeat_action_probability":  # an argument that a later ale-py may have
+        return
+    else:
         allowed = "a number between 0 and 1"
         is_right = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
     if not is_right:
