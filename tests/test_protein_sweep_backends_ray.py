@@ -89,15 +89,17 @@ def test_a_dead_nodes_trial_is_preempted_and_goes_on_on_a_node_that_joins(
     notes: list[str] = []
     backend = start(notes=notes, resources={"doomed": 1})
     wait_for_slots(backend, 1)
-    one = job(tmp_path, behaviour="hang")
-    backend.start(one)
+    started = time.monotonic()
+    backend.start(job(tmp_path, behaviour="hang"))
     wait(backend, is_point)
     ray_cluster.kill(node)
     outcome = wait(backend, is_end).outcome
     assert outcome.end is TrialEnd.INTERRUPTED
-    # The server of trials dies with its node, and may be missed before the node is.
+    # The server of trials dies with its node, and may be missed before the node is. Then it is also known how long the
+    # trial ran after its last report, of .1 s.
     assert re.fullmatch(r"preempted: (node .*|the server of trials) died", outcome.reason)
-    assert (outcome.cost_seconds, outcome.steps) == (0.1, 1)
+    assert 0.1 <= outcome.cost_seconds <= time.monotonic() - started
+    assert outcome.steps == 1
     wait_for_slots(backend, 0)
     ray_cluster.add(1, doomed=1)
     wait_for_slots(backend, 1)
