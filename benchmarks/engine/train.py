@@ -20,13 +20,15 @@ Figures
     at 30s       highest measured score of a trial that was trained to its end within 30 s
     volume       hypervolume of (score, log cost), from that worst score and from 1 s to the budget, over the width
 
-Rows are appended to the result file. A sweep that stands there is not run again; one that was cut short is resumed.
+Rows are appended to the result file. A sweep that stands there is not run again. One of ours that was cut short is
+resumed; one of a peer, which keeps its state in memory, begins anew.
 """
 
 import argparse
 import dataclasses
 import json
 import math
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -67,7 +69,7 @@ _FIRST_SECOND = 1.0
 
 
 class _Peer:
-    """A method of the comparison as a designer. It remembers, so a sweep that it began must end in the same process."""
+    """A method of the comparison as a designer. It keeps its state in memory, so no other process can go on with it."""
 
     def __init__(self, method: Method) -> None:
         self._method, self._num_told = method, 0
@@ -145,6 +147,9 @@ def sweep(
     designer: Designer = trainer_sweep.designer(spec, settings)
     if ours != "protein":
         designer = _Peer(make_method(method, space, start, seed))
+        for file in (f"{name}.db", f"{name}.db-wal", f"{name}.db-shm"):
+            (folder / file).unlink(missing_ok=True)
+        shutil.rmtree(folder / name, ignore_errors=True)
     store = storage.open_store(str(folder / f"{name}.db"))
     try:
         record = store.find_sweep(name) or store.create_sweep(spec, budget)
