@@ -160,6 +160,11 @@ class SqlStore(Database):
                     row["position"] = position
                 session.execute(insert(MeasurementRow), rows)
 
+    def renew_lease(self, trial: Trial, lease_seconds: float, cost_seconds: float) -> None:
+        cost, lease = values.seconds("cost_seconds", cost_seconds), values.lease(lease_seconds)
+        with self._transaction(self._write_engine) as session:
+            self._fenced_update(session, trial, {"lease_until": self._now(lease), "cost_seconds": cost})
+
     def _add_at_once(self, trial: Trial, row: dict[str, Any], lease: timedelta) -> bool:
         """Adds one point by one statement, which is its own transaction: one question to the server instead of five.
 

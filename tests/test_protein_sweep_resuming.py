@@ -174,6 +174,15 @@ def test_lost_seconds_count_against_the_budget(tmp_path: Path) -> None:
     assert status.spent_seconds == first.cost_seconds + first.lost_seconds
 
 
+def test_what_a_trial_does_again_is_paid_from_what_it_may_cost(tmp_path: Path) -> None:
+    kill_while_hanging(tmp_path, 0, 4, "unsaved")
+    lost = 0.25 * stored(tmp_path)[0].cost_seconds  # of four steps, one was not saved
+    backend = Preempts(0)
+    spec = sweeping.sweep_spec(behaviour="saves")
+    sweeping.sweep(tmp_path, spec=spec, backend=backend, budget_seconds=10.0, max_trial_seconds=100.0, max_trials=1)
+    assert [job.config["train"]["max_seconds"] for job in backend.jobs] == [pytest.approx(10.0 - lost)]
+
+
 # Preempted trials
 
 

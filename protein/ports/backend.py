@@ -29,10 +29,12 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TrialProgress:
-    """Curve points that a running trial has reported since the last poll (an empty tuple is a sign of life)."""
+    """What is new of a running trial: the curve points since the last poll, and what it has cost by now."""
 
     trial: Trial
     measurements: tuple[Measurement, ...]
+    # Where its cost is the wall clock, which also runs while it reports nothing; None: its last point tells its cost.
+    cost_seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

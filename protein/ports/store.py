@@ -78,6 +78,10 @@ class Store(Protocol):
         """Appends curve points (possibly none) in one write and renews the lease."""
         ...
 
+    def renew_lease(self, trial: Trial, lease_seconds: float, cost_seconds: float) -> None:
+        """Renews the lease of a RUNNING trial that is silent, and stores what it has cost by now."""
+        ...
+
     def finish_trial(self, trial: Trial, outcome: Outcome, artifacts: Sequence[Artifact] = ()) -> None:
         """Ends a RUNNING trial."""
         ...
@@ -88,7 +92,7 @@ class Store(Protocol):
         Args:
             trial: the trial.
             reason: why it does not run any more, in words.
-            cost_seconds: what it has cost until now; None: that of its last measurement.
+            cost_seconds: what it has cost until now; None: what is stored.
         """
         ...
 
@@ -123,7 +127,7 @@ class Store(Protocol):
         """Ends the RUNNING trials whose owner is listed or whose lease has ended, as INTERRUPTED.
 
         Those whose numbers are in `waiting` become WAITING instead, unless a person has asked for their end. Their cost
-        is that of their last measurement. Returns the numbers of both.
+        is what is stored. Returns the numbers of both.
         """
         ...
 

@@ -95,7 +95,7 @@ class Launcher:
         """
         directory = self._folder(trial.number)
         place = resuming.place(directory, trial)
-        budget = _within_cap(budget, trial.continued_seconds)
+        budget = _within_cap(_without_lost(budget, trial, place), trial.continued_seconds)
         if budget.next_trial_seconds <= (place.seconds or 0.0):
             return None
         gone = place.path is None and trial.continues is not None and not self._parents_state(trial)
@@ -183,6 +183,14 @@ class Launcher:
 
     def _folder(self, number: int) -> Path:
         return self._directory / f"{number:04d}"
+
+
+def _without_lost(budget: Budget, trial: TrialRecord, place: resuming.Place) -> Budget:
+    """Returns a budget that has paid for what a trial has done and has to do again."""
+    lost = 0.0 if place.seconds is None else max(trial.cost_seconds - place.seconds, 0.0)
+    if not lost or budget.remaining_seconds is None:
+        return budget
+    return dataclasses.replace(budget, remaining_seconds=budget.remaining_seconds - lost)
 
 
 def _within_cap(budget: Budget, continued_seconds: float) -> Budget:

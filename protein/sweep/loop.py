@@ -10,7 +10,8 @@ nothing.
 
 How the budget is kept: a trial may cost the cap on one trial, or what is left of the budget if that is less, and it
 ends itself there. What running trials are expected to cost is subtracted from what is left. If trials that run side by
-side cost more than expected, all of them are ended as soon as they have spent the budget together.
+side cost more than expected, all of them are ended as soon as they have spent the budget together. A program that reports
+nothing costs its wall clock meanwhile (`TrialProgress.cost_seconds`).
 
 People may ask for things from outside, through the store (`protein.ports.Wishes`). While the sweep is paused, no trial
 starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials, and
@@ -367,8 +368,10 @@ class _Loop:
             event = costs.without_garbage(event)
             self._ending.end(event.trial.number, TrialEnd.CRASHED, wrong)
         trial = self._trials.add(event)
-        if event.measurements and not self._stop.is_set():
-            self._ending.end_all_if_budget_is_spent()
+        if self._stop.is_set():
+            return
+        self._ending.end_all_if_budget_is_spent()
+        if event.measurements:
             self._ending.end_if_too_slow(trial)
             self._ending.stop_early_if_advised(trial)
 

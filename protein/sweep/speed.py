@@ -69,9 +69,9 @@ def in_reference(event: Event, factor: float, behind_seconds: float = 0.0) -> Ev
     if factor == 1.0 and not behind_seconds:
         return event
     if isinstance(event, TrialProgress):
-        return dataclasses.replace(
-            event, measurements=tuple(_point(p, factor, behind_seconds) for p in event.measurements)
-        )
+        points = tuple(_point(p, factor, behind_seconds) for p in event.measurements)
+        cost = None if event.cost_seconds is None else behind_seconds + factor * event.cost_seconds
+        return dataclasses.replace(event, measurements=points, cost_seconds=cost)
     outcome = event.outcome
     metrics = dict(outcome.metrics)
     if CONTINUABLE_SECONDS in metrics:

@@ -231,20 +231,27 @@ class SweepTrials:
     def add(self, event: TrialProgress) -> TrialRecord:
         """Stores further points of a running trial's curve, which renews its lease. Returns the trial.
 
-        A program that goes on from a checkpoint may repeat what it had told before: such points are left out.
+        A program that goes on from a checkpoint may repeat what it had told before: such points are left out. What a
+        trial has cost since its last point is stored with the next renewal of its lease.
         """
         number = event.trial.number
         if behind := self._behind.get(number):
             further = tuple(point for point in event.measurements if point.steps > behind)
             event = dataclasses.replace(event, measurements=further)
-        self._write_measurements(event)
         if event.measurements:
+            self._write_measurements(event)
             self.records[number] = self.records[number].grown(event.measurements)
-        return self.records[number]
+        trial = self.records[number]
+        if event.cost_seconds is not None and event.cost_seconds > trial.cost_seconds:
+            trial = self.records[number] = dataclasses.replace(trial, cost_seconds=event.cost_seconds)
+        return trial
 
     def finish(self, event: Finished) -> TrialRecord:
         """Stores how a running trial ended and returns it."""
         number, outcome = event.trial.number, event.outcome
+        if outcome.end is TrialEnd.INTERRUPTED:  # whoever says so may know no more than its last point
+            cost = max(outcome.cost_seconds, self.records[number].cost_seconds)
+            outcome = dataclasses.replace(outcome, cost_seconds=cost)
 
         def finish() -> None:
             self._store.finish_trial(event.trial, outcome, event.artifacts)
@@ -265,14 +272,14 @@ class SweepTrials:
         now = time.monotonic()
         for number, trial in self.running.items():
             if now - self._renewed[number] >= RENEW_SECONDS:
-                self._write_measurements(TrialProgress(trial=trial, measurements=()))
+                self._renew_lease(trial)
 
     def interrupt_running(self) -> None:
         """Gives back what an error left running. This process may live on, and run the sweep again."""
         for number, trial in self.running.items():
             if self.can_wait and number not in self.cancelled:
                 with contextlib.suppress(ProteinError):
-                    self._store.release_trial(trial, TrialEnd.INTERRUPTED.text)
+                    self._store.release_trial(trial, TrialEnd.INTERRUPTED.text, self.records[number].cost_seconds)
                 continue
             interrupted = Outcome(
                 end=TrialEnd.INTERRUPTED,
@@ -309,13 +316,19 @@ class SweepTrials:
             self._store.add_measurements(event.trial, measurements, LEASE_SECONDS)
 
         def again() -> None:
-            stored = self._stored(event.trial.number) if event.measurements else None
+            stored = self._stored(event.trial.number)
             is_stored = stored is not None and _is_last_point(stored, event.measurements[-1])
             add(() if is_stored else event.measurements)  # without points it renews the lease
 
         with self._noting(event):
             self._retry_while_unavailable(lambda: add(event.measurements), again)
         self._renewed[event.trial.number] = time.monotonic()
+
+    def _renew_lease(self, trial: Trial) -> None:
+        cost = self.records[trial.number].cost_seconds
+        with self._noting(TrialProgress(trial=trial, measurements=())):
+            self._retry_while_unavailable(lambda: self._store.renew_lease(trial, LEASE_SECONDS, cost))
+        self._renewed[trial.number] = time.monotonic()
 
     @contextlib.contextmanager
     def _noting(self, event: TrialProgress | Finished) -> Iterator[None]:

@@ -127,6 +127,24 @@ def test_points_beyond_the_checkpoint_are_dropped_and_their_cost_is_lost(store: 
     assert record.lost_seconds == pytest.approx(0.55)
 
 
+def test_a_silent_trials_lease_is_renewed_with_what_it_has_cost(store: Store) -> None:
+    sweep = new_sweep(store)
+    trial = start(store, sweep, "first", lease_seconds=0.05)
+    store.add_measurements(trial, points(0, 5), 0.05)  # the last at step 4 and .5 s
+    store.renew_lease(trial, LEASE_SECONDS, 3.5)
+    time.sleep(0.1)
+    assert store.live_trials(sweep.id) == {trial.number: "first"}
+    record = store.trial(sweep.id, trial.number)
+    assert (record.cost_seconds, record.steps, record.curve) == (3.5, 4, tuple(points(0, 5)))
+    assert store.interrupt_orphans(sweep.id, ["first"], [trial.number]) == [trial.number]
+    assert store.trial(sweep.id, trial.number).cost_seconds == 3.5
+    with pytest.raises(TrialLost):
+        store.renew_lease(trial, LEASE_SECONDS, 9.0)
+    assert store.trial(sweep.id, trial.number).cost_seconds == 3.5
+    store.take_up_trial(sweep.id, trial.number, "second", LEASE_SECONDS, from_steps=4)
+    assert store.trial(sweep.id, trial.number).lost_seconds == 3.0
+
+
 def test_a_trial_that_starts_from_nothing_again_loses_all(store: Store) -> None:
     sweep = new_sweep(store)
     trial = start(store, sweep, "first")

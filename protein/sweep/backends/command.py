@@ -190,8 +190,9 @@ class CommandBackend:
             if ended:
                 process.read_rest()
             self._has_reported = self._has_reported or process.has_reported
-            if points := process.take_measurements():
-                progress = TrialProgress(trial=process.job.trial, measurements=points)
+            points, cost = process.take_measurements(), process.cost.news(process.wall_cost(now))
+            if points or cost is not None:
+                progress = TrialProgress(trial=process.job.trial, measurements=points, cost_seconds=cost)
                 events.append(in_reference(progress, *self._places[process.job.trial.id]))
             if ended:
                 events.append(self._finish(process))

@@ -18,6 +18,7 @@ import psutil
 from protein.direction import stored_score
 from protein.ports import Job
 from protein.sweep import continuing
+from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.commands import reports
 from protein.sweep.commands.readers import readers
 from protein.sweep.commands.reports import Said
@@ -109,6 +110,7 @@ class CommandProcess:
         self._said: Said | None = None  # the last report with a score, usable or not
         self._result: Said | None = None
         self._result_before_end = False  # its result had come before it was told to end
+        self.cost = ToldCost()
         self._cost_seconds: float | None = None  # the last that it has reported, of this run
         self._behind, self._counts_from = behind_seconds, 0.0
         self._cost_at = spawned
@@ -216,6 +218,10 @@ class CommandProcess:
         if self._cost_seconds is not None:
             return 0.0 if self._cost_seconds >= limit else None
         return float(limit) - self._wall_seconds(time.monotonic())
+
+    def wall_cost(self, now: float) -> float | None:
+        """Returns what this run has cost by now where that is its wall clock; None: it reports its cost itself."""
+        return None if self._cost_seconds is not None else self._wall_seconds(now)
 
     def excuse(self, seconds: float) -> None:
         """Counts the last `seconds`, or all since its start, towards no limit but that of its cost."""

@@ -26,6 +26,7 @@ from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import continuing
 from protein.sweep.backends import folders
 from protein.sweep.backends.messages import MAX_STEPS
+from protein.sweep.backends.told_cost import ToldCost
 from protein.types import (
     MAX_COST_SECONDS,
     MAX_SCORE,
@@ -71,6 +72,7 @@ class Report:
         self._trial, self._direction, self._add = job.trial, direction, add
         self._began: float | None = None  # on the performance counter; None: it is not its turn yet
         self._reported_seconds: float | None = None
+        self._cost = ToldCost()
         self.not_finite: ValueError | None = None  # what was raised for a score that was not finite
         self.last: Measurement | None = None
         self.last_score: float | None = None  # of its curve, to be maximised
@@ -115,7 +117,8 @@ class Report:
             raise UsageError(f"report: {error}") from error
         self.last = point
         self.last_score = self.last_score if point.score is None else point.score
-        self._add(TrialProgress(trial=self._trial, measurements=(point,)))
+        cost = None if self._reported_seconds is not None else point.elapsed_seconds
+        self._add(TrialProgress(trial=self._trial, measurements=(point,), cost_seconds=cost))
         if self._max_seconds is not None and point.elapsed_seconds >= self._max_seconds:
             self.end(self._at_limit, self._at_limit.text)
         self._raise_if_ending()
@@ -131,6 +134,11 @@ class Report:
         if self._reported_seconds is not None:
             return self._reported_seconds
         return 0.0 if self._began is None else time.perf_counter() - self._began
+
+    def cost_so_far(self) -> TrialProgress | None:
+        """Returns what the trial has cost by now, now and then; None: not now, or the function reports that itself."""
+        cost = self._cost.news(None if self._reported_seconds is not None else self.cost_seconds())
+        return None if cost is None else TrialProgress(trial=self._trial, measurements=(), cost_seconds=cost)
 
     def begin(self) -> None:
         """Starts the clock. Raises `Stop` if the trial was ended before its turn came."""
@@ -175,7 +183,8 @@ class FunctionBackend:
             events.append(self._events.get(timeout=timeout_seconds))
             while True:
                 events.append(self._events.get_nowait())
-        return events
+        running = [report.cost_so_far() for report in list(self._reports.values())]
+        return events + [progress for progress in running if progress is not None]
 
     def stop(self, trial: Trial, end: TrialEnd, reason: str) -> None:
         if (report := self._reports.get(trial.id)) is not None:

@@ -218,7 +218,7 @@ class FunctionRecord:
         self._buffer = b""
         self._fresh: list[Measurement] = []
         self._finished: Finished | None = None
-        self._interrupted = False
+        self._interrupted = self._reports_costs = False
         self.last: Measurement | None = None
         self.last_score: float | None = None
 
@@ -235,6 +235,7 @@ class FunctionRecord:
                 self._finished, self._interrupted = event.finished, event.interrupted
                 self._backend.ended(event)
             else:
+                self._reports_costs = event.cost_seconds is None
                 for point in event.measurements:
                     self.last = point
                     self.last_score = self.last_score if point.score is None else point.score
@@ -243,6 +244,9 @@ class FunctionRecord:
     def take_measurements(self) -> tuple[Measurement, ...]:
         points, self._fresh = tuple(self._fresh), []
         return points
+
+    def wall_cost(self, now: float) -> float | None:
+        return None if self._reports_costs else now - self._began
 
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns what the function has made of the trial, unless the sweep has ended it, or its process has died."""

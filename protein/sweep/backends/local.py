@@ -132,6 +132,9 @@ class TrainerRecord:
         points, self._fresh = tuple(self._fresh), []
         return points
 
+    def wall_cost(self, now: float) -> None:
+        """The trainer reports its own seconds of training."""
+
     def outcome(self, trial: TrialOfProcess) -> Outcome:
         """Returns how the process ended. Only a finite score and exit code 0 make it COMPLETE."""
         final = self._final or {}

@@ -24,6 +24,7 @@ import psutil
 from protein.ports import Finished, Job, TrialProgress
 from protein.sweep import gpus
 from protein.sweep.backends import child, memory
+from protein.sweep.backends.told_cost import ToldCost
 from protein.sweep.backends.trial_server import TrialProcess, TrialServer
 from protein.sweep.backends.usage import Meter
 from protein.types import Artifact, Measurement, Outcome, Trial, TrialEnd
@@ -53,6 +54,10 @@ class Record(Protocol):
         """Returns the curve points that came since the last call."""
         ...
 
+    def wall_cost(self, now: float) -> float | None:
+        """Returns what the trial has cost by now where that is its wall clock; None: it reports its cost itself."""
+        ...
+
     def outcome(self, process: "TrialOfProcess") -> Outcome:
         """Returns how the trial has ended, when its process has."""
         ...
@@ -76,6 +81,7 @@ class TrialOfProcess:
         self.job, self.process, self.output, self.record = job, process, output, record
         self.spawned = self.last_sign = self.checked = time.monotonic()
         self.usage = Meter(process.pid)  # from its first sign, when training begins, to the last point of its curve
+        self.cost = ToldCost()
         self.requested_end: tuple[TrialEnd, str] | None = None
         self.kill_at: float | None = None
         self.closed_at: float | None = None  # when its output ended
@@ -232,8 +238,9 @@ class ProcessBackend:
         for trial in list(self._running.values()):
             if trial.process.ended:
                 trial.read()
-            if points := trial.record.take_measurements():
-                events.append(TrialProgress(trial=trial.job.trial, measurements=points))
+            points, cost = trial.record.take_measurements(), trial.cost.news(trial.record.wall_cost(time.monotonic()))
+            if points or cost is not None:
+                events.append(TrialProgress(trial=trial.job.trial, measurements=points, cost_seconds=cost))
             if trial.process.ended:
                 events.append(self._finish(trial))
             else:

@@ -246,7 +246,9 @@ def _joined(events: list[TrialProgress | Finished]) -> list[TrialProgress | Fini
     for event in events:
         last = joined[-1] if joined else None
         if isinstance(event, TrialProgress) and isinstance(last, TrialProgress):
-            joined[-1] = dataclasses.replace(last, measurements=last.measurements + event.measurements)
+            cost = last.cost_seconds if event.cost_seconds is None else event.cost_seconds
+            points = last.measurements + event.measurements
+            joined[-1] = dataclasses.replace(last, measurements=points, cost_seconds=cost)
         else:
             joined.append(event)
     return joined

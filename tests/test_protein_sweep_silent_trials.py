@@ -1,0 +1,107 @@
+"""Trials that report nothing until their end: what they cost counts while they run, and is stored in time."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import sweeping
+
+from protein import Float, Space, Sweep, storage
+from protein.cli import main
+from protein.ports import TrialProgress
+from protein.sweep import trials as trials_module
+from protein.sweep.backends import command, processes, told_cost
+from protein.sweep.backends.function import Report
+from protein.sweep.backends.told_cost import ToldCost
+from protein.sweep.trials import SweepTrials
+from protein.types import Suggestion, SuggestionKind, TrialEnd, TrialRecord
+
+BUDGET_SECONDS = 8.0
+LONG = 7.5  # seconds that each of the later trials would take, which is less than it may take alone
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (command, processes):
+        monkeypatch.setattr(module, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(told_cost, "LEAST_SECONDS", 0.1)
+
+
+def stored(url: str, name: str) -> list[TrialRecord]:
+    store = storage.open_store(url)
+    try:
+        sweep = store.find_sweep(name)
+        assert sweep is not None
+        return store.trials(sweep.id)
+    finally:
+        store.close()
+
+
+def check_the_budget_was_kept(trials: list[TrialRecord]) -> None:
+    """The first trials make the others look cheap. So four of those run at once."""
+    cut = [trial for trial in trials if trial.end is TrialEnd.OUT_OF_BUDGET]
+    assert len(trials) >= 5 and len(cut) == 4
+    assert sum(trial.cost_seconds for trial in trials) < 2 * BUDGET_SECONDS, "with what they took to end"
+
+
+def test_silent_functions_spend_the_budget_together(tmp_path: Path) -> None:
+    def train(params: dict[str, float], report: Report) -> float:
+        with (tmp_path / "count").open("a") as count:
+            count.write(".")
+        time.sleep(0.05 if (tmp_path / "count").stat().st_size <= 3 else LONG)
+        return params["x"]
+
+    url = str(tmp_path / "own.db")
+    space = Space([Float("x", 0.0, 1.0)])
+    sweep = Sweep(
+        space, budget=BUDGET_SECONDS, max_trial_cost=BUDGET_SECONDS, name="f", method="random", store=url, quiet=True
+    )
+    sweep.run(train, workers=4)
+    check_the_budget_was_kept(stored(url, "f"))
+
+
+def test_silent_commands_spend_the_budget_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.toml").write_text("[space]\nx = { min = 0.0, max = 1.0 }\n")
+    (tmp_path / "train.py").write_text(
+        "import pathlib, time\n"
+        "count = pathlib.Path('count')\n"
+        "with count.open('a') as file: file.write('.')\n"
+        f"time.sleep(0.05 if count.stat().st_size <= 3 else {LONG})\n"
+        "print('{\"score\": 1.0}')\n"
+    )
+    words = ["sweep", "--command", f"{sys.executable} -S train.py {{x}}", "--space", "space.toml", "--name", "c"]
+    words += ["--max-cost", f"{BUDGET_SECONDS}s", "--max-trial-cost", f"{BUDGET_SECONDS}s", "--workers", "4"]
+    assert main([*words, "--method", "random", "--store", "own.db", "--calibrate", "False"]) == 0
+    check_the_budget_was_kept(stored("own.db", "c"))
+
+
+def test_what_a_silent_trial_has_cost_is_stored_when_its_lease_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials_module, "RENEW_SECONDS", 0.0)
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    try:
+        sweep = sweeping.find_or_create(store, sweeping.sweep_spec())
+        trials = SweepTrials(sweep, store, sweeping.Lines(), threading.Event())
+        trials.take_over(None)
+        params = {"train.score": 0.5, "train.cost": 0.5}
+        suggestion = Suggestion(params=params, kind=SuggestionKind.SEARCH, origin="a test")
+        number = trials.start(suggestion, seed=0, suggest_seconds=0.0, provenance=sweep.spec.provenance).number
+        told = TrialProgress(trial=trials.running[number], measurements=(), cost_seconds=7.0)
+        assert trials.add(told).cost_seconds == 7.0
+        assert store.trial(sweep.id, number).cost_seconds == 0.0, "a write each second would be too many"
+        trials.renew_leases()
+        store.interrupt_orphans(sweep.id, [trials.running[number].owner], [number])  # as after `kill -9`
+        assert store.trial(sweep.id, number).cost_seconds == 7.0
+    finally:
+        store.close()
+
+
+def test_a_cost_is_told_when_it_has_grown_by_a_second_and_by_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_cost, "LEAST_SECONDS", 1.0)
+    cost = ToldCost()
+    assert [cost.news(seconds) for seconds in (0.5, 1.2, 2.0, 2.3, None)] == [None, 1.2, None, 2.3, None]
+    assert [cost.news(seconds) for seconds in (1000.0, 1009.0, 1010.5)] == [1000.0, None, 1010.5]
