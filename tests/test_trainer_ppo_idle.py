@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 import torch
 from test_trainer_ppo_update import Recorder, make_ppo
-from training import POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, slow_advantages
+from training import CPU, POLICIES, ScriptedEnvs, make_policy, make_rollout, make_spec, slow_advantages
 
+from protein.trainer.config import TrainConfig
 from protein.trainer.machine.distributed import ALONE, World
 from protein.trainer.model.policy import Policy
 from protein.trainer.normalise import Moments, Normalizer, RewardScaler
 from protein.trainer.ppo.batch import Batch
 from protein.trainer.ppo.conditioning import Conditioning
 from protein.trainer.ppo.loss import Coefficients, Minibatch, ppo_loss
+from protein.trainer.ppo.warm_up import decided
 
 STEPS, AGENTS, SKIP = 9, 12, 3
 
@@ -154,6 +156,22 @@ def test_a_minibatch_of_idle_agents_alone_has_no_gradient(kind: str, size: int, 
 
 def test_where_all_play_the_batch_is_the_usual_one() -> None:
     assert collected(make_policy(make_spec()), rests=0).playing is None
+
+
+def test_the_largest_reward_at_the_start_is_one_that_counts() -> None:
+    """All rewards of those that play are tiny, so they are scaled. Those of idle rows are not."""
+
+    class Endless(IdlingEnvs):
+        def step(self, *arrays: Any) -> None:
+            super().step(*arrays)
+            self.now %= STEPS
+
+    envs: Any = Endless()
+    envs.table[2][:] = np.where(envs.lives, 0.001, 1.0)
+    config = TrainConfig(normalize_observations="off", reward_scaling="auto")
+    conditioning, notes, _ = decided([envs], config, seed=0, device=CPU, world=ALONE)
+    assert conditioning.scales
+    assert notes == ["rewards are scaled: no reward reaches 0.01 in random play, the largest is 0.001"]
 
 
 def test_the_running_means_are_those_of_the_samples_that_count() -> None:

@@ -90,11 +90,11 @@ class CountedEnv(abc.ABC):
     def _count(
         self, out: Rows, ended: npt.NDArray[np.bool_] | None = None, played: npt.NDArray[np.bool_] | None = None
     ) -> None:
-        """Counts a step of those that `played`. What idles has no episode, so it ends none."""
+        """Counts a step of those that `played`; None: of all."""
         self._resumption.steps += 1
         if self._counter is not None:
             ended = out.terminals | out.truncations if ended is None else ended
-            self._counter.add(out.rewards, ended if played is None else ended & played, played)
+            self._counter.add(out.rewards, ended, played)
 
     def drain_episodes(self) -> Episodes:
         """Returns the episodes that finished since the last call."""

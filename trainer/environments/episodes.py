@@ -31,12 +31,21 @@ class EpisodeCounter:
         ended: npt.NDArray[np.bool_],
         playing: npt.NDArray[np.bool_] | None = None,
     ) -> None:
-        """Counts one step of all agents, or of those that are `playing`; `ended` marks those whose episode it ended."""
-        self._returns += rewards
-        self._lengths += 1 if playing is None else playing
+        """Counts one step of all agents, or of those that are `playing`; `ended` marks those whose episode it ended.
+
+        What an idle agent earns belongs to no episode. Its end is no episode either, but nothing is carried over it.
+        """
+        if playing is None:
+            self._returns += rewards
+            self._lengths += 1
+        else:
+            np.add(self._returns, rewards, out=self._returns, where=playing)
+            self._lengths += playing
         if ended.any():
             rows = np.flatnonzero(ended)
-            self._finished.append((rows, self._returns[rows], self._lengths[rows]))
+            counted = rows if playing is None else rows[playing[rows]]
+            if len(counted):
+                self._finished.append((counted, self._returns[counted], self._lengths[counted]))
             self._returns[rows] = 0.0
             self._lengths[rows] = 0
 

@@ -129,7 +129,8 @@ def _play(envs: Sequence[VectorEnv], gamma: float, seed: int, world: World) -> _
         returns = discounted_returns(rewards[None], ended[None], returns, gamma)[-1]
         earned = returns if played is None else returns[played]
         seen.returns = seen.returns.merged(Moments.of(torch.from_numpy(earned[:, None])))
-        seen.largest_reward = max(seen.largest_reward, float(np.abs(rewards).max()))
+        gained = rewards if played is None else rewards[played]
+        seen.largest_reward = max(seen.largest_reward, float(np.abs(gained).max()))
         ended = terminals | truncations
     return seen
 
