@@ -5,12 +5,16 @@ chained), `and`, `or`, `not`, `+ - * / // %`, numbers, strings, True, False, and
 index or attribute access, so an expression cannot run code and cannot take long.
 
 A constraint is evaluated for many points at once: every name stands for an array of `num_points` values. Numbers are
-compared in float64, which is exact for integers up to 2**53. A division by zero makes a point invalid.
+compared in float64, which is exact for integers up to 2**53.
+
+A division by zero makes a point invalid, also under `not`, and so does arithmetic whose result is not finite. As in
+Python, only what is evaluated counts: `b == 0 or a / b < 2` holds where b is 0, because `or` and `and` stop as soon as
+their result is known, and so does a chain of comparisons.
 """
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +23,6 @@ from protein.errors import SpaceError
 from protein.spelling import nearest
 
 Values = Mapping[str, NDArray[Any]]
-_Evaluate = Callable[[Values], Any]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: np.add,
@@ -39,6 +42,16 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 _LANGUAGE = "use comparisons, and, or, not, + - * / // %, numbers, strings and parameter names"
 _MAX_CHARACTERS = 2000  # far above any constraint that a person writes; bounds the parser's work
+
+
+class _Result(NamedTuple):
+    """An expression's value for each point, or one for all. Where it has `failed`, Python would raise an error."""
+
+    value: Any
+    failed: Any = np.False_
+
+
+_Evaluate = Callable[[Values], _Result]
 
 
 class Constraint:
@@ -80,10 +93,11 @@ class Constraint:
         """Returns which points satisfy it, `num_points`. Raises `SpaceError` when it compares text with numbers."""
         try:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                result = np.asarray(self._evaluate(values))
+                value, failed = self._evaluate(values)
+                result = _truth(value) & ~failed
         except (TypeError, ValueError) as error:
             raise SpaceError(f"constraint '{self.text}' mixes text and numbers; compare like with like") from error
-        return np.array(np.broadcast_to(result.astype(bool), (num_points,)))
+        return np.array(np.broadcast_to(result, (num_points,)))
 
     def _compile(self, node: ast.expr) -> _Evaluate:
         match node:
@@ -93,26 +107,26 @@ class Constraint:
                     if isinstance(constant, int | float) and not isinstance(constant, bool)
                     else constant
                 )
-                return lambda values: value
+                return lambda values: _Result(value)
             case ast.Name() | ast.Attribute():
                 name = self._dotted(node)
                 self.names.add(name)
-                return lambda values: values[name]
+                return lambda values: _Result(values[name])
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 inner = self._compile(operand)
-                return lambda values: np.logical_not(_truth(inner(values)))
+                return lambda values: _not(inner(values))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 inner = self._compile(operand)
-                return lambda values: np.negative(inner(values))
+                return lambda values: _negative(inner(values))
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self._compile(operand)
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 a, b, binary = self._compile(left), self._compile(right), _BINARY[type(op)]
-                return lambda values: _number(binary(_number(a(values)), _number(b(values))))
+                return lambda values: _arithmetic(binary, a(values), b(values))
             case ast.BoolOp(op=op, values=operands):
                 parts = [self._compile(part) for part in operands]
-                reduce = np.logical_and.reduce if isinstance(op, ast.And) else np.logical_or.reduce
-                return lambda values: reduce(np.broadcast_arrays(*[_truth(part(values)) for part in parts]))
+                is_and = isinstance(op, ast.And)
+                return lambda values: _joined(is_and, [part(values) for part in parts])
             case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARE for op in ops):
                 terms = [self._compile(term) for term in (left, *comparators)]
                 compare = [_COMPARE[type(op)] for op in ops]
@@ -139,14 +153,41 @@ def _number(value: Any) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _chain(compare: list[Callable[[Any, Any], Any]], terms: list[Any]) -> NDArray[np.bool_]:
-    """`a <= b < c` is `a <= b and b < c`. A comparison with NaN (a division by zero) is false, as is `!=`."""
-    result: NDArray[np.bool_] = np.asarray(True)
+def _not(inner: _Result) -> _Result:
+    return _Result(~_truth(inner.value), inner.failed)
+
+
+def _negative(inner: _Result) -> _Result:
+    return _Result(np.negative(_number(inner.value)), inner.failed)
+
+
+def _arithmetic(binary: Callable[[Any, Any], Any], a: _Result, b: _Result) -> _Result:
+    value = _number(binary(_number(a.value), _number(b.value)))
+    return _Result(value, a.failed | b.failed | ~np.isfinite(value))
+
+
+def _joined(is_and: bool, parts: list[_Result]) -> _Result:
+    """`a and b` is b where a is true, else a; `a or b` is the reverse. A part that is not reached cannot fail."""
+    value, failed = parts[0]
+    for part in parts[1:]:
+        reached = _truth(value) == is_and
+        value = _where(reached, part.value, value)
+        failed = failed | (reached & part.failed)
+    return _Result(value, failed)
+
+
+def _chain(compare: list[Callable[[Any, Any], Any]], terms: list[_Result]) -> _Result:
+    """`a <= b < c` is `a <= b and b < c`: where the first is false, c is not reached."""
+    value, failed = np.asarray(True), terms[0].failed
     for operator, a, b in zip(compare, terms[:-1], terms[1:], strict=True):
-        result = result & np.asarray(operator(a, b), dtype=bool) & ~_is_nan(a) & ~_is_nan(b)
-    return result
+        failed = failed | (value & b.failed)
+        value = value & np.asarray(operator(a.value, b.value), dtype=bool)
+    return _Result(value, failed)
 
 
-def _is_nan(value: Any) -> NDArray[np.bool_]:
-    array = np.asarray(value)
-    return np.isnan(array) | np.isinf(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+def _where(chosen: NDArray[np.bool_], value: Any, other: Any) -> NDArray[Any]:
+    """`np.where`, which would make texts of the numbers where only one of the two is text."""
+    arrays = [np.asarray(value), np.asarray(other)]
+    if len({array.dtype.kind in "bif" for array in arrays}) > 1:
+        arrays = [array.astype(object) for array in arrays]
+    return np.where(chosen, *arrays)
