@@ -8,6 +8,7 @@ from command_jobs import PYTHON, command_backend, command_notes, job, outcome, p
 
 from protein.ports import TrialProgress
 from protein.sweep.backends.command import CommandBackend
+from protein.sweep.commands.reports import number_of
 from protein.types import Direction, TrialEnd
 
 
@@ -32,6 +33,38 @@ def test_scores_are_read_from_a_log(
     found, finished = run(backend, one)
     assert found == points
     assert finished.outcome.score == points[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,234", 1234.0),
+        ("-12,345.5", -12345.5),
+        ("+1,234,567%", 1234567.0),
+        ("1,234e-3,", 1.234),
+        ("0,512", None),
+        ("-0,512", None),
+        ("00,512", None),
+        ("1234,567", None),
+        ("12,34", None),
+        ("1,2345", None),
+        ("1,234,5", None),
+        ("0.123,456", None),
+        ("1,234.567,890", None),
+        (",123", None),
+    ],
+)
+def test_a_comma_separates_groups_of_three_digits_and_nothing_else(text: str, number: float | None) -> None:
+    assert number_of(text) == number
+
+
+def test_a_decimal_comma_is_told_and_not_read_as_another_score(
+    backend: CommandBackend, notes: list[str], tmp_path: Path
+) -> None:
+    text = python("print('loss: 0,512')")
+    _, finished = run(backend, job(tmp_path, text, score_from="regex", score=r"loss: (\S+)"))
+    assert finished.outcome.score is None and "its last score is '0,512'" in finished.outcome.reason
+    assert any("reported the score '0,512'" in note for note in notes)
 
 
 def test_a_csv_file_is_followed_while_it_grows_and_when_its_header_changes(

@@ -17,7 +17,7 @@ MAX_TEXT = 10_000  # characters of a line that a regular expression is matched a
 MAX_SHOWN = 40  # characters of a score that is no number, in a message
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")  # colours and cursor movements
 _FIELDS = frozenset({"steps", "score", "cost_seconds", "metrics", "result"})
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(?![\d,])[^,]*")  # float() judges what follows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +104,15 @@ class PatternReader:
 
 
 def number_of(text: str | None) -> float | None:
-    """Returns the number that a text stands for, as in "0.5", "1,234", "87.5%" or "nan"; None where it is none."""
+    """Returns the number that a text stands for, as in "0.5", "1,234", "87.5%" or "nan"; None where it is none.
+
+    A comma is taken only between groups of three digits. In "0,512" it stands for a point, so this is no number.
+    """
     if text is None:
         return None
+    written = text.strip().rstrip(",;:.%)]")
     try:
-        return float(_THOUSANDS.sub("", text.strip().rstrip(",;:.%)]")))
+        return float(written.replace(",", "") if _THOUSANDS.fullmatch(written) else written)
     except ValueError:
         return None
 
