@@ -11,7 +11,7 @@ from asking import make_space, play, train
 
 import protein
 from protein import Categorical, Float, Integer, Protein, Space
-from protein.types import Params, TrialState
+from protein.types import Params, Suggestion, SuggestionKind, TrialState
 
 
 def spend(engine: Protein) -> float:
@@ -132,6 +132,22 @@ def test_trials_side_by_side_differ() -> None:
     assert made[0] is not None
     engine.observe(made[0].params, failed="diverged", cost_seconds=1.0)
     assert engine.pending == tuple(made[1:])
+
+
+def test_choices_that_are_equal_but_of_different_types_are_different_suggestions() -> None:
+    space = Space([Categorical("x", [1, True, 1.0]), Float("y", 0.0, 2.0), Categorical("z", ["a", "b"])])
+    engine = Protein(space, seed=0)
+    for value in (1, True, 1.0):
+        told: Params = {"x": value, "y": 1, "z": "a"}  # a number of a range may be written in both ways
+        others: list[Params] = [{"x": other, "y": 1.0, "z": "a"} for other in (1.0, True, 1)]
+        engine._pending = [
+            Suggestion(params=one, kind=SuggestionKind.CONTINUATION, origin="", continues=i)
+            for i, one in enumerate(others)
+        ]
+        index = [type(one["x"]) for one in others].index(type(value))
+        assert engine._suggested_continuation(told) == index
+        engine.observe(told, score=1.0, cost_seconds=1.0, continues=None)
+        assert [one.continues for one in engine.pending] == [i for i in range(3) if i != index]
 
 
 def test_what_unobserved_suggestions_should_cost_is_not_spent_twice() -> None:

@@ -9,6 +9,7 @@ from protein.api.recommended import Choice, Recommendation, recommendation
 from protein.api.summary import relative_cost, summary
 from protein.engine.recommend import MODEL, Contender
 from protein.errors import UsageError
+from protein.space import Categorical, Space
 from protein.types import Direction, Estimate
 
 
@@ -107,3 +108,16 @@ def test_a_cost_is_said_beside_another(cost_seconds: float, said: str) -> None:
 def test_a_stored_space_that_cannot_be_read_is_named() -> None:
     with pytest.raises(UsageError, match="the stored space of sweep 'pong' cannot be read, so nothing"):
         recommendation(sweep_record("pong"), [])
+
+
+def test_the_initial_config_is_not_one_with_an_equal_choice_of_another_type() -> None:
+    contenders = [
+        dataclasses.replace(choice(number, 1.0, 1.0).contender, params={"x": value})
+        for number, value in enumerate((1, True))
+    ]
+    sweep = sweep_record("pong")
+    space = Space([Categorical("x", [1, True])]).to_dict()
+    spec = dataclasses.replace(sweep.spec, space=space, config={"own": {"start": {"x": True}}})
+    trials = [trial(0, 1.0, 1.0), trial(1, 1.0, 1.0)]
+    found = recommendation(dataclasses.replace(sweep, spec=spec), trials, contenders=contenders)
+    assert found.initial is not None and found.initial.contender.params["x"] is True

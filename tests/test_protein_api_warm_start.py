@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protein import Float, Integer, Report, Space, Sweep, SweepResult
+from protein import Categorical, Float, Integer, Report, Space, Sweep, SweepResult
 from protein.api import stores, warm_start
 from protein.errors import UsageError
 from protein.sweep import source_snapshot
@@ -138,3 +138,14 @@ def test_what_cannot_be_taken_is_one_line(store: str, tmp_path: Path) -> None:
         Sweep(OTHER, store=path, name="other", max_trials=2, quiet=True).run(train)
     with stores.opened(store) as opened:
         assert opened.find_sweep("warm") is None, "a mistake leaves nothing behind"
+
+
+def test_equal_choices_of_different_types_are_different_configs() -> None:
+    space = Space([Categorical("x", [1, True]), Float("y", 0.0, 1.0)])
+    source = {
+        "trials": [
+            {"number": i, "params": params, "state": "complete", "score": 1.0, "cost_seconds": 1.0, "steps": 0}
+            for i, params in enumerate(({"x": 1, "y": 1}, {"x": True, "y": 1}, {"x": True, "y": 1.0}))
+        ]
+    }
+    assert source_snapshot.num_configs(source, space, None) == 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from protein.engine.stopping import Rule, reason_to_stop
-from protein.space import Float, Integer, Space
+from protein.space import Categorical, Float, Integer, Space
 from protein.types import Measurement, Observation, Params, TrialEnd, TrialState
 
 SPACE = Space([Float("x", 0.0, 1.0), Integer("steps", 100, 100_000, scale="log")], cost_parameter="steps")
@@ -129,6 +129,14 @@ def test_another_run_of_a_finished_config_runs_on() -> None:
     params = HISTORY[3].params
     assert ask(HISTORY, params=params) is None
     assert ask([o for o in HISTORY if o.params != params], params=params) is not None
+
+
+def test_an_equal_choice_of_another_type_is_another_config() -> None:
+    parameters = [*SPACE.parameters, Categorical("c", [1, True])]
+    space = Space(parameters, cost_parameter="steps")
+    history = [dataclasses.replace(one, params={**one.params, "c": True}) for one in HISTORY]
+    assert ask(history, params=history[3].params, space=space) is None
+    assert ask(history, params={**history[3].params, "c": 1}, space=space) is not None
 
 
 def test_only_complete_trials_are_a_yardstick() -> None:

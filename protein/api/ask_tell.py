@@ -280,7 +280,8 @@ class Protein:
 
     def _suggested_continuation(self, params: Params) -> int | None:
         """Returns the number of the trial that a pending suggestion of these params goes on with, if any."""
-        return next((one.continues for one in self._pending if dict(one.params) == dict(params)), None)
+        key = self._space.key(params)
+        return next((one.continues for one in self._pending if self._space.key(one.params) == key), None)
 
     def _continued(self, number: int) -> Observation:
         """Returns the complete trial of a number."""
@@ -317,8 +318,9 @@ class Protein:
         if observation.continues is not None:
             self._continued(observation.continues)
         self._observations.append(observation)
+        key = self._space.key(observation.params)
         for index, pending in enumerate(self._pending):
-            if dict(pending.params) == dict(observation.params):
+            if self._space.key(pending.params) == key:
                 del self._pending[index]
                 break
 

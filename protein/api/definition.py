@@ -133,6 +133,7 @@ class _Swept:
 
     value: Any
     choices: tuple[Any, ...] = ()
+    kinds: tuple[type, ...] = ()  # of the choices: 1 and True are equal, but different choices
     bounds: tuple[float, float] = (0.0, 0.0)
     scale: str = ""
 
@@ -146,7 +147,7 @@ class _Swept:
 def _swept(parameter: Parameter, value: Any) -> _Swept:
     value = parameter.default if value is None else value
     if isinstance(parameter, Categorical):
-        return _Swept(value, choices=tuple(parameter.choices))
+        return _Swept(value, choices=tuple(parameter.choices), kinds=tuple(map(type, parameter.choices)))
     return _Swept(value, bounds=(parameter.low, parameter.high), scale=parameter.scale)
 
 

@@ -258,7 +258,10 @@ def recommendation(
         cut_short = None  # it would cost more than the limit that was asked for
     knee = choosing.knee(contenders)
     start = initial_params(sweep.spec)
-    initial = next((c for c in contenders if start is not None and dict(c.params) == dict(start)), None)
+    initial = None
+    if start is not None:
+        key = stored_space(sweep.spec).key
+        initial = next((c for c in contenders if key(c.params) == key(start)), None)
     return Recommendation(
         best=choice(BEST, best),
         under=None if affordable is None else choice(f"best under {under}", affordable),

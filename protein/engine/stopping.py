@@ -73,7 +73,8 @@ def reason_to_stop(
     own, unit, asked = _scored(curve), steps_per_unit(space, complete), amount_asked(space, params)
     if len(complete) < rule.min_finished or not own or unit is None or asked is None:
         return None
-    if any(dict(o.params) == dict(params) for o in complete):
+    key = space.key(params)
+    if any(space.key(o.params) == key for o in complete):
         return None
     steps, seconds, score = own[-1]
     share = steps / (unit * asked)

@@ -125,6 +125,11 @@ class Space:
             return False
         return True
 
+    def key(self, params: Params) -> tuple[Any, ...]:
+        """Returns what is equal for params of the same point alone. True, 1 and 1.0 are equal but different choices."""
+        values = [(parameter, params.get(parameter.name)) for parameter in self.parameters]
+        return tuple((type(value), value) if isinstance(p, Categorical) else value for p, value in values)
+
     def to_unit(self, params: Params) -> Array:
         """Returns the unit coordinates of params, `d`. Constraints are not checked; ranges are (`SpaceError`)."""
         x_unit: Array = self.to_unit_many([params])[0]

@@ -56,7 +56,7 @@ def of(
 def num_configs(source: Mapping[str, Any], space: Space, start: Params | None) -> int:
     """Returns the number of different configs with a score that `space` can hold; `start` as of `carried_over`."""
     held = carried_over(space, start, [_observation(trial) for trial in source["trials"]])
-    return len({tuple(one.params.items()) for one in held if one.score is not None})
+    return len({space.key(one.params) for one in held if one.score is not None})
 
 
 def observations(snapshot: Mapping[str, Any]) -> list[list[Observation]]:

@@ -310,7 +310,8 @@ def _anchor(query: Query, frame: Frame, model: SweepModel) -> tuple[Array, float
     if number is None:
         anchor = model.anchor(math.inf if seconds is None else seconds)
         best = model.space.from_unit(anchor)
-        runs = next((c.runs for c in model.contenders if dict(c.params) == best), 0)
+        key = model.space.key
+        runs = next((c.runs for c in model.contenders if key(c.params) == key(best)), 0)
         return anchor, seconds, {"number": None, "params": best, "runs": runs}
     rows = frame.rows([number])
     if not len(rows):
