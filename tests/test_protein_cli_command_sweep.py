@@ -245,6 +245,35 @@ def test_a_trial_of_a_killed_sweep_goes_on_from_its_checkpoint(
     assert steps == sorted(steps) and steps[0] == 1, "the curve of the first process stays"
 
 
+@pytest.mark.parametrize(("saves", "steps"), [(True, 10), (False, 5)])
+def test_an_interrupted_program_without_steps_keeps_its_whole_curve(
+    folder: Path, capsys: pytest.CaptureFixture[str], saves: bool, steps: int
+) -> None:
+    """Each of its two processes reports five times. Where it saves nothing, the second one begins again."""
+    (folder / "one.toml").write_text("[space]\nx = { min = 0.0, max = 1.0 }\n")
+    (folder / "counts.py").write_text(
+        "import os, pathlib, time\n"
+        "first = not pathlib.Path('reported').exists()\n"
+        "for i in range(5): print('score', i + 5 * (not first), flush=True)\n"
+        f"if {saves}: pathlib.Path(os.environ['PROTEIN_CHECKPOINT_DIR'], 'state').touch()\n"
+        "pathlib.Path('reported').touch()\n"
+        "while first: time.sleep(1)\n"
+    )
+    words = ["sweep", "--command", f"{sys.executable} counts.py {{x}}", "--space", "one.toml", "--name", "counts"]
+    words += ["--score-regex", r"score (\d)", "--max-trials", "1", "--calibrate", "False"]
+    stopped = subprocess.Popen([sys.executable, "-m", "protein", *words], stdout=subprocess.DEVNULL)
+    wait_until((folder / "reported").exists, "the scores of the first process")
+    stopped.terminate()
+    stopped.wait()
+    assert main(words) == 0
+    capsys.readouterr()
+    assert main(["show", "counts", "--trial", "0", "--json"]) == 0
+    trial = json.loads(capsys.readouterr().out)
+    assert (trial["state"], trial["steps"], trial["score"]) == ("complete", steps, 9)
+    points = [(point["steps"], point["score"]) for point in trial["curve"]]
+    assert points == [(i + 1, 10 - steps + i) for i in range(steps)]
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

@@ -378,6 +378,51 @@ def test_costs_are_in_seconds_of_the_reference_machine(backend: CommandBackend, 
             costs += [point.elapsed_seconds for point in event.measurements]
 
 
+@pytest.mark.parametrize(
+    ("code", "settings", "points"),
+    [
+        ("print('{\"score\": 1}'); print('{\"score\": 2}')", {}, [(6, 1.0), (7, 2.0)]),
+        ("print('acc 1'); print('acc 2')", {"score_from": "regex", "score": r"acc (\d)"}, [(6, 1.0), (7, 2.0)]),
+        ('print(\'{"steps": 5, "score": 1}\'); print(\'{"score": 2}\')', {}, [(5, 1.0), (6, 2.0)]),
+        # What it repeats is left out by the loop, or here without a word.
+        ('print(\'{"score": 1}\'); print(\'{"steps": 4, "score": 2}\')', {}, [(6, 1.0)]),
+        (
+            "print('acc 1'); print('step 6 acc 2')",
+            {"score_from": "regex", "score": r"acc (\d)", "steps": r"step (\d)"},
+            [(1, 1.0), (6, 2.0)],
+        ),
+        # The row of the interrupted run is still there.
+        (
+            "open(r'{file}', 'a').write('2\\n')",
+            {"score_from": "csv", "file": "scores.csv", "score": "acc"},
+            [(1, 1.0), (2, 2.0)],
+        ),
+    ],
+)
+def test_reports_without_steps_are_counted_on_from_what_a_trial_goes_on_from(
+    backend: CommandBackend,
+    notes: list[str],
+    tmp_path: Path,
+    code: str,
+    settings: dict[str, Any],
+    points: list[tuple[int, float]],
+) -> None:
+    (tmp_path / "0" / "checkpoint").mkdir(parents=True)
+    file = tmp_path / "0" / "scores.csv"
+    file.write_text("acc\n1\n")
+    one = job(tmp_path, python(code.replace("{file}", str(file))), **settings)
+    one = dataclasses.replace(one, resumes=tmp_path / "0" / "checkpoint", steps_behind=5)
+    found, finished = run(backend, one)
+    assert (found, finished.outcome.steps, notes) == (points, points[-1][0], [])
+
+
+def test_a_trial_that_goes_on_and_reports_its_result_alone_has_made_the_steps_before(
+    backend: CommandBackend, tmp_path: Path
+) -> None:
+    one = dataclasses.replace(job(tmp_path, python("print('{\"result\": 1}')")), steps_behind=5)
+    assert outcome(backend, one).steps == 5
+
+
 def test_a_command_that_resumes_may_report_the_cost_of_the_whole_trial(backend: CommandBackend, tmp_path: Path) -> None:
     code = 'print(\'{"score": 1, "cost_seconds": 101}\')'
     one = dataclasses.replace(job(tmp_path, python(code)), spent_seconds=100.0)

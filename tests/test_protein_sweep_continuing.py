@@ -255,6 +255,27 @@ def test_the_cap_on_one_trial_is_one_on_its_whole_run(tmp_path: Path) -> None:
     assert Jobs.limits == pytest.approx([0.6, 0.4, 0.2])
 
 
+def test_the_steps_of_the_trial_that_it_continues_lie_behind_a_trial(tmp_path: Path) -> None:
+    class Jobs(LocalBackend):
+        behind: ClassVar[list[int]] = []
+
+        def start(self, job: Job) -> None:
+            self.behind.append(job.steps_behind)
+            super().start(job)
+
+    sweeping.sweep(
+        tmp_path,
+        spec=sweeping.sweep_spec(behaviour="kept"),
+        designer=sweeping.GoOn(sweeping.space(), None),
+        backend=Jobs(entry=sweeping.TRIAL, preload=()),
+        budget_seconds=100.0,
+        max_trials=3,
+        can_continue=True,
+    )
+    steps = [trial.steps for trial in stored(tmp_path)]
+    assert Jobs.behind == [0, *steps[:2]] and all(steps)
+
+
 def test_only_a_sweep_that_may_continue_trials_does(tmp_path: Path) -> None:
     designer = sweeping.GoOn(sweeping.space(), None)
     sweeping.sweep(tmp_path, spec=sweeping.sweep_spec(behaviour="kept"), designer=designer, budget_seconds=1.0)

@@ -22,6 +22,8 @@ class Job:
     at_limit: TrialEnd = TrialEnd.CAPPED  # the end of a trial that spends all that its config allows it
     resumes: Path | None = None  # what an interrupted run of this very trial goes on from (`protein.sweep.resuming`)
     spent_seconds: float = 0.0  # the trial's cost until there; the backend reports that of the whole trial
+    # Steps of the trial that lie behind what it goes on from, its own or those of the trial that it continues.
+    steps_behind: int = 0
     resources: Resources = dataclasses.field(default_factory=Resources)
     # Seconds of the reference machine for one second of this machine; None: the backend finds it where the trial runs.
     speed: float | None = 1.0

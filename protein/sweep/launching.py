@@ -140,7 +140,10 @@ class Launcher:
         self.limits[trial.number] = Limits(
             max_seconds=own_limit, at_max_seconds=at_limit, total_steps=total_steps(config)
         )
-        spent = 0.0 if place is None else trial.cost_seconds
+        spent, steps_behind = (0.0, 0) if place is None else (trial.cost_seconds, place.steps)
+        continues = self._parents_state(trial)
+        if continues is not None and trial.continues is not None:
+            steps_behind = max(steps_behind, self._trials.records[trial.continues].steps)
         directory = self._folder(trial.number)
         job = Job(
             trial=self._trials.running[trial.number],
@@ -148,10 +151,11 @@ class Launcher:
             directory=directory,
             max_seconds=None if limit is None else OVERHEAD_SECONDS + OVERHEAD_FACTOR * (limit - spent),
             max_memory_bytes=self._max_memory_bytes,
-            continues=self._parents_state(trial),
+            continues=continues,
             at_limit=at_limit,
             resumes=None if place is None else place.path,
             spent_seconds=spent,
+            steps_behind=steps_behind,
             resources=resources,
             speed=self._speed,
         )

@@ -104,6 +104,8 @@ class CommandProcess:
         self._settings = CommandSettings.from_config(job.config)
         self._pattern, self._file = readers(self._settings, directory)
         self._status: dict[str, Any] = {}  # what the supervisor has said
+        # Reports without steps are counted on from here. Files still hold the rows of an interrupted run.
+        self._counted_from = 0 if self._file is not None or self._settings.steps else job.steps_behind
         self._fresh: list[Measurement] = []
         self._last: Measurement | None = None
         self._last_score: float | None = None  # of its curve, to be maximised
@@ -274,8 +276,11 @@ class CommandProcess:
             self._remark("score", f"reported the score {said.shown or score}: it is left out of the curve")
             score = None
         before = 0 if self._last is None else self._last.steps
-        steps = before + 1 if said.steps is None else said.steps
+        counted = self._counted_from if self._last is None else before
+        steps = counted + 1 if said.steps is None else said.steps
         if steps < before:
+            if self.job.resumes is not None and steps <= self.job.steps_behind:
+                return  # it goes on from a checkpoint, and repeats what it had told before
             self._remark("steps", f"reported {steps} steps after {before}: such points are left out of the curve")
             return
         point = Measurement(
@@ -319,7 +324,8 @@ class CommandProcess:
         if end is TrialEnd.COMPLETE and self._left_state():
             metrics[continuing.SECONDS] = cost
         final_steps = None if self._result is None else self._result.steps
-        steps = final_steps if final_steps is not None else (self._last.steps if self._last else 0)
+        steps = self.job.steps_behind if self._last is None else self._last.steps
+        steps = steps if final_steps is None else final_steps
         return Outcome(
             end=end, score=score, cost_seconds=cost, steps=steps, reason=reason, timings=timings, metrics=metrics
         )
