@@ -1,12 +1,14 @@
 """Values for tests of the store, and a process that writes: `python storing.py TASK URL SWEEP_ID OWNER COUNT`."""
 
 import os
+import re
 import subprocess
 import sys
 from typing import IO
 
 from protein.ports import Store
 from protein.storage import open_store
+from protein.sweep.lease import current_owner
 from protein.types import (
     Estimate,
     Measurement,
@@ -23,6 +25,11 @@ from protein.types import (
 
 LEASE_SECONDS = 600.0
 PROVENANCE = Provenance(version="0.1.0", git_commit="abc-dirty", machine="host, 4 cores", config_hash="f" * 64)
+
+
+def ended_owner() -> str:
+    """Returns the owner that a process with our number was that began long ago, and has ended."""
+    return re.sub(r":[\d.]+(?=@|$)", ":0.50", current_owner())
 
 
 def sweep_spec(name: str = "s") -> SweepSpec:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -303,7 +302,7 @@ def test_a_sweep_that_a_process_runs_is_refused_and_not_called_resumed(capsys: p
     assert sweep() == 0
     capsys.readouterr()
     parent = os.getppid()  # a process that lives and is not this one
-    owner = f"{platform.node()}:{parent}:{lease._started(parent):.2f}"
+    owner = lease.owner_of(parent)
     store = storage.open_store("sqlite:///runs/protein.db")
     record = store.find_sweep("train")
     assert record is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import Run, sweep_command
+from storing import ended_owner
 from viewing import STORED, add_run, fill_store, store_url
 
 from protein import storage
@@ -71,9 +72,8 @@ def test_status_of_all_sweeps_and_of_one(filled: Path, run: Run) -> None:
 
 
 def test_status_tells_a_trial_that_runs_from_one_whose_process_is_gone(filled: Path, run: Run) -> None:
-    host, _, _ = current_owner().rsplit(":", 2)
     add_run("sqlite:///runs/protein.db", of=0, owner=current_owner())
-    add_run("sqlite:///runs/protein.db", of=0, owner=f"{host}:{2**22 + 1}:0.00")  # no process has this id
+    add_run("sqlite:///runs/protein.db", of=0, owner=ended_owner())
     text = run("status pong")
     assert "trial 8 of 'pong' was interrupted: its process is gone\n" in text
     assert re.search(r"^running\n.*\n +7  running .*\n\ninterrupted\n.*\n +8  running ", text, re.MULTILINE)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import storing
 import sweeping
 from commands import Run
 from starlette.routing import Router
@@ -21,7 +22,7 @@ from protein.web.viewer import Viewer
 
 URL = "sqlite:///runs/protein.db"
 HERE = current_owner()
-DEAD = f"{HERE.rsplit(':', 1)[0]}:0.5"  # our process id, of a process that began long ago
+DEAD = storing.ended_owner()
 ELSEWHERE = "other-host:12:3.00"
 PROCESS = f"process {os.getpid()}"
 RESUME = "until protein resume s"

@@ -1,6 +1,5 @@
 """Commands of the user's, called when a sweep ends or is in trouble, and not when another process has the sweep."""
 
-import os
 import re
 import threading
 from pathlib import Path
@@ -13,7 +12,7 @@ from steering import found, opened, teller, told
 
 from protein.errors import UsageError
 from protein.sweep import hooks
-from protein.sweep.lease import current_owner
+from protein.sweep.lease import current_owner, owner_of
 from protein.types import Suggestion, SuggestionKind, TrialState
 
 
@@ -91,7 +90,7 @@ def test_a_clock_that_was_set_forward_does_not_take_trials_from_a_living_process
     record = sweeping.find_or_create(store, sweeping.sweep_spec())
     parent = psutil.Process().parent()
     assert parent is not None
-    owner = f"{os.uname().nodename}:{parent.pid}:{parent.create_time():.2f}"
+    owner = owner_of(parent.pid)
     store.start_trial(
         record.id,
         Suggestion(params={"train.score": 0.5, "train.cost": 0.5}, kind=SuggestionKind.RANDOM, origin="test"),

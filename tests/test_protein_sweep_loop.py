@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import storing
 import sweeping
 from patience import PATIENCE_SECONDS, wait_until
 from sweeping import stored
@@ -20,7 +21,7 @@ from sweeping import stored
 from protein import storage
 from protein.errors import TrialLost, UsageError
 from protein.ports import SweepStatus
-from protein.sweep.lease import current_owner, dead_owners
+from protein.sweep.lease import current_owner, dead_owners, is_local, living_owners
 from protein.sweep.loop import LoopSettings
 from protein.types import (
     Suggestion,
@@ -331,8 +332,60 @@ def test_a_cap_of_its_own_goes_before_a_quarter_of_the_budget(tmp_path: Path) ->
 
 
 def test_only_a_gone_process_of_this_machine_is_dead() -> None:
-    host, pid, started = current_owner().rsplit(":", 2)
+    _, pid, started = current_owner().rsplit(":", 2)
     assert dead_owners([current_owner()]) == []
     assert dead_owners([f"elsewhere:{pid}:{started}"]) == []
-    before = f"{host}:{pid}:1.00"  # another process that had this id before
+    before = storing.ended_owner()  # another process that had this id before
     assert dead_owners([before, current_owner(), before]) == [before]
+
+
+HERE, MACHINE, BOOT, OUTERMOST = "5f0c21ab-1a363c15-4026531836", "5f0c21ab", "1a363c15", "4026531836"
+OTHER_BOOT = "5f0c21ab-00000000-4026531836"
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "local"),
+    [
+        (HERE, HERE, True),
+        (HERE, OTHER_BOOT, True),  # before this machine was started anew
+        (HERE, f"{MACHINE}-{BOOT}-4026532178", False),  # a container
+        (f"{MACHINE}-{BOOT}-4026532178", HERE, False),
+        (f"{MACHINE}-{BOOT}-4026532178", f"{MACHINE}-00000000-4026532178", False),  # perhaps of the same image
+        (HERE, f"00000000-00000000-{OUTERMOST}", False),  # a machine with the same host name
+        (f"-{BOOT}-{OUTERMOST}", f"-00000000-{OUTERMOST}", False),  # perhaps such a machine
+        (HERE, "", False),  # an older store's
+        ("", "", True),  # macOS
+        ("", HERE, False),
+    ],
+)
+def test_the_lease_decides_where_a_process_of_this_host_name_cannot_be_seen(
+    monkeypatch: pytest.MonkeyPatch, here: str, there: str, local: bool
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("protein.sweep.lease._place", lambda: there)
+        gone = storing.ended_owner()
+    monkeypatch.setattr("protein.sweep.lease._place", lambda: here)
+    assert (dead_owners([gone]), is_local(gone)) == ([gone] if local else [], local)
+    assert living_owners([gone]) == []
+
+
+def test_a_sweep_of_another_container_with_this_host_name_keeps_its_trials_until_their_lease_ends(
+    tmp_path: Path,
+) -> None:
+    store = storage.open_store(f"sqlite:///{tmp_path}/protein.db")
+    record = sweeping.find_or_create(store, sweeping.sweep_spec())
+    other = storing.ended_owner().partition("@")[0] + f"@{MACHINE}-{BOOT}-4026532178"
+    params = {"train.score": 0.5, "train.cost": 0.5}
+    storing.start(store, record, other, params=params, lease_seconds=60.0)
+    with pytest.raises(
+        UsageError, match=r"is being run by process \d+ on .*; if it is gone, try again in 120 seconds$"
+    ):
+        sweeping.sweep(tmp_path)
+    assert stored(tmp_path)[0].state is TrialState.RUNNING
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there are no namespaces of process ids")
+def test_a_process_knows_its_place() -> None:
+    machine, boot, namespace = current_owner().partition("@")[2].split("-")
+    assert len(boot) == 8 and len(machine) in (0, 8)
+    assert f"pid:[{namespace}]" == str(Path("/proc/self/ns/pid").readlink())

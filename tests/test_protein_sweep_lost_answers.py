@@ -1,6 +1,5 @@
 """Writes whose answer is lost: the database server dies between a commit and its answer. None is made twice."""
 
-import platform
 import threading
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from protein.types import (
 SUGGESTION = Suggestion(
     params={"train.learning_rate": 0.1}, kind=SuggestionKind.INITIAL_CONFIG, origin="initial config"
 )
-DEAD_OWNER = f"{platform.node()}:{2**22 + 1}:1.00"  # process ids end below
+DEAD_OWNER = storing.ended_owner()
 WRITES = ("start_trial", "add_measurements", "finish_trial", "release_trial", "take_up_trial", "interrupt_orphans")
 
 

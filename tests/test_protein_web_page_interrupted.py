@@ -1,19 +1,18 @@
 """A trial whose process has died is stored as running. All pages in a real browser say that it is interrupted."""
 
-import os
-import platform
 from collections.abc import Callable
 
 import pytest
 from browsing import Served, View
 from playwright.sync_api import expect
+from storing import ended_owner
 from test_protein_web_page_front import asked
 from viewing import add_run, curve
 
 from protein.storage import open_store
 
 ViewOf = Callable[..., View]
-DEAD = f"{platform.node()}:{os.getpid()}:1.00"  # this process's number, of one that began at another time
+DEAD = ended_owner()
 TOLD = "Trial 7 of pong was interrupted: its process is gone. Start the sweep again to go on."
 
 

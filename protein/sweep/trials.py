@@ -17,7 +17,7 @@ from typing import TypeVar
 from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
 from protein.sweep import continuing, late_reports, resuming, taking_up
-from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, living_owners
+from protein.sweep.lease import LEASE_SECONDS, RENEW_SECONDS, current_owner, dead_owners, is_local, living_owners
 from protein.types import (
     Measurement,
     Observation,
@@ -388,9 +388,10 @@ def refuse_beside(sweep: SweepRecord, owners: Collection[str]) -> None:
 def _refuse(sweep: SweepRecord, owners: Sequence[str]) -> None:
     if owners:
         host, pid, _ = owners[0].rsplit(":", 2)
+        gone = "" if is_local(owners[0]) else f"; if it is gone, try again in {LEASE_SECONDS:.0f} seconds"
         raise UsageError(
             f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
-            f" protein stop {sweep.spec.name}"
+            f" protein stop {sweep.spec.name}{gone}"
         )
 
 
