@@ -1,5 +1,6 @@
 """The search space: what it accepts, what it refuses and how, and its round trips."""
 
+import hashlib
 import json
 import math
 import subprocess
@@ -95,6 +96,56 @@ def test_a_logit_float_round_trips_exactly(low: float, high: float, x: float) ->
     space = Space([Float("v", low, high, scale="logit")])
     params = space.from_unit([x])
     assert space.from_unit(space.to_unit(params)) == params
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "scale"),
+    [
+        (1e-310, 1e-300, "log"),
+        (1e-308, 1.0, "log"),
+        (1e-300, 1e300, "log"),
+        (1.0, sys.float_info.max, "log"),
+        (1.0, 1.0000001, "log"),
+        (1000.0, 1000.5, "log"),
+        (0.5, 0.5000001, "logit"),
+        (0.0, 1e-310, "linear"),
+        (1.7e308, sys.float_info.max, "linear"),
+        (-1e308, 7e307, "linear"),
+    ],
+)
+def test_a_range_of_extreme_or_narrow_values_is_searched_from_end_to_end(low: float, high: float, scale: Scale) -> None:
+    space = Space([Float("x", low, high, scale=scale)])
+    values = [params["x"] for params in space.from_unit_many(np.linspace(0.0, 1.0, 2001)[:, None])]
+    assert len(set(values)) == 2001 and values == sorted(values) and (values[0], values[-1]) == (low, high)
+    assert [space.from_unit(space.to_unit({"x": value}))["x"] for value in values] == values
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0 + 1e-15), (1e15, 1e15 + 2.0)])
+def test_a_range_of_few_float64_numbers_round_trips(low: float, high: float) -> None:
+    space = Space([Float("x", low, high)])
+    values = {params["x"] for params in space.from_unit_many(np.linspace(0.0, 1.0, 2001)[:, None])}
+    assert all(space.from_unit(space.to_unit({"x": value}))["x"] == value for value in values)
+
+
+def test_values_of_usual_ranges_stay_as_they_were_in_stored_sweeps() -> None:
+    """To the last bit: stored sweeps are replayed."""
+    ranges: list[tuple[float, float, Scale]] = [
+        (1e-5, 0.1, "log"),
+        (1e-16, 1e3, "log"),
+        (0.99, 0.999, "log"),
+        (123.456789, 987.654321, "log"),
+        (0.9, 0.9999, "logit"),
+        (0.5, 0.51, "logit"),
+        (0.05, 0.4, "linear"),
+        (-3.0, 1e6, "linear"),
+        (1e9, 1e9 + 1.0, "linear"),
+        (0.25, 4.0, "pow2"),
+    ]
+    x = np.linspace(0.0, 1.0, 1001)
+    found = b"".join(
+        Float("x", low, high, scale=scale).decode(x).astype("<f8").tobytes() for low, high, scale in ranges
+    )
+    assert hashlib.sha256(found).hexdigest()[:16] == "5c185725996851db"
 
 
 @given(low=st.integers(-(10**6), 10**6), width=st.integers(1, 10**11), x=st.floats(0.0, 1.0))

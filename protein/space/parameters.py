@@ -3,7 +3,8 @@
 linear, log, logit (floats): 0 is `low`, 1 is `high`, and between them v, ln v or ln(v / (1 - v)) rises evenly. A value
 that comes from the unit interval is rounded to about six significant digits (of the value for log, of the distance to
 the nearer of 0 and 1 for logit, of the range's width for linear). So it is short to read, and `decode(encode(v)) == v`
-holds exactly for every v that `decode` can return.
+holds exactly for every v that `decode` can return. A log or logit range that is narrower than 0.1 % is treated as a
+linear one: it is as good as straight, and six digits of the value would leave few values in it.
 
 Integers and pow2: each value owns a bin; `encode` gives the bin's middle, `decode` maps any point of the bin to the
 value. Bins are equally wide on the scale (linear: one value each; log: from ln(v - .5) to ln(v + .5); pow2: one
@@ -13,6 +14,7 @@ exponent each). Categoricals: one equal bin per choice; their numeric value is t
 import contextlib
 import dataclasses
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -30,6 +32,10 @@ Array = NDArray[np.float64]
 SCALES: tuple[Scale, ...] = ("linear", "log", "logit", "pow2")
 _SIGNIFICANT = 6  # decimal digits kept of a float that comes from the unit interval
 _MAX_DECIMALS = 15  # a float64 near 1 resolves no more
+_MAX_EXACT_POWER = 22  # 10**22 is the last power of ten that float64 holds exactly
+_MAX_WHOLE = 2.0**53  # from here on float64 has no fractions, so that there is nothing to round
+_MAX_LOG = math.log(sys.float_info.max)
+_NARROW = 1e-3  # width of a range, as a share of the values in it
 _MAX_INTEGER = 10**12  # far below 2**53, so that the bins of a log scale stay exact in float64
 
 
@@ -76,20 +82,22 @@ class Float:
         """Returns unit coordinates, `n`, of in-range numbers, `n`."""
         if self.scale == "pow2":
             return _encode_pow2(self, numbers)
-        low, high = _to_scale(self.low, self.scale), _to_scale(self.high, self.scale)
-        return np.asarray((_to_scale(numbers, self.scale) - low) / (high - low))
+        scale = _curve(self)
+        low, high = _to_scale(self.low, scale), _to_scale(self.high, scale)
+        return np.asarray((_to_scale(numbers, scale) - low) / (high - low))
 
     def decode(self, x: Array) -> Array:
         """Returns numbers, `n`, at unit coordinates, `n`."""
         if self.scale == "pow2":
             return _decode_pow2(self, x)
-        low, high = _to_scale(self.low, self.scale), _to_scale(self.high, self.scale)
+        scale = _curve(self)
+        low, high = _to_scale(self.low, scale), _to_scale(self.high, scale)
         t = low + x * (high - low)
-        if self.scale == "linear":
+        if scale == "linear":
             decimals = np.full(x.shape, _SIGNIFICANT - math.floor(math.log10(self.high - self.low)), dtype=np.float64)
             value = np.asarray(t)
-        elif self.scale == "log":
-            value = np.exp(t)
+        elif scale == "log":
+            value = np.exp(np.minimum(t, _MAX_LOG))
             decimals = _SIGNIFICANT - 1 - np.floor(np.log10(value))
         else:
             value = 1.0 / (1.0 + np.exp(-t))
@@ -99,9 +107,9 @@ class Float:
             decimals[resolved] = _SIGNIFICANT - 1 - np.floor(np.log10(margin[resolved]))
         value = np.clip(_round_decimals(value, decimals), self.low, self.high)
         # A value whose coordinate is that of an end becomes the end, so that decoded values round-trip exactly.
-        scaled = _to_scale(value, self.scale)
-        at_low, at_high = (x <= 0.0) | (scaled <= low), (x >= 1.0) | (scaled >= high)
-        return np.where(at_low, self.low, np.where(at_high, self.high, value))
+        scaled = _to_scale(value, scale)
+        value = np.where(scaled <= low, self.low, np.where(scaled >= high, self.high, value))
+        return np.where(x <= 0.0, self.low, np.where(x >= 1.0, self.high, value))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -333,6 +341,13 @@ def _encode_pow2(parameter: Float | Integer, value: Array) -> Array:
     return np.asarray((np.log2(value) - low + 0.5) / (high - low + 1))
 
 
+def _curve(parameter: Float) -> Scale:
+    """Returns the scale by which a real parameter is mapped: linear where its range is so narrow that all are alike."""
+    low, high, scale = parameter.low, parameter.high, parameter.scale
+    room = {"log": low, "logit": min(low, 1.0 - high)}.get(scale, 0.0)
+    return "linear" if high - low < _NARROW * room else scale
+
+
 def _to_scale(value: Array | float, scale: Scale) -> Array:
     value = np.asarray(value, dtype=np.float64)
     if scale == "log":
@@ -341,10 +356,26 @@ def _to_scale(value: Array | float, scale: Scale) -> Array:
 
 
 def _round_decimals(value: Array, decimals: Array) -> Array:
-    """Rounds to a number of decimals each (negative: tens, hundreds). Division by an exact power of ten gives the
-    float64 nearest to the decimal, the same that reading its digits gives."""
-    scale = 10.0 ** np.abs(decimals)
-    return np.where(decimals >= 0, np.round(value * scale) / scale, np.round(value / scale) * scale)
+    """Rounds to a number of decimals each (negative: tens, hundreds).
+
+    Division by an exact power of ten gives the float64 nearest to the decimal, the same that reading its digits gives.
+    Where the power is not exact, numbers are rounded by their digits.
+    """
+    scale = 10.0 ** np.minimum(np.abs(decimals), _MAX_EXACT_POWER)
+    exact = (np.abs(decimals) <= _MAX_EXACT_POWER) & ((decimals < 0) | (np.abs(value) < _MAX_WHOLE / scale))
+    rounded = np.empty_like(value)
+    some, scale = value[exact], scale[exact]
+    rounded[exact] = np.where(decimals[exact] >= 0, np.round(some * scale) / scale, np.round(some / scale) * scale)
+    others = zip(value[~exact].tolist(), decimals[~exact].tolist(), strict=True)
+    rounded[~exact] = [_rounded(number, int(digits)) for number, digits in others]
+    return rounded
+
+
+def _rounded(number: float, digits: int) -> float:
+    try:
+        return round(number, digits)
+    except OverflowError:  # beyond the largest float64
+        return number
 
 
 def _typed(value: Any) -> tuple[type, Any]:
