@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import PATIENCE_SECONDS
 
 from protein.errors import SpaceError
-from protein.space import Categorical, Float, Integer, Space
+from protein.space import Categorical, Float, Integer, Parameter, Space
 from protein.space.constraints import Constraint
 from protein.space.parameters import Scale
 
@@ -212,6 +212,29 @@ def test_rare_valid_points_are_found_or_the_known_one_is_returned() -> None:
     assert space.valid(x).all()
     needle = Space([Float("a", 0.0, 1.0, default=0.5)], constraints=["a == 0.5"])
     assert needle.from_unit(needle.sample(3, np.random.default_rng(0))[0]) == {"a": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "constraints"),
+    [
+        ([Integer(name, 0, 1000) for name in "abc"], ["a == b == c"]),
+        ([Integer(name, 0, 1000) for name in "abc"], ["a == c", "b == c and a > 10"]),
+        ([Integer(name, 0, 1000) for name in "abc"], ["a + b + c == 1200"]),
+        ([Float(name, 0.0, 1.0) for name in "abc"], ["a + b + c == 1"]),
+        ([Float(name, 1e-5, 0.1, scale="log") for name in "ab"], ["a == b"]),
+        (
+            [Integer("width", 64, 4096), Integer("heads", 1, 64), Categorical("size", (16, 32))],
+            ["width == heads * size"],
+        ),
+    ],
+)
+def test_points_on_an_equality_are_found(parameters: list[Parameter], constraints: list[str]) -> None:
+    space = Space(parameters, constraints=constraints)
+    x = space.sample(200, np.random.default_rng(1))
+    assert len(np.unique(x, axis=0)) >= 50
+    assert space.valid(x).all()
+    assert np.array_equal(space.canonical(x), x)
+    assert np.array_equal(x, space.sample(200, np.random.default_rng(1)))
 
 
 def test_json_round_trip() -> None:

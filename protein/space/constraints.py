@@ -52,6 +52,8 @@ class _Result(NamedTuple):
 
 
 _Evaluate = Callable[[Values], _Result]
+# The names in an equality, and by how much its left side is larger than its right one.
+Equality = tuple[list[str], Callable[[Values], NDArray[np.float64]]]
 
 
 class Constraint:
@@ -60,6 +62,7 @@ class Constraint:
     Attributes:
         text: the expression as it was given.
         names: the parameter names that it mentions.
+        equalities: each `==` that every valid point meets.
     """
 
     def __init__(self, text: str) -> None:
@@ -73,6 +76,7 @@ class Constraint:
         try:
             tree = ast.parse(text.strip(), mode="eval")
             self._evaluate = self._compile(tree.body)
+            self.equalities = self._equalities(tree.body)
         except SyntaxError as error:
             raise SpaceError(f"constraint '{text}' does not parse ({error.msg}); {_LANGUAGE}") from error
         except RecursionError as error:
@@ -98,6 +102,26 @@ class Constraint:
         except (TypeError, ValueError) as error:
             raise SpaceError(f"constraint '{self.text}' mixes text and numbers; compare like with like") from error
         return np.array(np.broadcast_to(result, (num_points,)))
+
+    def _equalities(self, node: ast.expr) -> list[Equality]:
+        match node:
+            case ast.BoolOp(op=ast.And(), values=operands):
+                return [found for operand in operands for found in self._equalities(operand)]
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                pairs = zip(ops, (left, *comparators[:-1]), comparators, strict=True)
+                differences = [ast.BinOp(a, ast.Sub(), b) for op, a, b in pairs if isinstance(op, ast.Eq)]
+                return [(self._names_in(difference), self._value(difference)) for difference in differences]
+        return []
+
+    def _value(self, node: ast.expr) -> Callable[[Values], NDArray[np.float64]]:
+        evaluate = self._compile(node)
+        return lambda values: _number(evaluate(values).value)
+
+    def _names_in(self, node: ast.AST) -> list[str]:
+        """Returns the names in an expression that `_compile` accepts, in their order."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            return [self._dotted(node)]
+        return [name for child in ast.iter_child_nodes(node) for name in self._names_in(child)]
 
     def _compile(self, node: ast.expr) -> _Evaluate:
         match node:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from protein.errors import SpaceError
-from protein.space.constraints import Constraint
+from protein.space.constraints import Constraint, Equality
 from protein.space.parameters import Array, Categorical, Float, Integer, Parameter
 from protein.spelling import nearest
 from protein.types import Params, ParamValue
@@ -31,6 +31,7 @@ __all__ = ["Categorical", "Float", "Integer", "Parameter", "Space"]
 
 _NUM_PROBES = 1 << 14  # points drawn to decide that constraints cannot be satisfied
 _MAX_DRAWS = 1 << 18  # points drawn at most to collect valid ones
+_NUM_TURNS = 4  # in which equalities are solved, for another parameter each time
 
 
 class Space:
@@ -192,7 +193,8 @@ class Space:
     def sample(self, num_points: int, rng: np.random.Generator) -> Array:
         """Returns canonical uniform points that satisfy the constraints, `num_points x d`.
 
-        Where valid points are too rare, it returns fewer, but at least one.
+        Where an equality among the constraints makes valid points rare, uniform points are moved onto it: one parameter
+        takes the value that the others leave it. Where valid points are too rare, it returns fewer, but at least one.
         """
         found: list[Array] = []
         count, drawn, batch = 0, 0, max(num_points, 64)
@@ -201,6 +203,10 @@ class Space:
             x = x[self.valid(x)]
             found.append(x)
             count, drawn, batch = count + len(x), drawn + batch, min(2 * batch, _NUM_PROBES)
+            if self._equalities and not count and drawn >= _NUM_PROBES:
+                break
+        if self._equalities and count < num_points:
+            found.append(self._solved(rng.random((num_points - count, self.num_dims))))
         points = np.concatenate(found)[:num_points]
         return points if len(points) or not num_points else self._witness[None, :].copy()
 
@@ -303,6 +309,38 @@ class Space:
             columns[name] = np.asarray(value if isinstance(value, str) else float(value))
         return columns
 
+    @property
+    def _equalities(self) -> list[Equality]:
+        return [equality for constraint in self._constraints for equality in constraint.equalities]
+
+    def _solved(self, x: Array) -> Array:
+        """Returns canonical valid points, at most one for each of n points, `n x d`, by solving the equalities.
+
+        Each is solved for one of its parameters, as if it were linear in that one. Later turns solve for others.
+        """
+        found = [x[:0]]
+        for turn in range(_NUM_TURNS):
+            numbers = self._decode(x)
+            for names, difference in self._equalities:
+                own = [self.parameters[self._position[name]] for name in names if name in self._position]
+                free = [parameter for parameter in own if not isinstance(parameter, Categorical)]
+                if not free:
+                    continue
+                parameter, columns = free[-1 - turn % len(free)], self._columns(numbers)
+                i = self._position[parameter.name]
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    off = difference(columns)
+                    slope = difference({**columns, parameter.name: numbers[i] + 1.0}) - off
+                    value = numbers[i] - off / slope
+                value = np.clip(np.where(np.isfinite(value), value, numbers[i]), parameter.low, parameter.high)
+                numbers[i] = parameter.decode(parameter.encode(value))
+            x = np.stack([p.encode(column) for p, column in zip(self.parameters, numbers, strict=True)], axis=1)
+            x = np.clip(x, 0.0, 1.0)
+            valid = self.valid(x)
+            found.append(x[valid])
+            x = x[~valid]
+        return np.concatenate(found)
+
     def _find_witness(self) -> Array:
         """Returns one valid point, `d`; raises `SpaceError` when none of many random points is valid."""
         rng = np.random.default_rng(0)
@@ -312,6 +350,8 @@ class Space:
         for constraint in self._constraints:
             satisfied &= constraint.satisfied(columns, len(x))
             if not satisfied.any():
+                if len(solved := self._solved(x)):
+                    return np.asarray(solved[0])
                 raise SpaceError(
                     f"constraint '{constraint.text}' cannot be met: none of {_NUM_PROBES} points of the space meets "
                     "it (with those before it); widen a range or drop it"
