@@ -2,7 +2,8 @@
 
 In: no NaN, no infinity, no integer beyond 64 bits, no text that UTF-8 or PostgreSQL cannot hold (a NUL, half a
 surrogate pair). A value that cannot be stored is a `StoreError` that names it. It is never replaced by another value,
-except in free text (`readable`), which may quote the output of a broken process: there such characters are replaced.
+except in free text and in the names of metrics (`readable`), which may be the output of a broken process: there such
+characters are replaced.
 
 Both directions match by name: a field of a dataclass in `protein.types` is the column of the same name. The field's
 type selects its converter (`_CONVERTERS`). An `Estimate` is three columns, a `Provenance` one for each of its fields.
@@ -145,10 +146,10 @@ def lease(value: float) -> timedelta:
 
 
 def numbers(what: str, values: Mapping[str, float]) -> dict[str, float]:
-    """Returns named finite numbers as they are: an integer stays one."""
+    """Returns named finite numbers as they are, an integer stays one; their names are made `readable`."""
     for name, value in values.items():
         number(f"{what} {name!r}", value)
-    return dict(values)
+    return {readable(str(name)): value for name, value in values.items()}
 
 
 def params(values: Params) -> dict[str, Any]:
@@ -157,8 +158,11 @@ def params(values: Params) -> dict[str, Any]:
             raise StoreError(
                 f"parameter {name!r}: a {type(value).__name__} cannot be stored, only bool, int, float, str"
             )
+        text("the name of parameter", name)
         if isinstance(value, float):
             number(f"parameter {name!r}", value)
+        elif isinstance(value, str):
+            text(f"parameter {name!r}: the value", value)
     return dict(values)
 
 
@@ -168,7 +172,16 @@ def json_object(what: str, values: Mapping[str, Any]) -> dict[str, Any]:
         copy: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False, default=_plain))
     except (TypeError, ValueError) as error:
         raise StoreError(f"{what} cannot be stored: {error}; it must be plain JSON without NaN and infinity") from error
+    _check_texts(what, copy)
     return copy
+
+
+def _check_texts(what: str, value: Any) -> None:
+    if isinstance(value, str):
+        text(f"{what}: the text", value)
+    elif isinstance(value, dict | list):
+        for one in (*value, *value.values()) if isinstance(value, dict) else value:
+            _check_texts(what, one)
 
 
 def _shown(value: object) -> str:

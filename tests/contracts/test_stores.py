@@ -99,7 +99,7 @@ def test_a_started_trial_is_stored_with_all_that_is_known(store: Store) -> None:
     assert abs(record.started_at - before) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("value", [*NOT_FINITE, None, [1]])
+@pytest.mark.parametrize("value", [*NOT_FINITE, None, [1], "a\0", "\ud800"])
 def test_a_parameter_that_is_no_value_is_refused(store: Store, value: Any) -> None:
     sweep = new_sweep(store)
     with pytest.raises(StoreError, match="parameter 'x'"):
@@ -198,8 +198,11 @@ def test_a_broken_process_may_name_its_metrics_as_it_likes(store: Store) -> None
     store.add_measurements(trial, [point], LEASE_SECONDS)
     store.finish_trial(trial, dataclasses.replace(complete(), metrics=metrics))
     [record] = store.trials(sweep.id)
-    assert record.curve == (point,)
-    assert record.metrics == metrics
+    named = {"": 1.0, "\ufffd \ufffd\ufffd\ufffd \U0001f4a5": 2.0, "a'b\"c\\": 3.0}
+    assert record.curve == (dataclasses.replace(point, metrics=named),)
+    assert record.metrics == named
+    for name, value in named.items():
+        assert store.curves(sweep.id, [0], 10, metric=name)[0].value.tolist() == [value]
 
 
 def test_steps_beyond_64_bits_are_refused(store: Store) -> None:

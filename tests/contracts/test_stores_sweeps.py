@@ -97,6 +97,15 @@ def test_an_impossible_name_is_refused(store: Store, name: str) -> None:
     assert store.list_sweeps() == []
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "surrogate"])
+def test_a_text_that_cannot_be_stored_is_refused_wherever_it_is(store: Store, text: str) -> None:
+    parameter = {"type": "categorical", "name": "x", "choices": ["a", text], "default": None}
+    for change in ({"space": {"parameters": [parameter]}}, {"config": {text: 1}}, {"config": {"a": {"b": (text,)}}}):
+        with pytest.raises(StoreError, match=f"{next(iter(change))}: the text .* cannot be stored"):
+            store.create_sweep(dataclasses.replace(sweep_spec(), **change), None)
+    assert store.list_sweeps() == []
+
+
 def test_the_longest_name_fits(store: Store) -> None:
     assert store.find_sweep(new_sweep(store, "\U0001f3d3" * 200).spec.name) is not None
 
