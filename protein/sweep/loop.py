@@ -10,8 +10,8 @@ nothing.
 
 How the budget is kept: a trial may cost the cap on one trial, or what is left of the budget if that is less, and it
 ends itself there. What running trials are expected to cost is subtracted from what is left. If trials that run side by
-side cost more than expected, all of them are ended as soon as they have spent the budget together. A program that reports
-nothing costs its wall clock meanwhile (`TrialProgress.cost_seconds`).
+side cost more than expected, all of them are ended as soon as they have spent the budget together. A program that
+reports nothing costs its wall clock meanwhile (`TrialProgress.cost_seconds`).
 
 People may ask for things from outside, through the store (`protein.ports.Wishes`). While the sweep is paused, no trial
 starts, and the loop waits. A stop ends the sweep as a first Ctrl-C does. The engine ignores excluded trials, and
