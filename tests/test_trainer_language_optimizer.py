@@ -22,6 +22,7 @@ def names(model: GPT, **settings: Any) -> dict[tuple[str, int, float], set[str]]
     for group in parameter_groups(model, TrainConfig(learning_rate=0.5, embedding_learning_rate=0.25, **settings)):
         total += len(group.parameters)
         own = {".".join(called[id(p)].split(".")[2:]) or called[id(p)] for p in group.parameters}
+        assert isinstance(group.stacked, int)
         found.setdefault((group.method, group.stacked, group.learning_rate), set()).update(own)
     assert total == len(called)
     return found

@@ -24,5 +24,6 @@ class Group:
     eps: float = 1e-8
     decays: torch.Tensor | None = None
     """Where the only parameter is a vector of many: 1 where an entry decays, else 0."""
-    stacked: int = 1
-    """Matrices of equal shape that lie above each other in each parameter; Muon orthogonalises each alone."""
+    stacked: int | Sequence[int] = 1
+    """Matrices of equal shape that lie above each other in each parameter, or the number for each parameter; Muon
+    orthogonalises each matrix alone."""

@@ -33,13 +33,15 @@ class Muon:
     def __init__(self, group: Group) -> None:
         """The parameters are on their final device."""
         self.group, self.learning_rate = group, group.learning_rate
-        together: dict[tuple[torch.Size, int], list[int]] = {}
-        for number, parameter in enumerate(group.parameters):
-            assert parameter.ndim == 2 and parameter.shape[0] % group.stacked == 0
-            rows, columns = parameter.shape[0] // group.stacked, parameter.shape[1]
+        stacked = [group.stacked] * len(group.parameters) if isinstance(group.stacked, int) else group.stacked
+        together: dict[tuple[torch.Size, int, int], list[int]] = {}
+        for number, (parameter, count) in enumerate(zip(group.parameters, stacked, strict=True)):
+            assert parameter.ndim == 2 and parameter.shape[0] % count == 0
+            rows, columns = parameter.shape[0] // count, parameter.shape[1]
             alone = _one_by_one(parameter.device, min(rows, columns))
-            together.setdefault((parameter.shape, number if alone else -1), []).append(number)
+            together.setdefault((parameter.shape, count, number if alone else -1), []).append(number)
         self._batches = list(together.values())
+        self._stacked = [count for _, count, _ in together]
         self._momenta: list[torch.Tensor] = []  # of each batch, `parameters x rows x columns`
 
     @torch.no_grad()
@@ -48,12 +50,12 @@ class Muon:
         group, momentum = self.group, self.group.betas[0]
         if not self._momenta:
             self._make_momenta()
-        for numbers, buffer in zip(self._batches, self._momenta, strict=True):
+        for numbers, buffer, stacked in zip(self._batches, self._momenta, self._stacked, strict=True):
             parameters: list[torch.Tensor] = [group.parameters[n] for n in numbers]
             gradients = torch.stack([_gradient(parameter) for parameter in parameters])
             buffer.lerp_(gradients, 1 - momentum)
             update = gradients.lerp_(buffer, momentum)
-            rows, columns = buffer.shape[1] // group.stacked, buffer.shape[2]
+            rows, columns = buffer.shape[1] // stacked, buffer.shape[2]
             update = orthogonalised(update.view(-1, rows, columns)).view_as(buffer).to(buffer.dtype)
             if group.weight_decay:
                 torch._foreach_mul_(parameters, 1 - self.learning_rate * group.weight_decay)

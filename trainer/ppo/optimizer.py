@@ -1,7 +1,8 @@
 """Which of a policy's parameters go to which optimiser.
 
 AdamW works on the vector of all weights. With `train.optimizer = "muon"`, Muon works on the matrices of the hidden
-layers, and AdamW on the other parameters: biases, the first layer, the output layer.
+layers, and AdamW on the other parameters: biases, the first layer, the output layer. A recurrent layer stacks a square
+matrix for each of its gates; Muon works on each of them.
 """
 
 import torch
@@ -26,6 +27,9 @@ def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig
     elif config.weight_decay:
         decays = torch.cat([torch.full_like(p.detach(), float(p.ndim >= 2)).flatten() for p in policy.parameters()])
 
+    recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
+    stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
+
     def group(parameters: list[nn.Parameter], method: str) -> Group:
         return Group(
             parameters=parameters,
@@ -35,6 +39,7 @@ def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig
             betas=(config.beta1, config.beta2),
             eps=config.adam_eps,
             decays=decays,
+            stacked=stacked if method == "muon" else 1,
         )
 
     groups = [group(rest, "adamw"), group(matrices, "muon")]
