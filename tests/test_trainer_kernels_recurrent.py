@@ -173,7 +173,12 @@ def test_mingru_and_its_gradients_equal_the_reference(steps: int, agents: int, u
 
 
 def test_a_reset_cuts_off_the_past_whatever_it_was() -> None:
-    for function, inputs in both_layers(4, 3, 8):
+    lstm, mingru = (inputs for _, inputs in both_layers(4, 3, 8))
+    by_torch: list[tuple[Layer, tuple[torch.Tensor, ...]]] = [
+        (kernels.lstm_sequence_by_torch, lstm),
+        (kernels.mingru_sequence_by_torch, mingru),
+    ]
+    for function, inputs in [*both_layers(4, 3, 8), *by_torch]:
         resets = torch.zeros(4, 3, dtype=torch.bool)
         resets[2] = True
         whole = function(*inputs[:-1], resets)[0]

@@ -134,10 +134,10 @@ def mingru_sequence_by_torch(
     """Computes what `mingru_sequence` does, on any device and in any precision."""
     z = gate_logits.sigmoid()
     new = z * torch.where(candidates >= 0, candidates + 0.5, candidates.sigmoid())
-    kept = (1 - z) * resets.logical_not().to(z.dtype).unsqueeze(2)
+    rest, keep = 1 - z, resets.logical_not().unsqueeze(2)
     h, outputs = h0.detach(), []
     for t in range(len(z)):
-        h = torch.addcmul(new[t], kept[t], h)
+        h = torch.addcmul(new[t], rest[t], h.where(keep[t], 0.0))  # selected, as in the LSTM above
         outputs.append(h)
     return torch.stack(outputs), h.detach()
 
