@@ -1,6 +1,7 @@
 """Warm starts from one, several and all sweeps of a real store: which are taken, and what is refused."""
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from protein import Categorical, Float, Integer, Report, Space, Sweep, SweepResu
 from protein.api import stores, warm_start
 from protein.errors import UsageError
 from protein.sweep import source_snapshot
-from protein.types import SuggestionKind, SweepRecord
+from protein.types import WAITED, WALL, SuggestionKind, SweepRecord
 
 SPACE = Space([Float("lr", 1e-4, 1.0, scale="log"), Integer("epochs", 1, 20, scale="log")], cost_parameter="epochs")
 OTHER = Space([Float("width", 0.0, 1.0)])
@@ -102,6 +103,20 @@ def test_a_resumed_sweep_keeps_its_sources(store: str) -> None:
         UsageError, match=r"^sweep 'few' was started without a warm start; now --warm-start all is given"
     ):
         swept(store, "few", warm_start="all")
+
+
+def test_a_source_sweep_tells_its_costs_without_those_of_other_programs(store: str) -> None:
+    with stores.opened(store) as opened:
+        [trial] = opened.trials(stores.find(opened, "single").id)
+    busy = dataclasses.replace(trial, timings={WALL: 10.0, WAITED: 7.5})
+    for one, calm_share in ((trial, 1.0), (busy, 0.25)):
+        source = source_snapshot.of("single", [one], space=SPACE, fixed={})
+        ((found,),) = source_snapshot.observations(json.loads(json.dumps({"sources": [source]})))
+        assert found.run_seconds == trial.run_seconds
+        assert found.calm_seconds == pytest.approx(calm_share * trial.run_seconds)
+        del source["trials"][0]["busy_share"]  # as earlier versions stored it
+        ((found,),) = source_snapshot.observations({"sources": [source]})
+        assert found.calm_seconds == trial.run_seconds
 
 
 def test_a_snapshot_of_one_source_as_earlier_versions_stored_it(store: str) -> None:

@@ -47,6 +47,7 @@ def of(
                 "end": str(trial.end),
                 "score": trial.score,
                 "cost_seconds": trial.run_seconds,
+                "busy_share": trial.busy_share,
                 "steps": trial.steps,
             }
         )
@@ -92,6 +93,7 @@ def _observation(trial: Mapping[str, Any]) -> Observation:
         end=trial.get("end"),  # earlier versions did not keep it
         score=score,
         cost_seconds=cost,
+        busy_share=trial.get("busy_share"),  # nor this
         # The engine asks how far a trial came that was stopped.
         curve=(Measurement(steps=trial["steps"], elapsed_seconds=cost, score=score),),
     )
