@@ -11,6 +11,7 @@ from asking import make_space, play, train
 
 import protein
 from protein import Categorical, Float, Integer, Protein, Space
+from protein.engine.sample import MAX_WHOLE
 from protein.types import Params, Suggestion, SuggestionKind, TrialState
 
 
@@ -67,6 +68,31 @@ def test_minimising_is_maximising_with_the_sign_turned() -> None:
     assert up[-1].predicted_score is not None and down[-1].predicted_score is not None
     assert down[-1].predicted_score.value == -up[-1].predicted_score.value
     assert down[-1].predicted_score.low == -up[-1].predicted_score.high
+
+
+def test_the_best_of_very_many_observations_is_found_among_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `protein best` does it: a model of all of them takes many seconds."""
+    engine = Protein(Space([Float("x", 0.0, 1.0)]))
+    for i in range(MAX_WHOLE + 1000):
+        engine.observe({"x": i / 5000}, score=float(i % 997), cost_seconds=1.0 + i % 89)
+        if i == MAX_WHOLE - 1:
+            whole = seen_by_best(engine, monkeypatch)
+    assert whole == (MAX_WHOLE, False)
+    num_seen, is_sample = seen_by_best(engine, monkeypatch)
+    assert is_sample and num_seen < MAX_WHOLE
+
+
+def seen_by_best(engine: Protein, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
+    """Returns how many observations `best` looks at, and whether they are a sample."""
+    calls: list[tuple[int, bool]] = []
+
+    def contenders(space: Space, observations: list[Any], sample: Any = None) -> list[Any]:
+        calls.append((len(observations), sample is not None))
+        return []
+
+    monkeypatch.setattr("protein.api.ask_tell.contenders", contenders)
+    assert engine.best() is None
+    return calls[0]
 
 
 def test_the_best_config_is_told_in_the_scores_own_direction() -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from protein import validate
+from protein.api.reading import sampled
 from protein.direction import shown_contender, shown_estimate, stored_score
 from protein.engine.budget import RunningCost, limit_reached, remaining_seconds, why_nothing
 from protein.engine.laws import Laws, fit_laws
@@ -150,7 +151,7 @@ class Protein:
         limit = number(under_seconds, "under_seconds")
         if math.isnan(limit):
             raise UsageError("under_seconds must be a number of seconds, got nan; leave it out for the best overall")
-        chosen = best(contenders(self._space, self._history()), limit)
+        chosen = best(contenders(self._space, *sampled(self._history())), limit)
         return None if chosen is None else shown_contender(chosen, self._direction)
 
     def laws(self) -> Laws:

@@ -2,16 +2,17 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from protein.columns import DOT_FIELDS, TrialColumns
 from protein.engine.sample import MAX_WHOLE, Sample, choose
 from protein.ports import Store
-from protein.types import SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState
+from protein.types import Observation, SuggestionKind, SweepRecord, TrialEnd, TrialRecord, TrialState
 
 FIELDS = (*DOT_FIELDS, "kind")
+Known = TypeVar("Known", TrialRecord, Observation)
 _LIMITS = (TrialEnd.CAPPED, TrialEnd.OUT_OF_BUDGET)
 
 
@@ -45,11 +46,14 @@ def readable(store: Store, sweep: SweepRecord, *, most: int = MAX_WHOLE) -> Read
     return Readable(trials=trials, columns=columns, sample=sample)
 
 
-def sampled(trials: Sequence[TrialRecord], *, most: int = MAX_WHOLE) -> tuple[Sequence[TrialRecord], Sample | None]:
+def sampled(trials: Sequence[Known], *, most: int = MAX_WHOLE) -> tuple[Sequence[Known], Sample | None]:
     """Returns of trials at hand the same that `readable` reads, and their sample."""
     if len(trials) <= most:
         return trials, None
-    rows = [(t.number, t.state, t.end, t.kind, t.score, t.run_seconds, t.cost_seconds, t.excluded) for t in trials]
+    rows = [
+        (t.number, t.state, t.end, getattr(t, "kind", None), t.score, t.run_seconds, t.cost_seconds, t.excluded)
+        for t in trials
+    ]
     number, state, end, kind, score, run_seconds, cost_seconds, excluded = zip(*rows, strict=True)
     numbers, scores = np.array(number, dtype=np.int64), np.array(score, dtype=np.float64)
     costs = (np.array(run_seconds), np.array(cost_seconds), np.array(excluded))
@@ -65,7 +69,7 @@ def _choose(
     number: Any,
     state: Sequence[TrialState],
     end: Sequence[TrialEnd | None],
-    kind: Sequence[SuggestionKind],
+    kind: Sequence[SuggestionKind | None],
     score: Any,
     run_seconds: Any,
     cost_seconds: Any,
