@@ -161,6 +161,28 @@ def test_flags_that_cannot_work_are_refused(
     assert message in refused(capsys, *words)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("PROTEIN_SEED", "Protein sets it itself"),
+        ("PATH", "the program's start depends on it"),
+        ("LD_PRELOAD", "the program's start depends on it"),
+        ("PYTHONPATH", "the program's start depends on it"),
+    ],
+)
+def test_a_parameter_cannot_be_a_variable_that_has_another_meaning(
+    folder: Path, capsys: pytest.CaptureFixture[str], name: str, why: str
+) -> None:
+    (folder / "space.toml").write_text(f"[space]\n{name} = {{ min = 1, max = 10 }}\n")
+    error = refused(capsys, "--params", "env", text="sh -c 'echo loss: 1'")
+    assert error == (
+        f"error: parameter '{name}' cannot be an environment variable of the program: {why}; rename it, or use"
+        " --params json"
+    )
+    assert not (folder / "runs").exists(), "nothing is stored"
+    assert sweep("--params", "env", text=f"sh -c 'echo loss: {{{name}}}'") == 0, "a placeholder takes it"
+
+
 def test_flags_of_a_command_need_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--env", "cartpole", "--score-csv", "a.csv:b"]) == 2
     assert "--score-csv goes with --command" in capsys.readouterr().err

@@ -195,6 +195,9 @@ def test_a_program_that_is_not_there_says_so(backend: CommandBackend, tmp_path: 
         TrialEnd.MISTAKE,
         "'/no/such/program' cannot be started: No such file or directory (/no/such/program)",
     )
+    missing = outcome(backend, job(tmp_path, "no-such-program", 1)).reason
+    assert missing.startswith("'no-such-program' cannot be started: No such file or directory"), missing
+    assert "b'" not in missing, "a file's name is text"
 
 
 def test_a_command_is_stopped_at_the_cost_that_it_may_have(backend: CommandBackend, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _start(job: dict[str, Any], report: int, stdout: int, stderr: int, prctl: Pr
             if os.getppid() == parent:
                 os.execvpe(job["words"][0], job["words"], job["environment"])
         except OSError as error:
-            where = f" ({error.filename})" if error.filename else ""
+            where = f" ({os.fsdecode(error.filename)})" if error.filename else ""  # bytes, where PATH was searched
             os.write(tell, f"{error.strerror}{where}".encode())
         finally:
             os._exit(127)

@@ -19,6 +19,8 @@ STYLES: tuple[Style, ...] = ("placeholders", "flags", "dashes", "json", "env")
 SECTION = "command"  # of a sweep's config
 PARAMS_FILE, CHECKPOINTS = "params.json", "checkpoint"  # in the trial's folder
 _OF_RESUME = ("checkpoint",)
+_OURS = re.compile(r"PROTEIN_|CUDA_VISIBLE_DEVICES$")  # environment variables that we set
+_OF_START = re.compile(r"(PATH|HOME)$|LD_|PYTHON")  # the program may not even start with another value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,8 @@ class CommandSettings:
                 f"--command has no placeholder for the parameter '{missing[0]}'{near}; write {{{missing[0]}}} where its"
                 " value goes, or say with --params flags, json or env how the others are passed"
             )
+        if self.params == "env":
+            _check_variables(missing)
         if self.resume:
             flag = template.parse(self.resume, "--resume-flag")
             template.check_names(flag, names, "--resume-flag", also=(*template.OF_TRIAL, *_OF_RESUME))
@@ -132,7 +136,7 @@ def variables(settings: CommandSettings, params: Params) -> dict[str, str]:
         return {}
     values = {**settings.fixed, **params}
     unnamed = template.missing(template.parse(settings.text, "--command"), list(values))
-    return {name.replace(".", "__"): template.text_of(values[name]) for name in unnamed}
+    return {_variable(name): template.text_of(values[name]) for name in unnamed}
 
 
 def working_directory(settings: CommandSettings, directory: str) -> str | None:
@@ -140,6 +144,25 @@ def working_directory(settings: CommandSettings, directory: str) -> str | None:
     if not settings.chdir:
         return None
     return os.path.expanduser(template.parse(settings.chdir, "--chdir").filled({"directory": directory})[0])  # noqa: PTH111
+
+
+def _variable(name: str) -> str:
+    return name.replace(".", "__")
+
+
+def _check_variables(names: list[str]) -> None:
+    """Raises `UsageError` for a parameter whose environment variable has another meaning for the program."""
+    for name in names:
+        why = ""
+        if _OURS.match(_variable(name)):
+            why = "Protein sets it itself"
+        elif _OF_START.match(_variable(name)):
+            why = "the program's start depends on it"
+        if why:
+            raise UsageError(
+                f"parameter '{name}' cannot be an environment variable of the program: {why}; rename it, or use"
+                " --params json"
+            )
 
 
 def _texts(settings: CommandSettings, params: Params, *, seed: int, directory: str) -> dict[str, str]:
