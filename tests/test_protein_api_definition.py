@@ -1,10 +1,14 @@
 """What makes two definitions of a sweep the same one."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
-from protein.api.definition import differences
+import pytest
+
+from protein.api.definition import create_or_resume, differences
 from protein.space import Categorical, Float, Parameter, Space
+from protein.storage import open_store
 from protein.trainer.config import RunConfig
 from protein.types import Provenance, SweepSpec
 
@@ -29,3 +33,20 @@ def test_choices_of_other_types_are_another_definition() -> None:
     old, new = (spec({"own": {}}, Categorical("x", [one, "a"])) for one in (1, True))
     assert differences(old, old) == []
     assert differences(old, new) == ["x = swept over 1 a (now swept over True a)"]
+
+
+def test_a_sweep_that_another_process_creates_at_this_moment_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, wanted = open_store(str(tmp_path / "protein.db")), spec(RunConfig().to_dict())
+    first, created = create_or_resume(store, wanted, 60.0)
+    assert created
+    find, seen = store.find_sweep, []
+
+    def find_too_early(name: str) -> object:
+        seen.append(name)
+        return find(name) if len(seen) > 1 else None
+
+    monkeypatch.setattr(store, "find_sweep", find_too_early)
+    assert create_or_resume(store, wanted, 60.0) == (first, False)
+    store.close()

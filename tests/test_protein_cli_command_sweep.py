@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import storing
@@ -16,6 +17,11 @@ from protein import storage
 from protein.api.command_sweep import short_name
 from protein.cli import main
 from protein.sweep import lease
+from protein.sweep.backends.command import CommandBackend
+from protein.sweep.launching import Launcher
+from protein.sweep.resuming import Place
+from protein.sweep.trials import SweepTrials
+from protein.types import TrialRecord, TrialState
 
 PROGRAM = """
 import argparse, math
@@ -320,17 +326,75 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_is_stored(
     assert not (folder / "runs").exists()
 
 
-def test_a_sweep_that_a_process_runs_is_refused_and_not_called_resumed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep() == 0
-    capsys.readouterr()
+def rival_starts_a_trial() -> int:
+    """Another process starts a trial of the stored sweep, or takes up the one that waits. Returns its id."""
     parent = os.getppid()  # a process that lives and is not this one
     owner = lease.owner_of(parent)
     store = storage.open_store("sqlite:///runs/protein.db")
     record = store.find_sweep("train")
     assert record is not None
-    storing.start(store, record, owner, params={"lr": 0.01, "steps": 100})
+    waiting = [trial for trial in store.trials(record.id) if trial.state is TrialState.WAITING]
+    if waiting:
+        store.take_up_trial(record.id, waiting[0].number, owner, lease.LEASE_SECONDS, 0, 0.0)
+    else:
+        storing.start(store, record, owner, params={"lr": 0.01, "steps": 100})
     store.close()
+    return parent
+
+
+def test_a_sweep_that_a_process_runs_is_refused_and_not_called_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweep() == 0
+    capsys.readouterr()
+    parent = rival_starts_a_trial()
     assert sweep(trials=5) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith(f"error: sweep 'train' is being run by process {parent} on ")
     assert "resumed" not in printed.out
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "stored"])
+def test_of_two_that_begin_at_once_one_is_refused_and_says_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, moment: str, exists: bool
+) -> None:
+    take_over, rivals = SweepTrials.take_over, []
+
+    def beside_a_rival(self: SweepTrials, max_cost_seconds: float | None) -> None:
+        if moment == "before":
+            rivals.append(rival_starts_a_trial())
+        take_over(self, max_cost_seconds)
+        if moment == "after":
+            rivals.append(rival_starts_a_trial())
+
+    if exists:  # it has no trial yet, because it was interrupted at once
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(Launcher, "start", raises_interrupt)
+            assert sweep() == 130
+        capsys.readouterr()
+    monkeypatch.setattr(SweepTrials, "take_over", beside_a_rival)
+    assert sweep() == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: sweep 'train' is being run by process {rivals[0]} on ")
+    assert printed.out == ""
+
+
+def raises_interrupt(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_a_waiting_trial_that_a_rival_has_taken_up_ends_the_sweep_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(CommandBackend, "poll", raises_interrupt)
+        assert sweep() == 130
+    capsys.readouterr()
+    take_up = SweepTrials.take_up
+
+    def beside_a_rival(self: SweepTrials, number: int, place: Place) -> TrialRecord | None:
+        rival_starts_a_trial()
+        return take_up(self, number, place)
+
+    monkeypatch.setattr(SweepTrials, "take_up", beside_a_rival)
+    assert sweep() == 2
+    assert capsys.readouterr().err.startswith("error: sweep 'train' is being run by process ")

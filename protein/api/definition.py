@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from protein.config.layers import flatten
-from protein.errors import UsageError
+from protein.errors import StoreError, UsageError
 from protein.ports import Store
 from protein.space import Space
 from protein.space.parameters import Categorical, Parameter
@@ -56,7 +56,12 @@ def create_or_resume(
     """
     found = store.find_sweep(wanted.name)
     if found is None:
-        return store.create_sweep(wanted, budget_seconds), True
+        try:
+            return store.create_sweep(wanted, budget_seconds), True
+        except StoreError:
+            found = store.find_sweep(wanted.name)
+            if found is None:  # else another process has created it at this moment
+                raise
     if found.spec.method == IMPORTED:
         raise UsageError(
             f"sweep '{wanted.name}' was imported and cannot be resumed; choose another name, and learn from it with a"

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +25,7 @@ from protein.sweep.job import runs_trainer
 from protein.sweep.loop import LoopSettings, run_sweep
 from protein.sweep.trials import refuse_beside
 from protein.trainer.machine.cores import usable_cores
-from protein.types import Machine, SweepRecord
+from protein.types import Machine, SweepRecord, TrialRecord
 from protein.units import parse_duration
 from protein.view import tables
 from protein.view.terminal import make_watcher
@@ -51,11 +51,14 @@ def run(command: Command) -> int:
         sweep, created = _created_or_resumed(store, plan)
         before = dots(store.columns(sweep.id, fields=DOT_FIELDS))
         settings = _loop_settings(plan, sweep, directory)
-        _announce(console, plan, sweep, before, settings, created=created)
         settings = _with_speed(console, store, plan, settings, elsewhere)
         if elsewhere is not None:
             plan.place.fetch(plan.spec, directory, _unfinished(store, sweep.id), elsewhere.backend.note)
-        status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop)
+
+        def announce() -> None:
+            _announce(console, plan, sweep, before, settings, created=created)
+
+        status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop, announce)
     sweep_messages.conclude(console, status, url)
     if stop.is_set():
         sweep_messages.print_resume(console, command)
@@ -178,7 +181,12 @@ def _announce(
     """Prints what begins, where, and what of the user's wishes cannot be."""
     cap_given = plan.settings.max_trial_cost_seconds is not None
     sweep_messages.announce(console, sweep, trials, settings, created=created, cap_given=cap_given)
-    for line in (plan.slots.text(), plan.why_not_continued):
+    speed = ""
+    if settings.speed not in (None, 1.0):
+        speed = (
+            f"this machine is {settings.speed:.2f} times as fast as the reference machine, in whose seconds costs are"
+        )
+    for line in (plan.slots.text(), plan.why_not_continued, speed):
         if line:
             console.print(Text(line), soft_wrap=True)
 
@@ -202,12 +210,7 @@ def _with_speed(
         shared=plan.arguments.calibrate is True or stores.file(stores.url(plan.arguments.store)) is None,
         log=lambda line: console.print(Text(line), soft_wrap=True),
     )
-    if found is None:
-        return settings
-    if found.factor != 1.0:
-        line = f"this machine is {found.factor:.2f} times as fast as the reference machine, in whose seconds costs are"
-        console.print(Text(line), soft_wrap=True)
-    return dataclasses.replace(settings, speed=found.factor)
+    return settings if found is None else dataclasses.replace(settings, speed=found.factor)
 
 
 def _unfinished(store: Store, sweep_id: int) -> list[int]:
@@ -223,13 +226,15 @@ def _run_trials(
     settings: LoopSettings,
     elsewhere: _Elsewhere | None,
     stop: threading.Event,
+    announce: Callable[[], None],
 ) -> SweepStatus:
-    """Runs the sweep, shown in the terminal and told to trackers."""
+    """Runs the sweep, shown in the terminal and told to trackers. `announce` prints what begins now."""
     with (
         make_watcher(console, score_range(plan.spec.env)) as watcher,
-        trackers.beside(watcher, plan.trackers, store=plan.arguments.store, sweep=plan.spec.name) as listener,
+        trackers.beside(watcher, plan.trackers, store=plan.arguments.store, sweep=plan.spec.name) as beside,
     ):
-        return run_sweep(
+        listener = _Announcing(beside, announce)
+        status = run_sweep(
             sweep,
             designer=plan.designer(),
             store=store,
@@ -238,6 +243,41 @@ def _run_trials(
             listener=listener,
             stop=stop,
         )
+        listener.begin()
+        return status
+
+
+class _Announcing:
+    """A listener that says what begins once no other process runs the sweep, and then passes everything on.
+
+    A sweep with trials is announced when it is taken over. A new one waits for its first trial, at once: of two
+    processes that begin it at the same moment, only the one that starts the first trial runs it.
+    """
+
+    def __init__(self, listener: Listener, announce: Callable[[], None]) -> None:
+        self._listener, self._announce = listener, announce
+        self._begun = False
+
+    def begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._announce()
+
+    def update(self, status: SweepStatus) -> None:
+        self.begin()
+        self._listener.update(status)
+
+    def started(self, trial: TrialRecord) -> None:
+        self.begin()
+        self._listener.started(trial)
+
+    def finished(self, trial: TrialRecord, status: SweepStatus) -> None:
+        self.begin()
+        self._listener.finished(trial, status)
+
+    def log(self, line: str) -> None:
+        self.begin()
+        self._listener.log(line)
 
 
 def _backend(plan: Plan, elsewhere: _Elsewhere | None, listener: Listener) -> Backend:

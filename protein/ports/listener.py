@@ -31,7 +31,7 @@ class Listener(Protocol):
     """What watches a sweep: a live view, or plain lines."""
 
     def update(self, status: SweepStatus) -> None:
-        """Called after every poll, some times a second."""
+        """Called after every poll, some times a second; and once a sweep with trials is taken over."""
         ...
 
     def started(self, trial: TrialRecord) -> None: ...

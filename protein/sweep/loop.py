@@ -146,6 +146,8 @@ class _Loop:
     def run(self) -> None:
         self._trials.take_over(self._settings.max_cost_seconds)
         self._taken_over = True
+        if self._trials.records:  # the first suggestion may take a while
+            self._listener.update(self.status())
         while True:
             self._follow_requests()
             self._watch_machine()

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from protein.errors import ProteinError, StoreUnavailable, TrialLost, UsageError
 from protein.ports import Finished, Listener, Store, TrialProgress
@@ -172,14 +172,21 @@ class SweepTrials:
             ours = stored is not None and stored.params == suggestion.params and stored.seed == seed
             return self._handle(stored) if stored is not None and ours and self._runs_here(stored) else start()
 
-        trial = self._retry_while_unavailable(start, again)
+        try:
+            trial = self._retry_while_unavailable(start, again)
+        except TrialLost as error:
+            self._lost(error)
         record = TrialRecord.begun(trial, suggestion, suggest_seconds=suggest_seconds, provenance=provenance)
         self.records[number], self.running[number] = record, trial
         self._renewed[number] = time.monotonic()
         return record
 
     def take_up(self, number: int, place: resuming.Place) -> TrialRecord | None:
-        """Makes a waiting trial run again from a place. Returns None where somebody else has taken or cancelled it."""
+        """Makes a waiting trial run again from a place. Returns None where somebody has cancelled it.
+
+        Raises:
+            TrialLost: another process runs it.
+        """
 
         def take_up() -> Trial:
             return self._store.take_up_trial(
@@ -192,14 +199,23 @@ class SweepTrials:
 
         try:
             trial = self._retry_while_unavailable(take_up, again)
-        except TrialLost:
+        except TrialLost as error:
             self._reread([number])
+            if self.records[number].state is TrialState.RUNNING:
+                self._lost(error)
             return None
         self.running[number] = trial
         self._renewed[number] = time.monotonic()
         self._reread([number])
         self._behind[number] = place.steps
         return self.records[number]
+
+    def _lost(self, error: TrialLost) -> NoReturn:
+        """Raises `TrialLost`, with the process that runs the sweep where one does."""
+        owners = self._retry_while_unavailable(lambda: self._store.live_trials(self.sweep.id)).values()
+        if others := [owner for owner in owners if owner != self._owner]:
+            raise TrialLost(_being_run(self.sweep, others[0])) from error
+        raise error
 
     def release(self, event: Finished) -> TrialRecord:
         """Makes a running trial wait to be taken up again, and returns it."""
@@ -387,12 +403,16 @@ def refuse_beside(sweep: SweepRecord, owners: Collection[str]) -> None:
 
 def _refuse(sweep: SweepRecord, owners: Sequence[str]) -> None:
     if owners:
-        host, pid, _ = owners[0].rsplit(":", 2)
-        gone = "" if is_local(owners[0]) else f"; if it is gone, try again in {LEASE_SECONDS:.0f} seconds"
-        raise UsageError(
-            f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
-            f" protein stop {sweep.spec.name}{gone}"
-        )
+        raise UsageError(_being_run(sweep, owners[0]))
+
+
+def _being_run(sweep: SweepRecord, owner: str) -> str:
+    host, pid, _ = owner.rsplit(":", 2)
+    gone = "" if is_local(owner) else f"; if it is gone, try again in {LEASE_SECONDS:.0f} seconds"
+    return (
+        f"sweep '{sweep.spec.name}' is being run by process {pid} on {host}: wait for it, or end it with"
+        f" protein stop {sweep.spec.name}{gone}"
+    )
 
 
 def _is_outcome(stored: TrialRecord, outcome: Outcome) -> bool:
