@@ -47,7 +47,7 @@ MISTAKES = [
     ("[train]\nhorizon = { scale = 'log' }", "own.toml: the range of train.horizon has no min; give both min and max"),
     (
         "[train]\nupdate_epochs = { min = 1.5, max = 3 }",
-        "own.toml: parameter 'train.update_epochs': bound 1.5 is not a whole number",
+        "own.toml: parameter 'train.update_epochs': bound 1.5 is not a whole number; give a whole number",
     ),
     ("[train]\nvf_coef = { min = -1, max = 1 }", "own.toml: train.vf_coef must be at least 0 and finite, got -1.0"),
     (

@@ -176,7 +176,12 @@ def test_the_ranges_of_pufferlib(tmp_path: Path) -> None:
         ("a.toml", "cost_paramter = 'lr'\n[space]\nlr = 1", "unknown key 'cost_paramter'; did you mean"),
         ("a.toml", "[spce]\nlr = 1", "unknown key 'spce'; did you mean 'space'?"),
         ("a.toml", "[space]\nlr = { min = 1 }", "the range of lr has no max; give both min and max"),
-        ("a.toml", "[space]\nlr = { min = 2, max = 1 }", "low 2 is not below high 1"),
+        ("a.toml", "[space]\nlr = { min = 2, max = 1 }", "its lowest value 2 is not below its highest 1; swap them"),
+        (
+            "a.toml",
+            "[space]\nlr = { min = 0.1, max = 1.0, value = 5 }",
+            "'lr': value 5 is outside its range [0.1, 1.0]",
+        ),
         ("a.toml", "[space]\nlr = { choices = [1, 2], min = 1 }", "lr gives both choices and min"),
         ("a.toml", "[spce.lr]\nmin = 1\nmax = 2", "unknown key 'spce'; did you mean 'space'?"),
         ("a.toml", "batch = 64\n[lr]\nmin = 1\nmax = 2", "unknown key 'batch'; known: constraints, cost_parameter,"),
@@ -203,6 +208,13 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name:
         read(file(tmp_path, name, text))
     assert message in str(refused.value)
     assert str(refused.value).startswith("--space ") and "\n" not in str(refused.value)
+
+
+def test_a_direction_is_corrected_once(tmp_path: Path) -> None:
+    for given, end in (("up", "must be maximize or minimize"), ("maximise", "minimize; did you mean 'maximize'?")):
+        with pytest.raises(UsageError) as refused:
+            read(file(tmp_path, "a.toml", f"direction = '{given}'\n[space]\nlr = {{ min = 1, max = 2 }}"))
+        assert str(refused.value).endswith(end)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

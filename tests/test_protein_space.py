@@ -307,9 +307,9 @@ def test_a_missing_value_is_named() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Float("a", 1.0, 1.0), "low 1.0 is not below high 1.0"),
-        (lambda: Integer("a", 5, 2), "low 5 is not below high 2"),
-        (lambda: Float("a", 0.0, 1.0, scale="log"), "low 0.0 of a log range must be above 0"),
+        (lambda: Float("a", 1.0, 1.0), "its lowest value 1.0 is not below its highest 1.0; widen"),
+        (lambda: Integer("a", 5, 2), "its lowest value 5 is not below its highest 2; swap them"),
+        (lambda: Float("a", 0.0, 1.0, scale="log"), "lowest value 0.0 of a log range must be above 0"),
         (lambda: Integer("a", 0, 8, scale="log"), "log range must be above 0"),
         (lambda: Float("a", 0.0, 0.5, scale="logit"), r"must lie inside \(0, 1\)"),
         (lambda: Float("a", 0.5, 1.0, scale="logit"), r"must lie inside \(0, 1\)"),
@@ -317,17 +317,19 @@ def test_a_missing_value_is_named() -> None:
         (lambda: Integer("a", 48, 64, scale="pow2"), "48 of a pow2 range is not a power of two"),
         (lambda: Float("a", 0.3, 4.0, scale="pow2"), "0.3 of a pow2 range is not a power of two"),
         (lambda: Float("a", 0.0, 1.0, scale="lag"), "did you mean 'log'"),  # type: ignore[arg-type]
-        (lambda: Float("a", 0.0, math.inf), "not finite"),
-        (lambda: Float("a", "0", 1.0), "'0' is not a number"),  # type: ignore[arg-type]
-        (lambda: Integer("a", 0.5, 1), "0.5 is not a whole number"),  # type: ignore[arg-type]
+        (lambda: Float("a", 0.0, math.inf), "not finite; give the range two finite ends"),
+        (lambda: Float("a", "0", 1.0), "'0' is not a number; for names, list them as choices"),  # type: ignore[arg-type]
+        (lambda: Integer("a", 0.5, 1), "0.5 is not a whole number; give a whole number"),  # type: ignore[arg-type]
         (lambda: Integer("a", 0, 10**15), "count in larger units"),
-        (lambda: Float("a", 0.0, 1.0, default=2.0), "default 2.0 is outside its range"),
+        (lambda: Float("a", 0.0, 1.0, default=2.0), "value 2.0 is outside its range"),
         (lambda: Categorical("a", ("x",)), "has 1 choices"),
-        (lambda: Categorical("a", ("x", "x")), "lists a choice twice"),
+        (lambda: Categorical("a", ("x", "x")), "lists a choice twice in .*; keep each choice once"),
         (lambda: Categorical("a", "xy"), "must be a list"),
-        (lambda: Categorical("a", ("x", "y"), default="z"), "default 'z' is not one of its choices"),
+        (lambda: Categorical("a", ("x", "y"), default="z"), "value 'z' is not one of its choices"),
         (lambda: Categorical("a", ("x", None)), "no bool, number or text"),  # type: ignore[arg-type]
-        (lambda: Float("a b", 0.0, 1.0), "not a dotted name"),
+        (lambda: Float("a b", 0.0, 1.0), "not a dotted name such as .*: use letters, digits and underscores"),
+        (lambda: Float("a-b", 0.0, 1.0), "no digit first; call it 'a_b', and use --params dashes or {a_b} for a flag"),
+        (lambda: Float("1-b", 0.0, 1.0), "no digit first$"),
         (lambda: Space([]), "no parameters"),
         (lambda: Space({"a": (0.0, 1.0)}), "is given a list"),  # type: ignore[arg-type]
         (lambda: Space(["a"]), "made of Float, Integer and Categorical, got 'a'"),  # type: ignore[list-item]

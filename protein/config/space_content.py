@@ -39,5 +39,6 @@ def direction_of(value: object, source: str, key: str) -> Direction:
     for direction in Direction:
         if value == direction.value:
             return direction
-    known = [one.value for one in Direction]
-    raise UsageError(f"{source}: {key} = {value!r} must be maximize or minimize{nearest(str(value), known)}")
+    close = nearest(str(value), [one.value for one in Direction])
+    meant = close if "did you mean" in close else ""
+    raise UsageError(f"{source}: {key} = {value!r} must be maximize or minimize{meant}")

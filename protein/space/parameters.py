@@ -52,7 +52,7 @@ class Float:
     def __post_init__(self) -> None:
         _check_range(self)
         if self.default is not None:
-            self.check(self.default, "default ")
+            self.check(self.default, "value ")
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is a number (not a bool) in the range, a power of two where asked."""
@@ -127,7 +127,7 @@ class Integer:
             raise SpaceError(f"parameter '{self.name}': an integer has no logit scale; use linear, log or pow2")
         _check_range(self)
         if self.default is not None:
-            self.check(self.default, "default ")
+            self.check(self.default, "value ")
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is an int (not a bool) in the range, a power of two where asked."""
@@ -196,9 +196,11 @@ class Categorical:
             if not isinstance(choice, bool | int | float | str) or choice != choice:
                 raise SpaceError(f"parameter '{self.name}': choice {choice!r} is no bool, number or text")
         if len({_typed(choice) for choice in self.choices}) < len(self.choices):
-            raise SpaceError(f"parameter '{self.name}' lists a choice twice in {list(self.choices)}")
+            raise SpaceError(
+                f"parameter '{self.name}' lists a choice twice in {list(self.choices)}; keep each choice once"
+            )
         if self.default is not None:
-            self.check(self.default, "default ")
+            self.check(self.default, "value ")
 
     def check(self, value: Any, what: str = "") -> None:
         """Raises `SpaceError` unless `value` is one of the choices."""
@@ -247,7 +249,14 @@ Parameter = Float | Integer | Categorical
 def _check_name(name: Any) -> None:
     parts = name.split(".") if isinstance(name, str) else [""]
     if not all(part.isidentifier() for part in parts):
-        raise SpaceError(f"parameter name {name!r} is not a dotted name such as 'train.learning_rate'")
+        remedy = ""
+        if all(part.replace("-", "_").isidentifier() for part in parts):
+            written = name.replace("-", "_")
+            remedy = f"; call it '{written}', and use --params dashes or {{{written}}} for a flag with dashes"
+        raise SpaceError(
+            f"parameter name {name!r} is not a dotted name such as 'train.learning_rate': use letters, digits and"
+            f" underscores, with dots between the parts and no digit first{remedy}"
+        )
 
 
 def _check_range(parameter: Float | Integer) -> None:
@@ -261,15 +270,18 @@ def _check_range(parameter: Float | Integer) -> None:
     for bound in (low, high):
         if isinstance(bound, bool) or not isinstance(bound, int if whole else int | float):
             kind = "a whole number" if whole else "a number"
-            raise SpaceError(f"parameter '{name}': bound {bound!r} is not {kind}")
+            raise SpaceError(f"parameter '{name}': bound {bound!r} is not {kind}; {_remedy(bound, whole)}")
         if not math.isfinite(bound):
-            raise SpaceError(f"parameter '{name}': bound {bound} is not finite")
+            raise SpaceError(f"parameter '{name}': bound {bound} is not finite; give the range two finite ends")
         if whole and abs(bound) > _MAX_INTEGER:
             raise SpaceError(f"parameter '{name}': bound {bound} is beyond +-{_MAX_INTEGER}; count in larger units")
     if not low < high:
-        raise SpaceError(f"parameter '{name}': low {low} is not below high {high}; widen the range or fix the value")
+        remedy = "swap them" if low > high else "widen the range or fix the value"
+        raise SpaceError(f"parameter '{name}': its lowest value {low} is not below its highest {high}; {remedy}")
     if scale == "log" and low <= 0:
-        raise SpaceError(f"parameter '{name}': low {low} of a log range must be above 0; raise it or use linear")
+        raise SpaceError(
+            f"parameter '{name}': the lowest value {low} of a log range must be above 0; raise it or use linear"
+        )
     if scale == "logit" and not 0.0 < low < high < 1.0:
         raise SpaceError(f"parameter '{name}': a logit range must lie inside (0, 1), got [{low}, {high}]; shrink it")
     if scale == "pow2":
@@ -278,6 +290,13 @@ def _check_range(parameter: Float | Integer) -> None:
                 raise SpaceError(f"parameter '{name}': bound {bound} of a pow2 range is not a power of two")
     if scale == "linear" and not whole and not math.isfinite(float(high) - float(low)):
         raise SpaceError(f"parameter '{name}': the range [{low}, {high}] is too wide; use a log scale")
+
+
+def _remedy(bound: Any, whole: bool) -> str:
+    """Returns what to write instead of a bound of another type."""
+    if isinstance(bound, str):
+        return "for names, list them as choices"
+    return f"give {'a whole number' if whole else 'a number'}"
 
 
 def _check_value(parameter: Float | Integer, value: Any, what: str, kinds: tuple[type, ...], kind: str) -> None:
