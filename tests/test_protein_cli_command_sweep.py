@@ -382,6 +382,17 @@ def raises_interrupt(*_: object, **__: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def test_a_second_ctrl_c_leaves_the_counts_and_how_to_resume(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CommandBackend, "poll", raises_interrupt)
+    assert sweep() == 130
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    end = r"\nsweep 'train': 1 waiting; \S+s spent\n\ninterrupted; resume with\n  \S*protein sweep --command .*\n$"
+    assert re.search(end, printed.out), printed.out
+
+
 def test_a_waiting_trial_that_a_rival_has_taken_up_ends_the_sweep_here(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,12 +34,19 @@ from protein.view.terminal import make_watcher
 def run(command: Command) -> int:
     console = tables.make_console()
     plan = sweep_plan.read(command, console)
+    try:
+        return _run(command, console, plan)
+    except KeyboardInterrupt:  # a second Ctrl-C has killed the sweep at once
+        sweep_messages.print_resume(console, command)
+        return INTERRUPTED_CODE
+
+
+def _run(command: Command, console: Console, plan: Plan) -> int:
     url, stop = plan.arguments.store, threading.Event()
     if plan.arguments.warm_start is not None:
         stores.check(stores.url(url))
     directory = plan.place.directory(stores.artifact_directory(stores.url(url), plan.spec.name))
     with (
-        _resumable(console, command),
         caught(stop),
         _elsewhere(console, plan, directory, stop) as elsewhere,
         # Only now, so that a place where no trial can run leaves no store behind.
@@ -58,7 +65,11 @@ def run(command: Command) -> int:
         def announce() -> None:
             _announce(console, plan, sweep, before, settings, created=created)
 
-        status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop, announce)
+        try:
+            status = _run_trials(console, store, plan, sweep, settings, elsewhere, stop, announce)
+        except KeyboardInterrupt:
+            sweep_messages.print_counts(console, sweep, store.trials(sweep.id, curves=False))
+            raise
     sweep_messages.conclude(console, status, url)
     if stop.is_set():
         sweep_messages.print_resume(console, command)
@@ -69,16 +80,6 @@ def run(command: Command) -> int:
     if budget is not None and status.spent_seconds >= budget and len(status.trials) == len(before):
         sweep_messages.print_larger_budget(console, budget, status.spent_seconds, command)
     return 0
-
-
-@contextlib.contextmanager
-def _resumable(console: Console, command: Command) -> Iterator[None]:
-    """Prints how to resume where a second Ctrl-C has killed the sweep at once."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sweep_messages.print_resume(console, command)
-        raise
 
 
 def _warmly_started(plan: Plan, store: Store) -> Plan:

@@ -80,12 +80,9 @@ def _limits(settings: LoopSettings, *, created: bool, cap_given: bool) -> str:
 def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
     """Prints the summary, draws the front, and prints the command that trains the recommended config."""
     spec, trials = status.sweep.spec, status.trials
-    of = data.counts(trials)
-    counted = ", ".join(of.ends()) or "none finished"
-    ended = f"; {status.ended}" if status.ended and not status.stopping else ""  # the last line tells of Ctrl-C
-    line = f"\nsweep '{spec.name}': {counted}; {text.seconds(status.spent_seconds)} spent{ended}"
-    console.print(Text(line, style="bold"), soft_wrap=True)
-    if status.elapsed_seconds >= _MIN_WALL_SECONDS and of.finished:
+    ended = "" if status.stopping else status.ended  # the last line tells of Ctrl-C
+    print_counts(console, status.sweep, trials, ended)
+    if status.elapsed_seconds >= _MIN_WALL_SECONDS and data.counts(trials).finished:
         share = status.engine_seconds / status.elapsed_seconds
         console.print(
             f"the engine took {text.seconds(status.engine_seconds)} of {text.seconds(status.elapsed_seconds)}"
@@ -112,6 +109,13 @@ def conclude(console: Console, status: SweepStatus, store: str | None) -> None:
         f"train the recommended config (trial {best.trial.number}, expected {best.phrase()}):\n  {train}",
         soft_wrap=True,
     )
+
+
+def print_counts(console: Console, sweep: SweepRecord, trials: Sequence[TrialRecord], ended: str = "") -> None:
+    """Prints in one line how the trials have ended, what they cost, and why no more were started, if that is known."""
+    counted = ", ".join(data.counts(trials).ends()) or "none finished"
+    line = f"\nsweep '{sweep.spec.name}': {counted}; {text.seconds(data.spent_seconds(trials))} spent"
+    console.print(Text(f"{line}; {ended}" if ended else line, style="bold"), soft_wrap=True)
 
 
 def _print_front(console: Console, status: SweepStatus, found: Recommendation, store: str | None) -> None:
