@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,6 +172,21 @@ def test_help_shows_the_values_of_the_environment_that_is_named(capsys: pytest.C
     assert "--train.gamma FLOAT Discount factor per decision. (default: 0.99" in shown[0]
     assert "swept from" in shown[1]
     assert "swept from" not in shown[2]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_terminal_and_breaks_no_number(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parse([name, "--help"])
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    joined = " ".join(text.replace("│", " ").split())
+    assert re.findall(r"\d, \d{3}\b|reward, steps", joined) == [], "tyro breaks lines at commas"
+    words = (COMMANDS[name][0].__doc__ or "").split()
+    assert " ".join(words) in joined, "all of the intro is there"
 
 
 def test_without_a_word_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:

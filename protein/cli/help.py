@@ -1,7 +1,10 @@
 """What `protein --help` prints, and the groups in which `protein sweep --help` lists its flags."""
 
 import dataclasses
+import io
+import re
 import shutil
+import sys
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
@@ -50,6 +53,8 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
     "many-machines": ("backend", "artifacts", "trial_cores", "resources", "slurm_options", "calibrate"),
 }
 _WIDEST = 100
+_NARROWEST = 40
+_BOX = re.compile(r"^(╭|\+-)", re.MULTILINE)  # where the list of flags begins
 
 
 def overview(commands: Mapping[str, type]) -> str:
@@ -60,9 +65,36 @@ def overview(commands: Mapping[str, type]) -> str:
         lines += ["", f"{title}:"]
         for name in names:
             text = " ".join((commands[name].__doc__ or "").split()).partition(". ")[0].removesuffix(".")
-            lines += textwrap.wrap(text, max(width, 40), initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11)
+            lines += textwrap.wrap(
+                text, max(width, _NARROWEST), initial_indent=f"  {name:<8} ", subsequent_indent=" " * 11
+            )
     lines += ["", "protein COMMAND --help explains a command and its flags."]
     return "\n".join(lines)
+
+
+class Captured(io.StringIO):
+    """Takes what tyro prints, in the form that it would have on the standard output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output = sys.stdout
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._output.encoding
+
+    def isatty(self) -> bool:
+        return self._output.isatty()
+
+
+def wrapped(text: str) -> str:
+    """Returns a command's help with the texts above its flags wrapped: tyro wraps only what is in boxes."""
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    box = _BOX.search(text)
+    start = len(text) if box is None else box.start()
+    paragraphs = re.split(r"\n\n+", text[:start].rstrip("\n"))
+    filled = (textwrap.fill(one, width, break_on_hyphens=False, break_long_words=False) for one in paragraphs)
+    return "\n\n".join(filled) + "\n\n" + text[start:]
 
 
 def grouped(kind: type, groups: Mapping[str, Sequence[str]]) -> type:

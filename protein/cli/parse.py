@@ -20,7 +20,7 @@ import tyro
 from protein.cli import env_args, other_words
 from protein.cli.arguments import data, keeping, machine, results, search, steering, views
 from protein.cli.field_texts import with_old_unions
-from protein.cli.help import SWEEP_GROUPS, grouped, overview
+from protein.cli.help import SWEEP_GROUPS, Captured, grouped, overview, wrapped
 from protein.cli.values import given_values, with_values
 from protein.config.layers import Layers, Setting, read_config_file
 from protein.config.resolve import load
@@ -191,8 +191,9 @@ def _settings(words: Sequence[str], kind: Kind) -> Mapping[str, Setting]:
 
 def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
     union: Any = Union[tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in classes.items())]  # noqa: UP007
+    printed = Captured()
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(printed):
             parsed, unknown = tyro.cli(
                 union,
                 prog="protein",
@@ -202,6 +203,8 @@ def _run_tyro(classes: Mapping[str, type], words: Sequence[str]) -> Any:
             )
     except SystemExit as stop:
         if stop.code in (0, None):
+            text = printed.getvalue()
+            sys.stdout.write(text if {"-h", "--help"}.isdisjoint(words) else wrapped(text))
             raise
         raise UsageError(f"{_missing(words, classes[words[0]])}; see protein {words[0]} --help") from None
     if unknown:

@@ -120,7 +120,7 @@ def _hint(setting: Setting, *, ranges: bool) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:,}" if type(value) is int else str(value)
+    return f"{value:_}" if type(value) is int else str(value)  # tyro breaks lines at commas
 
 
 def _read_int(text: str) -> int:

@@ -29,7 +29,7 @@ class DataArguments:
     tokenizer: Annotated[str | None, shown("bytes|bpe|PATH", "(default: bytes)")] = None
     """tokenize: bytes, a byte-pair encoding that is learned from the text, or a folder with the files of one: GPT-2's
     vocab.json and merges.txt, or tokenizer.json."""
-    vocabulary: Annotated[int | None, value_spec(int, "--vocabulary"), shown("INT", "(default: 4,096)")] = None
+    vocabulary: Annotated[int | None, value_spec(int, "--vocabulary"), shown("INT", "(default: 4_096)")] = None
     """tokenize, with bpe: how many tokens it learns."""
     validation: Annotated[float | None, value_spec(float, "--validation"), shown("SHARE", "(default: 0.05)")] = None
     """tokenize: share of the text that training does not see. A document goes to one side by the hash of its text."""

@@ -91,7 +91,7 @@ class SweepArguments(StoreArguments):
     steps_regex: Annotated[str | None, shown("REGEX", "(default: none)")] = None
     """With --score-regex: read the steps from the program's log."""
     score_csv: Annotated[str | None, shown("FILE:COLUMN[,STEPS]", "(default: none)")] = None
-    """With --command: read the score from a CSV file in the trial's folder, as in progress.csv:reward,steps."""
+    """With --command: read the score from a CSV file in the trial's folder, as in progress.csv:reward."""
     score_tensorboard: Annotated[str | None, shown("TAG", "(default: none)")] = None
     """With --command: read the score from event files of TensorBoard in the trial's folder."""
     direction: Annotated[str | None, shown("maximize|minimize", "(default: the space file's, or maximize)")] = None
