@@ -181,7 +181,9 @@ def outcome_line(trial: TrialRecord) -> str:
     if trial.end is TrialEnd.INTERRUPTED:
         result = f"interrupted after {seconds(trial.cost_seconds)}"
     elif trial.state is TrialState.FAILED:
-        result = f"failed after {seconds(trial.cost_seconds)}: {cleaned(trial.reason, MAX_CELL)}"
+        # A mistake ends the sweep with an error that gives the whole reason.
+        reason = trial.reason.partition(": ")[0] if trial.end is TrialEnd.MISTAKE else trial.reason
+        result = f"failed after {seconds(trial.cost_seconds)}: {cleaned(reason, MAX_CELL)}"
     else:
         result = f"score {score(trial.score)}"
         if trial.predicted_score is not None:
