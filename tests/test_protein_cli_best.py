@@ -82,6 +82,16 @@ def test_a_cost_that_other_programs_raised_is_told_beside_the_lower_expected_one
     assert recommending(choice(5, 1.0, 10.0, 12.0)).notes() == []
 
 
+def test_pareto_tells_of_the_cost_that_other_programs_raised(
+    filled: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = "\nother programs kept the cores busy: trial 4 took 1m00s, and would take about 10.0s without them\n"
+    assert "kept the cores busy" not in run("pareto")
+    slowed = recommending(choice(4, 18.0, 10.0, 60.0))
+    monkeypatch.setattr("protein.api.answers.Answers.recommendation", lambda self: slowed)
+    assert note in run("pareto")
+
+
 def test_a_better_trial_that_was_cut_at_its_cap_is_named_with_the_flag_that_lifts_the_cap(
     filled: Path, run: Run
 ) -> None:

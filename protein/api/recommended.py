@@ -119,9 +119,9 @@ class Recommendation:
     def notes(self) -> list[str]:
         """Returns warnings about the chosen config: better scores that are not recommended, a higher cost."""
         cut_short = None if self.cut_short is None else cut_short_note(self.cut_short, trains=self.has_flags)
-        return [note for note in (self._why_not_best_measured(), cut_short, self._why_cheaper()) if note is not None]
+        return [note for note in (self._why_not_best_measured(), cut_short, self.why_cheaper()) if note is not None]
 
-    def _why_cheaper(self) -> str | None:
+    def why_cheaper(self) -> str | None:
         """Says what the chosen config took here, where other programs made that much longer than its expected cost."""
         trials, expected = self.chosen.trials, self.chosen.contender.expected_cost_seconds
         took = statistics.fmean(trial.run_seconds for trial in trials)

@@ -86,6 +86,8 @@ def run(command: Command) -> int:
     beaten = beaten_measured_note(sweep, list(records.values()))
     if beaten is not None:
         line += f"\n{beaten}"
+    if (slowed := found.why_cheaper()) is not None:
+        line += f"\n{slowed}"
     if spent_on.num_dominated_expensive:
         line += f"\n{_dominated(spent_on)}"
     console.print(f"\n{said}\n{line}\n{stores.best_hint(sweep.spec.name, arguments.store)}", soft_wrap=True)
