@@ -189,6 +189,12 @@ def test_help_fits_the_terminal_and_breaks_no_number(
     assert " ".join(words) in joined, "all of the intro is there"
 
 
+def test_help_without_boxes_keeps_its_lines() -> None:
+    done = run("data", "--help", PYTHONIOENCODING="ascii", COLUMNS="80")
+    assert re.search(r"^ options *\n -{78} *\n  -h, --help     show this help", done.stdout, re.MULTILINE), done.stdout
+    assert "\nof its object. show looks at such a folder" in done.stdout, "the intro is wrapped"
+
+
 def test_without_a_word_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         parse([])

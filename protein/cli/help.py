@@ -54,7 +54,9 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
 }
 _WIDEST = 100
 _NARROWEST = 40
-_BOX = re.compile(r"^(╭|\+-)", re.MULTILINE)  # where the list of flags begins
+_BOX = re.compile(
+    r"^(╭| .*\n -{8})", re.MULTILINE
+)  # where the list of flags begins, or its title over a line of dashes
 
 
 def overview(commands: Mapping[str, type]) -> str:
