@@ -30,6 +30,8 @@ MAX_FRONT_ROWS = 12
 MAX_PLOT_HEIGHT = 16
 MAX_WIDTH = 160  # wider lines are hard to read
 MAX_PARAM_LINES = 4
+# The time of grace that the backends of this machine give a trial; one on another machine may take longer.
+_ENDING = "ending the running trials, within 10 s on this machine; Ctrl-C again kills them at once"
 SIDE_BY_SIDE_WIDTH = 110  # from here on the plot stands beside the front's rows
 
 
@@ -58,6 +60,7 @@ class PlainWatcher:
     def __init__(self, console: Console, score_range: text.Range | None = None) -> None:
         self._console, self._score_range = console, score_range
         self._spent_before: float | None = None
+        self._told_of_ending = False
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +71,10 @@ class PlainWatcher:
     def update(self, status: SweepStatus) -> None:
         if self._spent_before is None:
             self._spent_before = _spent_at_start(status)
+        runs = any(trial.state is TrialState.RUNNING for trial in status.trials)
+        if status.stopping and runs and not self._told_of_ending:
+            self._told_of_ending = True
+            self.log(_ENDING)
 
     def started(self, trial: TrialRecord) -> None:
         expected = trial.predicted_cost_seconds
@@ -145,7 +152,7 @@ def _heading(status: SweepStatus, now: BudgetProgress, width: int) -> list[Rende
         lines.append(bar)
     lines += [_line(line, width) for line in textwrap.wrap(now.line(clock=True), width)]
     if status.stopping:
-        lines.append(_line("ending the running trials; Ctrl-C again kills them at once", width, "bold yellow"))
+        lines.append(_line(_ENDING, width, "bold yellow"))
     return lines
 
 
