@@ -15,7 +15,7 @@ import big_store
 from protein import storage
 from protein.api import kept_answers
 from protein.api.answers import Answers, at_the_end
-from protein.api.recommended import Choice, Recommendation
+from protein.api.recommended import Choice, Recommendation, score_range
 from protein.errors import UsageError
 from protein.ports import Store
 from protein.types import SweepRecord, Trial, TrialState
@@ -208,3 +208,14 @@ def test_a_small_sweep_is_read_whole_and_keeps_nothing(large: tuple[Store, Sweep
     store, sweep, _ = large
     Answers(store, sweep, most=NUM_TRIALS).recommendation()
     assert not kept_answers.folder().exists()
+
+
+def test_the_outlook_ends_where_the_recommended_score_meets_the_highest_possible_one(tmp_path: Path) -> None:
+    big_store.make(tmp_path / "small.db", trials=40, points=2)
+    store = storage.open_store(str(tmp_path / "small.db"))
+    [sweep] = store.list_sweeps()
+    answers = Answers(store, sweep)
+    possible, ahead = score_range(sweep.spec.env), answers.outlook()
+    assert possible is not None and ahead is not None
+    assert ahead.room == pytest.approx(possible[1] - answers.recommendation().best.contender.score.value)
+    store.close()

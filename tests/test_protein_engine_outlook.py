@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import expon, norm
 
 from protein.engine import outlook as module
+from protein.engine import rises
 from protein.engine.cost_model import CostModel
 from protein.engine.history import History
 from protein.engine.outlook import BEST, BEST_80, FRONT, FRONT_80, MIN_CONTENDERS, Outlook, hindsight, outlook
+from protein.engine.rises import BEST_ANY, FRONT_ANY
 from protein.engine.score_model import ScoreModel
 from protein.engine.settings import EngineSettings
 from protein.space import Categorical, Float, Integer, Space
@@ -101,11 +103,25 @@ def test_no_rise_goes_beyond_the_highest_possible_score() -> None:
     assert near is not None
     assert near.best_per_second == free.best_per_second and math.isinf(free.room)
     assert 0.0 < near.room < 0.2
-    assert near.best(1e6).expected == near.best(1e6).high == near.room
-    assert near.front(1e6).expected == near.front(1e6).high == near.front_room
+    assert near.best(1e6).high == near.room and near.front(1e6).high == near.front_room
+    for seconds in (1.0, 10.0, 100.0, 1e6, 1e9):
+        for rise, whole in ((near.best(seconds), free.best(seconds)), (near.front(seconds), free.front(seconds))):
+            assert 0.0 < rise.expected < rise.high and rise.expected <= whole.expected, (
+                "what is expected lies inside the interval"
+            )
+    assert near.best(1e-6).expected == pytest.approx(free.best(1e-6).expected, rel=1e-3), "the limit is far away"
     assert near.room < near.front_room < 1.25 + 0.5, "cheap configs are further from it"
     passed = outlook(SPACE, history(), 0.5)  # a score above what was said to be possible
     assert passed is not None and passed.best(1e6).high == 0.0
+
+
+@pytest.mark.parametrize(("factor", "probability"), [(BEST_80, BEST_ANY), (FRONT_80, FRONT_ANY)])
+def test_the_rise_below_a_limit_is_that_of_its_distribution(factor: float, probability: float) -> None:
+    mean, room = 2.0, 3.0
+    law = expon(scale=mean / probability)  # of the rises above 0
+    assert law.isf(0.2 / probability) == pytest.approx(factor * mean, rel=2e-3), "the 80 % quantile"
+    below = probability * (law.expect(lambda rise: rise, lb=0.0, ub=room) + room * law.sf(room))
+    assert rises._rise(mean, factor, probability, room).expected == pytest.approx(below, rel=1e-6)
 
 
 def test_a_front_below_the_highest_score_can_still_rise() -> None:

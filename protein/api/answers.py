@@ -5,7 +5,9 @@ about one are kept in a file (`protein.api.kept_answers`), and computed again wh
 """
 
 import contextlib
+import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from protein.api import kept_answers, stores
 from protein.api.reading import Readable, readable
 from protein.api.recommended import Recommendation, initial_params, recommendation, stored_space
 from protein.columns import DOT_FIELDS, TrialColumns
+from protein.engine import contender as choosing
 from protein.engine.contender import Contender
 from protein.engine.rises import Outlook
 from protein.engine.sample import MAX_WHOLE
@@ -140,9 +143,15 @@ class Answers:
 
     @functools.cached_property
     def _outlook(self) -> Outlook | None:
-        from protein.api.outlook import sweep_outlook
+        from protein.api.outlook import highest_score, sweep_outlook
 
         found = sweep_outlook(self._sweep, self._known.trials, self._known.sample)
+        # The room of the score that is recommended. Of a very large sweep that would take a second model.
+        if found is not None and math.isfinite(found.room) and self._known.sample is None:
+            recommended = choosing.best(self._contenders)
+            if recommended is not None:
+                room = highest_score(self._sweep) - recommended.score.value
+                found = dataclasses.replace(found, room=max(room, 0.0))
         self._keep(outlook=[found])
         return found
 

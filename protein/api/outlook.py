@@ -26,7 +26,7 @@ def sweep_outlook(sweep: SweepRecord, trials: Sequence[TrialRecord], sample: Sam
     if sample is None:
         trials, sample = sampled(trials)
     try:
-        return outlook(Space.from_dict(sweep.spec.space), _history(trials), _highest(sweep), sample)
+        return outlook(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep), sample)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # an outlook that fails must not hide the rest
         return None
 
@@ -36,12 +36,12 @@ def sweep_hindsight(sweep: SweepRecord, trials: Sequence[TrialRecord]) -> list[H
     if sweep.spec.method != "protein":
         return []
     try:
-        return hindsight(Space.from_dict(sweep.spec.space), _history(trials), _highest(sweep))
+        return hindsight(Space.from_dict(sweep.spec.space), _history(trials), highest_score(sweep))
     except (ValueError, ArithmeticError, np.linalg.LinAlgError):
         return []
 
 
-def _highest(sweep: SweepRecord) -> float:
+def highest_score(sweep: SweepRecord) -> float:
     """Returns the highest possible score; infinite where it is not known."""
     known = score_range(sweep.spec.env)
     return math.inf if known is None else known[1]

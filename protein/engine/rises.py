@@ -1,6 +1,14 @@
 """By how much scores are expected to rise with more budget: the answer of `protein.engine.outlook`, without its models.
 
 The expected rise grows in proportion to the budget; see there for the rates, the notation and the factors.
+
+A highest possible score leaves the best score some room to rise. To know what is expected then, the rise needs a
+distribution: it is 0 with some probability, and else exponential. The mean and the 80 % quantile determine both. With
+mean m and probability p of any rise, the quantile is m / p ln(p / 0.2), and a rise R that ends at the room has the mean
+
+    E min(R, room) = m (1 - exp(-p room / m)),
+
+which is below p times the room, however large m is.
 """
 
 import dataclasses
@@ -10,6 +18,7 @@ import numpy as np
 
 BEST, BEST_80 = 2.0, 1.75
 FRONT, FRONT_80 = 1.1, 1.8
+BEST_ANY, FRONT_ANY = 0.770, 0.680  # probability of any rise: ln(p / 0.2) / p is `BEST_80` and `FRONT_80`
 _SECONDS = (1.0, 60.0, 3600.0, 86400.0)  # round durations are 1, 2, 5, 10, 20 or 30 of one of these
 _COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 _HORIZONS = (1 / 10, 1 / 2)  # of what was spent
@@ -43,11 +52,11 @@ class Outlook:
 
     def best(self, seconds: float) -> Rise:
         """Returns the rise of the best score after further `seconds` of training."""
-        return _rise(seconds * self.best_per_second, BEST_80, self.room)
+        return _rise(seconds * self.best_per_second, BEST_80, BEST_ANY, self.room)
 
     def front(self, seconds: float) -> Rise:
         """Returns the rise of the front after further `seconds` of training."""
-        return _rise(seconds * self.front_per_second, FRONT_80, self.front_room)
+        return _rise(seconds * self.front_per_second, FRONT_80, FRONT_ANY, self.front_room)
 
     def horizons(self) -> tuple[float, ...]:
         """Returns the spans to tell people about, in seconds: round ones near a tenth and a half of what was spent.
@@ -60,5 +69,8 @@ class Outlook:
         return tuple(rounds[sorted(set(nearest.tolist()))].tolist())
 
 
-def _rise(expected: float, factor: float, room: float) -> Rise:
-    return Rise(expected=min(expected, room), high=min(factor * expected, room))
+def _rise(mean: float, factor: float, probability: float, room: float) -> Rise:
+    """Returns the rise of a mean that holds without a limit; `factor` gives its 80 % quantile."""
+    if mean <= 0.0 or math.isinf(room):
+        return Rise(expected=mean, high=factor * mean)
+    return Rise(expected=-mean * math.expm1(-probability * room / mean), high=min(factor * mean, room))
