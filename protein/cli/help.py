@@ -54,9 +54,8 @@ SWEEP_GROUPS: Mapping[str, Sequence[str]] = {
 }
 _WIDEST = 100
 _NARROWEST = 40
-_BOX = re.compile(
-    r"^(╭| .*\n -{8})", re.MULTILINE
-)  # where the list of flags begins, or its title over a line of dashes
+# Where the list of flags begins: its box, or its title over a line of dashes.
+_BOX = re.compile(r"^(╭| .*\n -{8})", re.MULTILINE)
 
 
 def overview(commands: Mapping[str, type]) -> str:
