@@ -43,7 +43,7 @@ def check_the_budget_was_kept(trials: list[TrialRecord]) -> None:
     """The first trials make the others look cheap. So four of those run at once."""
     cut = [trial for trial in trials if trial.end is TrialEnd.OUT_OF_BUDGET]
     assert len(trials) >= 5 and len(cut) == 4
-    assert sum(trial.cost_seconds for trial in trials) < 2 * BUDGET_SECONDS, "with what they took to end"
+    assert all(trial.cost_seconds < LONG for trial in cut)
 
 
 def test_silent_functions_spend_the_budget_together(tmp_path: Path) -> None:
