@@ -95,3 +95,11 @@ def test_a_checkpoint_writes_what_it_has_learned(tmp_path: Path) -> None:
     assert sample(path, long + "1: the", tokens=4, temperature=0.0, threads=1)[len(long) :] == "1: the num"
     with pytest.raises(ConfigError, match="the temperature of a sample must be 0 or more, got -1"):
         sample(path, temperature=-1.0)
+
+
+def test_a_prompt_may_hold_bytes_that_are_no_utf8(tmp_path: Path) -> None:
+    data = write_bytes_corpus(tmp_path / "text", [b"some text. " * 40], [b"some text. " * 10])
+    result, _ = go(small(data, steps=2, eval={"tokens": 64, "prompt": "caf\udcc3"}), tmp_path)
+    assert result.sample is not None and result.sample.startswith("caf")
+    result.sample.encode()  # what is written is UTF-8
+    assert sample(tmp_path / FILE_NAME, "caf\udcc3", seed=0, tokens=20, threads=1) == result.sample

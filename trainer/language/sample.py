@@ -90,7 +90,7 @@ def write(
     progress: Progress = ignore,
 ) -> str:
     """Returns the prompt and what the network writes after it; see `sample`."""
-    begun = [tokenizer.document_token, *tokenizer.encode(prompt.encode()).tolist()]
+    begun = begin(tokenizer, prompt)
     written = continued(
         model,
         begun,
@@ -101,7 +101,13 @@ def write(
         end=tokenizer.document_token,
         progress=progress,
     )
-    return prompt + text_of(tokenizer, written)
+    return text_of(tokenizer, [*begun, *written])
+
+
+def begin(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Returns the tokens of a text that begins with the prompt. Raises `DataError` where they cannot be had."""
+    text = prompt.encode(errors="surrogateescape")  # which is how Python reads a command line's bytes that are no UTF-8
+    return [tokenizer.document_token, *tokenizer.encode(text).tolist()]
 
 
 @torch.inference_mode()
