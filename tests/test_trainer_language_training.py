@@ -18,9 +18,10 @@ from language_runs import LENGTH, ROWS, STEP, small, write_corpus
 from whole_runs import StopAfter, go, same, tensors
 
 from protein.trainer.config import RunConfig
-from protein.trainer.errors import CheckpointError, ConfigError, DivergedError
+from protein.trainer.errors import CheckpointError, ConfigError, DataError, DivergedError
 from protein.trainer.language import curve, training
 from protein.trainer.language.config import LanguageConfig
+from protein.trainer.language.data import bpe, preparing
 from protein.trainer.launch import launch
 from protein.trainer.machine import checkpoint as checkpoints
 from protein.trainer.machine.stopwatch import Stopwatch
@@ -300,3 +301,24 @@ def test_a_compiled_run_compiles_nothing_on_its_clock(data: Path) -> None:
     result = run(config, directory=None, report=follow, speed=EVERY_STEP)
     assert counted[0] == counted[-1] == 4
     assert result.score == pytest.approx(plain.score, rel=1e-3)
+
+
+def test_what_the_end_needs_of_the_tokenizer_is_tried_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    text, folder, lines = tmp_path / "text.txt", tmp_path / "pairs", "one and two and three\n" * 400
+    text.write_text(lines, encoding="utf-8")
+    split, documents = preparing.Split.of(0.3, len(lines)), [preparing.Document(path=text)]
+    preparing.write_folder(folder, documents, bpe.learn([lines.encode()], 270), split)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    result, _ = go(small(folder, steps=2))
+    assert result.sample is not None, "a text without a prompt needs no package"
+    for prompt in ("one", "\udcff"):
+        with pytest.raises(DataError):
+            go(small(folder, steps=2, eval={"prompt": prompt}), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="takes UTF-8, and the text has byte 0xff"):
+        go(small(folder, steps=2, eval={"prompt": "\udcff"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

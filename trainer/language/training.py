@@ -32,7 +32,7 @@ from .config import SAMPLE_FILE, LanguageConfig
 from .curve import Curve
 from .data import hellaswag
 from .data.batches import Batches
-from .data.corpus import open_corpus
+from .data.corpus import Corpus, open_corpus
 from .evaluate import Evaluator, TextLoss, answer
 from .model import GPT
 from .model.released import load_released_
@@ -62,6 +62,8 @@ class LanguageTraining:
             by_time=train.schedule_end == "nearer",
         )
         self._corpus = corpus = open_corpus(config.data.path)
+        self._questions = hellaswag.read_questions(Path(config.eval.hellaswag)) if config.eval.hellaswag else []
+        _require_encoding(config, corpus)
         free = micro_batches.free_bytes(device)
         estimate = micro_batches.estimated_parameters(config.model, corpus.vocab_size)
         micro_batches.require_memory(estimate, 0, config.model, free)
@@ -91,7 +93,6 @@ class LanguageTraining:
             world=world,
         )
         evaluating = config.eval
-        self._questions = hellaswag.read_questions(Path(evaluating.hellaswag)) if evaluating.hellaswag else []
         self._evaluator = Evaluator(corpus, evaluating.tokens, self._model, world)
         of_curve = evaluating.curve_tokens if evaluating.curve_points else None  # else its rows need not be chosen
         self._curve = Curve(
@@ -364,3 +365,11 @@ class LanguageTraining:
             score=self._score,
             micro_batch=self._micro_batch,
         )
+
+
+def _require_encoding(config: LanguageConfig, corpus: Corpus) -> None:
+    """Encodes what the run's end will need. Raises `DataError` where the tokenizer cannot."""
+    if config.eval.sample_tokens:
+        samples.begin(corpus.tokenizer, config.eval.prompt)
+    if config.eval.hellaswag:
+        corpus.tokenizer.encode(b"a")

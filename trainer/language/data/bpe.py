@@ -67,6 +67,8 @@ class BytePairs:
         self._texts = _texts(vocabulary, self.vocab_size, {self.document_token, *added.values()})
 
     def encode_all(self, texts: Sequence[bytes]) -> Sequence[npt.NDArray[np.int64]]:
+        if not any(texts):  # which needs no package
+            return [np.zeros(0, np.int64) for _ in texts]
         try:
             found = self._library.encode_batch_fast([text.decode() for text in texts], add_special_tokens=False)
         except UnicodeDecodeError as error:
