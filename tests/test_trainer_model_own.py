@@ -268,3 +268,23 @@ def test_it_trains_resumes_bit_for_bit_evaluates_and_is_watched(module: str, tmp
     assert player.scores == list(played.scores)
     with pytest.raises(CheckpointError, match="use the network's settings that it was trained with"):
         go(small(policy={"module": module, "value_bins": 9}, **extra), resume=path)
+
+
+class Frozen(Flawed):
+    def __init__(self, observation_shape: tuple[int, ...], action_outputs: int, value_outputs: int) -> None:
+        super().__init__(observation_shape, action_outputs, value_outputs)
+        self.seen = nn.Linear(*observation_shape, *observation_shape).requires_grad_(False)
+
+    def forward(self, observations: torch.Tensor, *state: torch.Tensor) -> Any:
+        return super().forward(self.seen(observations))
+
+
+def test_weights_that_are_not_trained_do_not_decay(tmp_path: Path) -> None:
+    def after(steps: int) -> dict[str, torch.Tensor]:
+        rates = {"weight_decay": 1.0, "learning_rate": 0.1}
+        go(small(policy={"module": f"{__name__}:Frozen"}, total_timesteps=steps, **rates), tmp_path)
+        return checkpoints.read(tmp_path / checkpoints.FILE_NAME).tensors
+
+    few, more = after(8 * 16), after(8 * 16 * 4)
+    assert few["policy/own.module.seen.weight"].equal(more["policy/own.module.seen.weight"])
+    assert not few["policy/own.module.value.weight"].equal(more["policy/own.module.value.weight"])

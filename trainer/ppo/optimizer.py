@@ -25,7 +25,8 @@ def make_optimizer(policy: Policy, gradients: FlatGradients, config: TrainConfig
     if matrices:
         rest = [parameter for parameter in policy.parameters() if id(parameter) not in chosen]
     elif config.weight_decay:
-        decays = torch.cat([torch.full_like(p.detach(), float(p.ndim >= 2)).flatten() for p in policy.parameters()])
+        trained = [(p.detach(), p.ndim >= 2 and p.requires_grad) for p in policy.parameters()]
+        decays = torch.cat([torch.full_like(p, float(decays)).flatten() for p, decays in trained])
 
     recurrent = {id(parameter) for parameter in policy.recurrence.parameters()} if policy.recurrence else set()
     stacked = [m.shape[0] // m.shape[1] if id(m) in recurrent else 1 for m in matrices]
