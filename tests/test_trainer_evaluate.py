@@ -114,13 +114,13 @@ def test_agents_share_the_episodes_evenly_whatever_an_environment_holds(
     assert envs_for(episodes, num_envs, agents) == expected
 
 
-@pytest.mark.parametrize(("endless", "stuck"), [((0, 1, 2, 3), 4), ((2,), 1)])
+@pytest.mark.parametrize(("endless", "stuck", "limit"), [((0, 1, 2, 3), 4, 0), ((2,), 1, 0), ((2,), 1, 30)])
 def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(
-    monkeypatch: pytest.MonkeyPatch, endless: tuple[int, ...], stuck: int
+    monkeypatch: pytest.MonkeyPatch, endless: tuple[int, ...], stuck: int, limit: int
 ) -> None:
-    """However many episodes each agent is to play: one that does not end is enough."""
+    """However many episodes each agent is to play: one that does not end is enough, whatever the environment says."""
     monkeypatch.setattr("protein.trainer.evaluate.ENDLESS_STEPS", 40)
-    spec = dataclasses.replace(make_spec((2,)), max_episode_steps=0)
+    spec, most = dataclasses.replace(make_spec((2,)), max_episode_steps=limit), 40 + limit
 
     class Endless(UnevenEnvs):
         def step(self, *arrays: np.ndarray) -> None:
@@ -129,9 +129,9 @@ def test_an_episode_that_never_ends_is_told_and_ends_the_evaluation(
 
     envs: Any = Endless(4)
     envs.spec = spec
-    with pytest.raises(TrainerError, match=rf"of {stuck} of 4 agents have not ended after 40 steps: .* a time limit"):
+    with pytest.raises(TrainerError, match=rf"of {stuck} of 4 agents have not ended after {most} steps: .* limit"):
         play(make_policy(spec), envs, episodes=800, seed=0, greedy=False)
-    assert envs.steps <= 40 + 2 * DRAIN_STEPS
+    assert envs.steps <= most + 2 * DRAIN_STEPS
 
 
 @pytest.mark.parametrize("last", [8, 40])

@@ -24,7 +24,7 @@ from .model.policy import Policy
 from .normalise import Normalizer, saved_normalizer
 
 Progress = Callable[[int, int], None]  # is told how much is done, and how much there is
-ENDLESS_STEPS = 100_000  # decisions after which an episode of an environment without a time limit counts as endless
+ENDLESS_STEPS = 100_000  # decisions, beyond the environment's own limit, after which an episode counts as endless
 DRAIN_STEPS = 32  # steps between checks for finished episodes: few enough to end soon, many enough to cost nothing
 
 
@@ -131,7 +131,7 @@ def play(
     episodes that have ended and how many there are.
 
     Raises:
-        TrainerError: the environment has no time limit, and an episode has not ended after `ENDLESS_STEPS` steps.
+        TrainerError: an episode has not ended after `ENDLESS_STEPS` steps more than the environment says it may take.
     """
     began = time.perf_counter()
     actor = Actor(policy, envs, normalizer=normalizer, seed=seed, greedy=greedy)
@@ -140,7 +140,7 @@ def play(
     unfinished = envs.num_agents
     step = 0
     progress(0, quota * envs.num_agents)
-    longest = math.inf if envs.spec.max_episode_steps else ENDLESS_STEPS
+    longest = ENDLESS_STEPS + max(envs.spec.max_episode_steps, 0)
     began_at = np.zeros(envs.num_agents)  # the step of each agent's last end, or a little later; inf: it is done
     while unfinished and not stop():
         if step - began_at.min() >= longest:
