@@ -164,6 +164,24 @@ def test_what_a_python_environment_gets_wrong_is_told_with_its_instance(
         envs.step(np.ones(3, np.int32), observations, rewards, ends[0], ends[1], observations.copy())
 
 
+def test_a_python_environment_may_write_only_the_rewards_and_ends_that_there_are(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "sparing_example.py").write_text(
+        "import walk_example\n"
+        "class Sparing(walk_example.Walk):\n"
+        "    def step(self, actions, observations, rewards, terminals, truncations, finals):\n"
+        "        self.age += 1\n"
+        "        observations[:, 0] = self.age\n"
+        "        if self.age[0] == 1: rewards[0] = terminals[0] = truncations[1] = 1\n"
+    )
+    envs = make("python:sparing_example:Sparing", 2)
+    observations, rewards, ends = np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.zeros((2, 2), np.bool_)
+    envs.reset(1, observations)
+    for _ in range(2):
+        envs.step(np.ones(2, np.int32), observations, rewards, ends[0], ends[1])
+    assert not rewards.any() and not ends.any(), "nothing of the step before"
+    assert envs.drain_episodes().score.tolist() == [1.0, 0.0]
+
+
 def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_path: Path) -> None:
     (tmp_path / "saving_example.py").write_text(
         "import walk_example, numpy as np\n"

@@ -92,6 +92,7 @@ class PythonEnv(CountedEnv):
             actions = np.clip(actions, -1.0, 1.0)
         if self.spec.action_components == 1:
             actions = actions.reshape(-1)
+        out.rewards[:], out.terminals[:], out.truncations[:] = 0.0, False, False  # they hold those of an earlier step
         self._envs.step(actions, *out)
         check_observations(out.observations, self._who)
         check_rewards(out.rewards, self._who)
