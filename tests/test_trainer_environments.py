@@ -116,7 +116,18 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
         "class Negative(walk_example.Walk): observation_shape = (-1,)\n"
         "class Number(walk_example.Walk): observation_shape = 4\n"
         "class Shapeless(walk_example.Walk): observation_shape = ()\n"
+        "class Typeless(walk_example.Walk): observation_dtype = 'bits'\n"
+        "class Ranges(walk_example.Walk): score_range = 1.0\n"
+        "class Solved(walk_example.Walk): solved_score = 'high'\n"
+        "class Long(walk_example.Walk): max_episode_steps = 'long'\n"
+        "class Nobody(walk_example.Walk): agents_per_env = 0\n"
+        "class Dark(walk_example.Walk): observation_dtype, observation_high = 'uint8', 0\n"
+        "class Backwards(walk_example.Walk): action_sizes, continuous_actions = None, -1\n"
+        "class Half(walk_example.Walk): action_sizes, continuous_actions = None, 1.5\n"
+        "class Nothing(walk_example.Walk):\n"
+        "    score_range = solved_score = max_episode_steps = agents_per_env = observation_dtype = None\n"
     )
+    assert spec("python:lacking_example:Nothing").max_episode_steps == 0, "None: as if it were not there"
     for name, message in {
         "python:walk_example": "must be python:package.module:factory",
         "python::Walk": "must be python:package.module:factory",
@@ -131,6 +142,14 @@ def test_a_python_environment_that_lacks_something_is_told_what(walk: str, tmp_p
         "python:lacking_example:Negative": r"observation_shape must be .* got \(-1,\): see docs/environments.md",
         "python:lacking_example:Number": r"observation_shape must be .* as in \(4,\) .* got 4",
         "python:lacking_example:Shapeless": r"observation_shape must name at least one length",
+        "python:lacking_example:Typeless": "has observation_dtype 'bits'; it must be float32 or uint8",
+        "python:lacking_example:Ranges": "each of score_range must be a number, got 1.0",
+        "python:lacking_example:Solved": "solved_score must be a number, got 'high'",
+        "python:lacking_example:Long": "max_episode_steps must be a whole number, 0 or more, got 'long'",
+        "python:lacking_example:Nobody": "agents_per_env must be a whole number, 1 or more, got 0",
+        "python:lacking_example:Dark": "observation_high must be a number above 0, got 0",
+        "python:lacking_example:Backwards": "continuous_actions must be a whole number, 0 or more, got -1",
+        "python:lacking_example:Half": "continuous_actions must be a whole number, 0 or more, got 1.5",
         "python:lacking_example:Fewer": "made 2 environments, 1 were asked for",
     }.items():
         with pytest.raises(ConfigError, match=message):
@@ -209,6 +228,10 @@ def test_a_python_environment_may_bring_its_own_state_and_scores(walk: str, tmp_
     assert (kept != observations).all()
     envs.close()
     assert envs._envs.closed  # type: ignore[attr-defined]
+    for wrong in (5, "state"):
+        envs._envs.get_state = lambda wrong=wrong: wrong  # type: ignore[attr-defined]
+        with pytest.raises(TrainerError, match=rf"returned a {type(wrong).__name__}: it must return bytes"):
+            envs.get_state()
 
 
 def test_a_python_environment_may_say_who_plays(walk: str, tmp_path: Path) -> None:
@@ -238,6 +261,15 @@ def test_a_python_environment_may_say_who_plays(walk: str, tmp_path: Path) -> No
     assert run(training("python:resting_example:Resting"), directory=None, report=lambda _: None).steps == 256
     with pytest.raises(ConfigError, match=r"playing must be bool of shape \(1,\), got bool of shape \(3,\)"):
         spec("python:resting_example:Wrong")
+
+
+def test_who_plays_may_be_a_list(walk: str, tmp_path: Path) -> None:
+    (tmp_path / "listing_example.py").write_text(
+        "import walk_example\n"
+        "class Listing(walk_example.Walk):\n"
+        "    playing = property(lambda self: [True] * self.num_envs)\n"
+    )
+    assert run(training("python:listing_example:Listing"), directory=None, report=lambda _: None).steps == 256
 
 
 def test_what_idle_agents_earn_is_in_no_episode() -> None:

@@ -69,7 +69,7 @@ class PythonEnv(CountedEnv):
         super().__init__(_describe(name, self._envs), num_envs, seed, counts=not hasattr(self._envs, "drain_episodes"))
         if self._envs.num_envs != num_envs:
             raise ConfigError(f"'{name}' made {self._envs.num_envs} environments, {num_envs} were asked for")
-        rows = None if self.playing is None else np.asarray(self.playing)
+        rows = self.playing
         if rows is not None and (rows.dtype != np.bool_ or rows.shape != (self.num_agents,)):
             raise ConfigError(
                 f"'{name}': playing must be bool of shape ({self.num_agents},), got {rows.dtype} of shape "
@@ -80,8 +80,8 @@ class PythonEnv(CountedEnv):
     @property
     def playing(self) -> npt.NDArray[np.bool_] | None:
         """Which agents act in the next step, `A`, where the environment says so."""
-        rows: npt.NDArray[np.bool_] | None = getattr(self._envs, "playing", None)
-        return rows
+        rows = getattr(self._envs, "playing", None)
+        return None if rows is None else np.asarray(rows)
 
     def _reset(self, seed: int, observations: npt.NDArray[Any]) -> None:
         self._envs.reset(seed, observations)
@@ -120,7 +120,13 @@ class PythonEnv(CountedEnv):
     def get_state(self) -> bytes:
         """Returns the environment's own state, or what the new episodes of a resumed run are drawn from."""
         if self.resumable:
-            return bytes(self._envs.get_state())
+            state = self._envs.get_state()
+            if not isinstance(state, bytes | bytearray | memoryview):
+                raise TrainerError(
+                    f"get_state of '{self.spec.name}' returned a {type(state).__name__}: it must return bytes, as "
+                    "pickle.dumps does"
+                )
+            return bytes(state)
         return json.dumps(
             {"env": self.spec.name, "seed": self._resumption.seed, "steps": self._resumption.steps}
         ).encode()
@@ -187,31 +193,57 @@ def _describe(name: str, envs: Any) -> EnvSpec:
         raise ConfigError(
             f"'{name}' made a {type(envs).__name__} without {', '.join(missing)}: see docs/environments.md"
         )
-    found = {key: getattr(envs, key, default) for key, default in _OPTIONAL.items()}
+    given = {key: getattr(envs, key, None) for key in _OPTIONAL}
+    found = {key: default if given[key] is None else given[key] for key, default in _OPTIONAL.items()}
     shape = _counts(name, "observation_shape", envs.observation_shape, "(4,) or (3, 84, 84)")
     if not shape:
         raise ConfigError(f"'{name}': observation_shape must name at least one length, as in (4,), got ()")
-    sizes = () if found["action_sizes"] is None else _counts(name, "action_sizes", found["action_sizes"], "(2,)")
+    sizes = _counts(name, "action_sizes", found["action_sizes"], "(2,)")
     if bool(sizes) == bool(found["continuous_actions"]):
         raise ConfigError(
             f"'{name}' must have either action_sizes or continuous_actions, got {sizes} and "
             f"{found['continuous_actions']}: see docs/environments.md"
         )
-    dtype = str(np.dtype(found["observation_dtype"]))
+    try:
+        dtype = str(np.dtype(found["observation_dtype"]))
+    except TypeError:
+        dtype = repr(found["observation_dtype"])
     if dtype not in ("float32", "uint8"):
         raise ConfigError(f"'{name}' has observation_dtype {dtype}; it must be float32 or uint8")
-    low, high = found["score_range"]
+    low, high = (_real(name, "each of score_range", found["score_range"], at) for at in (0, 1))
     return EnvSpec(
         name=name,
         description=str(found["description"] or f"{name.rpartition(':')[2]} of {name.split(':')[1]}"),
         observation_size=math.prod(shape),
         observation_shape=shape,
         action_sizes=sizes,
-        continuous_actions=int(found["continuous_actions"] or 0),
-        agents_per_env=int(found["agents_per_env"]),
-        score_range=(float(low), float(high)),
-        solved_score=float(found["solved_score"]),
-        max_episode_steps=int(found["max_episode_steps"]),
+        continuous_actions=_whole(name, "continuous_actions", found["continuous_actions"], 0),
+        agents_per_env=_whole(name, "agents_per_env", found["agents_per_env"], 1),
+        score_range=(low, high),
+        solved_score=_real(name, "solved_score", found["solved_score"]),
+        max_episode_steps=_whole(name, "max_episode_steps", found["max_episode_steps"], 0),
         observation_dtype=dtype,
-        observation_high=float(found["observation_high"]),
+        observation_high=_real(name, "observation_high", found["observation_high"], positive=True),
     )
+
+
+def _whole(name: str, attribute: str, given: Any, least: int) -> int:
+    """Returns a whole number, or raises `ConfigError` that says what it was instead."""
+    try:
+        number = operator.index(given)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ConfigError(f"'{name}': {attribute} must be a whole number, {least} or more, got {given!r}")
+    return number
+
+
+def _real(name: str, attribute: str, given: Any, at: int | None = None, *, positive: bool = False) -> float:
+    """Returns a number, or of several the one `at` a place, or raises `ConfigError` that says what it was instead."""
+    try:
+        number = float(given if at is None else given[at])
+    except (TypeError, ValueError, LookupError):
+        number = math.nan
+    if math.isnan(number) or (positive and number <= 0):
+        raise ConfigError(f"'{name}': {attribute} must be a number{' above 0' if positive else ''}, got {given!r}")
+    return number
