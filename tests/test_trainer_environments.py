@@ -372,6 +372,22 @@ def test_an_environment_that_raises_ends_the_run_as_failed_with_what_it_cost(wal
     assert last["steps"] == 2 * 16 * 4 and last["elapsed_seconds"] > 0
 
 
+def test_an_environment_that_fails_in_close_costs_no_result(
+    walk: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "closing_example.py").write_text(
+        "import walk_example\n"
+        "class Stuck(walk_example.Walk):\n"
+        "    def close(self): raise OSError('the window is gone')\n"
+    )
+    name = "python:closing_example:Stuck"
+    assert run(training(name), directory=None, report=lambda _: None).score is not None
+    told = f"warning: '{name}' failed in close: OSError: the window is gone (closing_example.py, line 3)\n"
+    assert capsys.readouterr().err == 2 * told, "of the training and of the evaluation"
+    with pytest.raises(ConfigError, match=f"cannot close '{name}': OSError: the window is gone"):
+        spec(name)
+
+
 def test_arguments_reach_a_python_environments_factory(walk: str, tmp_path: Path) -> None:
     (tmp_path / "sloped_example.py").write_text(
         "import walk_example\n"

@@ -4,7 +4,6 @@ Every agent contributes the same number of episodes, its first ones. If the epis
 would count too often, and in most games a short episode is an early loss or a quick win.
 """
 
-import contextlib
 import dataclasses
 import math
 import statistics
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .environments import VectorEnv, make, spec
+from .environments import VectorEnv, closing, make, spec
 from .errors import ConfigError, TrainerError
 from .machine import checkpoint as checkpoints
 from .machine.precision import Arithmetic, env_threads, half_convolutions, resolve_device, resolve_threads
@@ -87,7 +86,7 @@ def evaluate(
         threads=env_threads(num_envs, count),
         args=config.env.args,
     )
-    with contextlib.closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
+    with closing(envs), Arithmetic(where, count, config.train.precision) as arithmetic:
         policies.require_env(saved, checkpoint_path, envs.spec)
         half = half_convolutions(where, config.train.precision)
         policy = Policy(envs.spec, config.policy, generator=torch.Generator(), half_convolutions=half)

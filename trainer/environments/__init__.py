@@ -8,8 +8,10 @@
 `spec(name)` describes an environment, and `make(name, ...)` makes a batch of it. Rows of every array are agents.
 """
 
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,9 +22,10 @@ from protein.spelling import nearest
 from ... import envs_c
 from ...envs_c import EnvSpec, Episodes
 from ..errors import ConfigError
+from ..users_code import in_words
 from . import arguments
 
-__all__ = ["EnvSpec", "Episodes", "VectorEnv", "groups", "kind_of", "make", "playing", "resume", "spec"]
+__all__ = ["EnvSpec", "Episodes", "VectorEnv", "closing", "groups", "kind_of", "make", "playing", "resume", "spec"]
 
 
 ASYNC = "gym-async"
@@ -218,6 +221,19 @@ def resume(envs: VectorEnv, state: bytes, observations: npt.NDArray[Any]) -> boo
     if not envs.resumable:
         envs.reset(int.from_bytes(hashlib.sha256(state).digest()[:8]), observations)
     return envs.resumable
+
+
+@contextlib.contextmanager
+def closing(*batches: VectorEnv) -> Iterator[None]:
+    """Closes environments at the end. What a user's `close` raises is told on stderr, and costs no result."""
+    try:
+        yield
+    finally:
+        for envs in batches:
+            try:
+                envs.close()
+            except Exception as error:  # a user's environment may raise anything
+                print(f"warning: '{envs.spec.name}' failed in close: {in_words(error)}", file=sys.stderr)
 
 
 def kind_of(name: str) -> str:

@@ -162,7 +162,10 @@ def spec(name: str, args: Mapping[str, Any] | None = None) -> EnvSpec:
         ConfigError: there is no such factory, or what it returned lacks something.
     """
     envs = PythonEnv(name, 1, args=args)
-    envs.close()
+    try:
+        envs.close()
+    except Exception as error:  # the user's code may raise anything
+        raise ConfigError(f"cannot close '{name}': {in_words(error)}") from error
     return envs.spec
 
 

@@ -11,7 +11,6 @@ All random numbers come from `train.seed`, through independent streams for weigh
 The evaluation has a fifth stream, so its episodes are new, and the random play of `warm_up` a sixth.
 """
 
-import contextlib
 import time
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import torch
 from ..config import RunConfig, check_batch
 from ..course.context import RunContext
 from ..course.course import Course
-from ..environments import ASYNC, VectorEnv, groups, kind_of, make
+from ..environments import ASYNC, VectorEnv, closing, groups, kind_of, make
 from ..errors import DivergedError
 from ..evaluate import envs_for, play
 from ..events import RunResult, Stopped
@@ -165,7 +164,7 @@ class Training:
             num_envs = envs_for(evaluating.episodes, evaluating.num_envs, self._spec.agents_per_env)
             (envs,) = _make_envs(self._config, num_envs, self._evaluation_seed, self._context.threads)
             self._prepare(envs.num_agents)
-            with contextlib.closing(envs):
+            with closing(envs):
                 evaluation = play(
                     self._policy,
                     envs,
@@ -195,8 +194,8 @@ class Training:
     def close(self) -> None:
         """Closes the environments and what they hold, such as processes. It may be called twice."""
         self._rollout.close()
-        for envs in self._envs:
-            envs.close()
+        with closing(*self._envs):
+            pass
 
     def _begin(self) -> list[str]:
         """Decides what is done to observations and rewards; returns what to say about it."""
