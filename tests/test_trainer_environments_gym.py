@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from gym_worlds import DEADLY, ECHOES, LIMIT, Counter
+from gymnasium import spaces
 from training import make_policy, make_rollout
 
 from protein.trainer.environments import VectorEnv, make, resume, spec
+from protein.trainer.environments.spaces import Observations, actions_of
 from protein.trainer.errors import ConfigError, TrainerError
 from protein.trainer.ppo.rollout import Rollout
 
@@ -382,3 +384,36 @@ def test_it_is_closed_once() -> None:
     stepper.envs.close()
     stepper.envs.close()
     assert sorted(closed) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "given"),
+    [
+        (spaces.Discrete(4), np.array([1, 2])),
+        (spaces.MultiDiscrete([3, 3]), np.array([2])),
+        (spaces.MultiBinary(3), np.array([0, 5, 1])),
+        (
+            spaces.Dict({"a": spaces.Box(0, 255, (1,), np.uint8), "b": spaces.MultiBinary(1)}),
+            {"a": [np.uint8(1)], "b": [2]},
+        ),
+    ],
+)
+def test_choices_that_are_not_of_the_space_are_refused(space: Any, given: Any) -> None:
+    read = Observations(space)
+    with pytest.raises(TrainerError, match=r"neither 0 nor 1|none of its choices"):
+        read(given, np.zeros(read.size, read.dtype))
+
+
+def test_an_image_may_be_a_list() -> None:
+    space = spaces.Box(0.0, 1.0, (2, 2, 3), np.float32)
+    read, image = Observations(space), space.sample()
+    row = np.zeros(read.size, np.float32)
+    read(image.tolist(), row)
+    np.testing.assert_array_equal(row.reshape(3, 2, 2), np.moveaxis(image, -1, 0))
+
+
+def test_empty_spaces_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"its observations are empty: Box"):
+        Observations(spaces.Box(-1, 1, (0,), np.float32))
+    with pytest.raises(ConfigError, match=r"its action space Box.* is empty: give it at least one action"):
+        actions_of(spaces.Box(-1, 1, (0,), np.float32))

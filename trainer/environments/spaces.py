@@ -48,6 +48,8 @@ class Observations:
         self.shape: tuple[int, ...] = (size,)
         if isinstance(space, spaces.Box):
             self._write, self.shape = _whole(space)
+        if not size:
+            raise ConfigError(f"its observations are empty: {_short(space)}; give it at least one number to observe")
 
     @property
     def size(self) -> int:
@@ -123,9 +125,10 @@ def _whole(space: Any) -> tuple[Write, tuple[int, ...]]:
         write = _box(space)
 
         def write_image(observation: Any, row: Row) -> None:
-            if observation.shape != shape:
-                write(observation, row)  # raises
-            np.copyto(row.reshape(moved), np.moveaxis(observation, -1, 0), casting="same_kind")
+            values = np.asarray(observation)
+            if values.shape != shape:
+                write(values, row)  # raises
+            np.copyto(row.reshape(moved), np.moveaxis(values, -1, 0), casting="same_kind")
 
         return write_image, moved
     if len(shape) == 2 and space.dtype == np.uint8:
@@ -151,8 +154,9 @@ def _one_hot(sizes: Sequence[int], starts: Sequence[int], one: float) -> Write:
     counts, offsets = np.array(sizes), np.array(starts)
 
     def write(observation: Any, row: Row) -> None:
-        chosen = np.asarray(observation).reshape(-1) - offsets
-        if (chosen < 0).any() or (chosen >= counts).any():
+        given = np.asarray(observation).reshape(-1)
+        chosen = given - offsets
+        if given.shape != counts.shape or (chosen < 0).any() or (chosen >= counts).any():
             raise ValueError(f"{observation} is none of its choices")
         row[:] = 0
         row[first + chosen] = one
@@ -165,6 +169,8 @@ def _scaled(shape: tuple[int, ...], one: float) -> Write:
         values = np.asarray(observation)
         if values.shape != shape:
             raise ValueError(f"its shape is {values.shape}, not {shape}")
+        if ((values != 0) & (values != 1)).any():
+            raise ValueError(f"{observation} has what is neither 0 nor 1")
         row[:] = values.reshape(-1) * one
 
     return write
@@ -215,6 +221,8 @@ class ActionMap(NamedTuple):
 
 def actions_of(space: Any) -> ActionMap:
     """Returns how a space's actions are ours. Raises `ConfigError` where they cannot be."""
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary) and not math.prod(space.shape):
+        raise ConfigError(f"its action space {_short(space)} is empty: give it at least one action")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return ActionMap(lambda actions: actions.reshape(-1).astype(np.int64) + start, (int(space.n),), 0)
