@@ -417,3 +417,11 @@ def test_empty_spaces_are_refused() -> None:
         Observations(spaces.Box(-1, 1, (0,), np.float32))
     with pytest.raises(ConfigError, match=r"its action space Box.* is empty: give it at least one action"):
         actions_of(spaces.Box(-1, 1, (0,), np.float32))
+
+
+def test_bytes_of_a_smaller_range_beside_an_image_reach_as_far() -> None:
+    image, switch, level = (spaces.Box(0, high, (2,), np.uint8) for high in (255, 1, 100))
+    read = Observations(spaces.Dict({"a": image, "b": switch, "c": level}))
+    row = np.zeros(read.size, read.dtype)
+    read({key: np.array([1, most], np.uint8) for key, most in (("a", 255), ("b", 0), ("c", 100))}, row)
+    assert (read.high, row.tolist()) == (255.0, [1, 255, 255, 0, 2, 200])

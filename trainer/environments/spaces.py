@@ -10,7 +10,8 @@
       MultiBinary action         counted from 0; the space's `start` is added
     Box action                   continuous components in [-1, 1], scaled to the space's bounds; clipped beyond
 
-The policy divides bytes by `high`, the largest value of the space. So a one-hot among bytes is `high`, not 1.
+The policy divides bytes by `high`, the largest value of the space. So a one-hot among bytes is `high`, not 1, and a Box
+with a smaller largest value is multiplied, by a whole number.
 """
 
 import math
@@ -73,7 +74,8 @@ class Observations:
             return self._parts(list(enumerate(space.spaces)))
         one = self.high if self.dtype is np.uint8 else 1.0
         if isinstance(space, spaces.Box):
-            return _box(space), math.prod(space.shape)
+            most = float(space.high.max(initial=0)) if self.dtype is np.uint8 else 0.0
+            return _box(space, int(self.high // most) if most else 1), math.prod(space.shape)
         if isinstance(space, spaces.Discrete):
             return _one_hot([int(space.n)], [int(space.start)], one), int(space.n)
         if isinstance(space, spaces.MultiDiscrete):
@@ -136,7 +138,8 @@ def _whole(space: Any) -> tuple[Write, tuple[int, ...]]:
     return _box(space), shape if len(shape) == 3 else (math.prod(shape),)
 
 
-def _box(space: Any) -> Write:
+def _box(space: Any, factor: int = 1) -> Write:
+    """Returns how a Box is written; `factor`: of bytes beside others that go further."""
     shape = tuple(int(length) for length in space.shape)
     casting: Any = "unsafe" if np.issubdtype(space.dtype, np.integer) and space.dtype != np.uint8 else "same_kind"
 
@@ -144,7 +147,7 @@ def _box(space: Any) -> Write:
         values = np.asarray(observation)
         if values.shape != shape:
             raise ValueError(f"its shape is {values.shape}, not {shape}")
-        np.copyto(row, values.reshape(-1), casting=casting)
+        np.copyto(row, values.reshape(-1) * factor if factor > 1 else values.reshape(-1), casting=casting)
 
     return write
 
