@@ -256,3 +256,28 @@ def test_the_best_possible_score_is_said_and_a_new_sweep_has_no_ends(view: View)
     )
     view.open("sweep?sweep=new")
     expect(view.page.get_by_role("region", name="How trials ended")).to_contain_text("No trial has ended yet.")
+
+
+def test_long_names_and_large_gains_fit_a_narrow_screen(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/long.db"
+    name = "n" * 90
+    params = {"p" * 60: 1.0, "text": "a long value, " * 6}
+    fill_sweep(url, name, [({**params, "p" * 60: float(i)}, float(i), 5.0, "") for i in range(3)])
+    view = view_of(url)
+    view.page.set_viewport_size({"width": 390, "height": 780})
+    gain = {"expected": 1.30764e8, "high": 2.28837e8}
+    span = {"seconds": 600.0, "name": "5d", "best": gain, "front": gain}
+    value = {"spent_seconds": 1.0, "highest": False, "spans": [span]}
+    view.page.route(
+        "**/api/sweep/outlook*",
+        lambda route: route.fulfill(json={"state": "ready", "error": "", "value": value}),
+    )
+    for place, shown in [
+        (f"sweep?sweep={name}", "5d of training"),
+        (f"front?sweep={name}", "No recommendation yet"),
+        (f"parameters?sweep={name}", "so there is no model of it."),
+        (f"trial/{name}/1?sweep={name}", "2 searched values"),
+    ]:
+        view.open(place)
+        expect(view.page.get_by_text(shown).first).to_be_visible()
+        assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place

@@ -65,8 +65,13 @@ export function configTable(params, initial) {
   return h("table", { class: "facts config" },
     initial ? h("thead", {}, h("tr", {}, h("th", { text: "parameter" }), h("th", { class: "number", text: "value" }), h("th", { class: "number", text: "initial" }))) : null,
     h("tbody", {}, rows.map((row) => h("tr", { class: row.changed ? "changed" : null },
-      h("th", { scope: "row" }, nameOf(row.name)), h("td", { class: "number", text: param(row.value) }),
+      h("th", { scope: "row" }, nameOf(row.name)), h("td", { class: valueClass(row.value), text: param(row.value) }),
       initial ? h("td", { class: "number muted", text: row.initial === undefined ? "" : row.changed ? param(row.initial) : "same" }) : null))));
+}
+
+/** The class of a parameter's cell: a text may be long, and goes on in the next line. */
+export function valueClass(value) {
+  return typeof value === "string" ? "number words" : "number";
 }
 
 /** A dotted name whose section is fainter, and which may break behind the dot. */

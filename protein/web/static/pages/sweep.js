@@ -205,7 +205,7 @@ export async function render(root, context) {
     }
     const gain = (rise) => h("span", { class: "faint", text: ` (0 to ${score(rise.high)})` });
     const better = found.direction === "minimize" ? "lower" : "higher";
-    return fill(rooms.outlook, card(head, h("table", { class: "facts" },
+    return fill(rooms.outlook, card(head, h("table", { class: "facts outlook" },
       h("thead", {}, h("tr", {}, h("th", { text: "next" }), h("th", { class: "number", text: `best score ${better} by` }), h("th", { class: "number", text: `front ${better} by` }))),
       h("tbody", {}, answer.value.spans.map((span) => h("tr", {}, h("th", { scope: "row", text: `${span.name} of training` }),
         h("td", { class: "number" }, answer.value.highest ? "it is the best possible score" : [score(span.best.expected), gain(span.best)]), h("td", { class: "number" }, score(span.front.expected), gain(span.front)))))),

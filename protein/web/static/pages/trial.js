@@ -5,7 +5,7 @@ import { lines } from "../lib/lines.js";
 import { ago, count, estimate, param, score, seconds, time, whole } from "../lib/format.js";
 import { pause } from "../lib/slow.js";
 import { colors, onTheme } from "../lib/theme.js";
-import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, WAITS } from "../lib/trials.js";
+import { commandLine, ENDS, KINDS, nameOf, stateMark, TIMINGS, trialLink, unfinished, valueClass, WAITS } from "../lib/trials.js";
 
 const X_AXES = [["steps", "steps"], ["seconds", "seconds"]];
 
@@ -167,10 +167,10 @@ export async function render(root, context) {
       h("div", { class: "scroll-x" }, h("table", { class: "facts config wide" },
         h("thead", {}, h("tr", {}, [["parameter"], ["value", "number"], known ? ["initial", "number"] : null, ["place in its range", "range-head"]].filter(Boolean).map(([title, cls]) => h("th", { class: cls, text: title })))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.changed ? "changed" : null }, h("th", { scope: "row" }, nameOf(row.name)),
-          h("td", { class: "number", text: param(row.value) }), known ? h("td", { class: "number muted", text: row.initial === null ? "" : row.changed ? param(row.initial) : "same" }) : null,
+          h("td", { class: valueClass(row.value), text: param(row.value) }), known ? h("td", { class: "number muted", text: row.initial === null ? "" : row.changed ? param(row.initial) : "same" }) : null,
           h("td", {}, range(row))))))),
       found.fixed.length ? h("details", { class: "fixed" }, h("summary", { text: `${found.fixed.length} fixed values` }),
-        h("table", { class: "facts config" }, h("tbody", {}, found.fixed.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, nameOf(key)), h("td", { class: "number", text: param(value) })))))) : null,
+        h("table", { class: "facts config" }, h("tbody", {}, found.fixed.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, nameOf(key)), h("td", { class: valueClass(value), text: param(value) })))))) : null,
       found.commands.train ? commandLine(found.commands.train, "Train exactly this config") : null);
   }
 
