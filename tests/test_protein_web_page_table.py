@@ -1,6 +1,7 @@
 """The page in a real browser: the shell around all pages, and the table of trials."""
 
 import csv
+import dataclasses
 import io
 import re
 from collections.abc import Callable
@@ -288,6 +289,34 @@ def test_a_sweep_of_one_trial_that_runs(tmp_path: Path, view_of: ViewOf) -> None
     expect(rows(view).first).to_contain_text("complete")
     expect(head(view, "score")).to_be_visible()  # its column comes with the first score
     store.close()
+
+
+def test_no_number_is_cut_also_of_a_trial_that_comes_later(tmp_path: Path, view_of: ViewOf) -> None:
+    url = f"sqlite:///{tmp_path}/wide.db"
+    fill_sweep(url, "wide", [({"lr": 0.5 * i}, 123456.789 * i, 5.0, "") for i in range(12)])
+    view = view_of(url)
+    view.open("table?sweep=wide")
+    expect(rows(view)).to_have_count(12)
+    assert cut(view) == []
+    store = open_store(url)
+    started = start(store, store.list_sweeps()[0], params={"lr": 0.123456})
+    store.finish_trial(started, dataclasses.replace(complete(), score=-1.23456e-123))
+    expect(rows(view)).to_have_count(13)
+    expect(rows(view).first).to_contain_text("−1.23e-123")
+    assert cut(view) == []
+    store.close()
+
+
+def cut(view: View) -> list[str]:
+    """The texts of cells that are wider than their columns."""
+    found: list[str] = rows(view).evaluate_all(
+        """(rows) => rows.flatMap((row) => [...row.querySelectorAll("td.number")]).filter((cell) => {
+            const text = document.createRange();
+            text.selectNodeContents(cell);
+            return text.getBoundingClientRect().width > cell.getBoundingClientRect().width - 22;  // 11 px on each side
+        }).map((cell) => cell.textContent)"""
+    )
+    return found
 
 
 @pytest.mark.parametrize(

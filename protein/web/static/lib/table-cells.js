@@ -51,13 +51,14 @@ export function widthsOf(columns, rows, text) {
   const family = getComputedStyle(document.body).fontFamily;
   const widest = (font, texts) => {
     canvas.font = `${font} ${family}`;
-    return Math.max(0, ...texts.map((one) => canvas.measureText(one).width));
+    // The page draws all digits as wide as a 0, which a canvas does not.
+    return Math.max(0, ...texts.map((one) => canvas.measureText(one.replace(/\d/g, "0")).width));
   };
   return new Map(columns.map((column, i) => {
     const longest = widest("14px", rows.slice(0, SAMPLE).map((row) => text(column, row.values[i], row)));
     const head = widest("600 13px", [headText(column).name]) + 24;
     const most = ["origin", "reason", "note"].includes(column.key) ? 320 : 230;
-    return [column.key, Math.round(Math.min(most, Math.max(longest + (column.key === "state" ? 18 : 0), head) + 22))];
+    return [column.key, Math.ceil(Math.min(most, Math.max(longest + (column.key === "state" ? 18 : 0), head) + 23)) /* up: a part of a pixel less cuts a text */];
   }));
 }
 

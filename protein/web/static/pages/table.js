@@ -111,8 +111,8 @@ export async function render(root, context) {
       shownKeys = columnsAsked();
       await grid.reset({ stay });
       if (mine !== round) return undefined;
-      // The same columns keep their widths: another order or filter moves nothing.
-      if (!measured || before !== shownKeys.join("\n")) measure();
+      // The same columns keep their widths, or get wider: another order or filter makes none narrower.
+      measure({ keep: measured && before === shownKeys.join("\n") });
       places = placesOf();
       filter.fault(null);
       show(null);
@@ -130,6 +130,10 @@ export async function render(root, context) {
       await grid.refresh();
       // A first tag, or a first metric, brings its column.
       if (columnsAsked().join("\n") !== shownKeys.join("\n")) return reset({ stay: true });
+      if (measure({ keep: true })) {
+        places = placesOf();
+        grid.rebuild();
+      }
       show(null);
     } catch (error) {
       if (error.status !== 0) show(error); // the shell says that the server is gone; what is known stays
@@ -188,11 +192,14 @@ export async function render(root, context) {
 
   const columnOf = (key) => known.columns.find((one) => one.key === key) || { key, title: key, kind: "text", group: "trial" };
 
-  /** Widths from the texts of the first rows. */
-  function measure() {
+  /** Widths from the texts of the first rows. `keep`: no column gets narrower. Returns whether one got wider. */
+  function measure({ keep }) {
     const rows = Array.from({ length: Math.min(60, grid.total) }, (_, i) => grid.row(i)).filter(Boolean);
-    measured = rows.length > 0;
+    measured = measured || rows.length > 0;
+    const before = widths;
     widths = widthsOf(shownKeys.map(columnOf), rows, cells.text);
+    if (keep) for (const [key, width] of widths) widths.set(key, Math.max(width, before.get(key) || 0));
+    return [...widths].some(([key, width]) => width > (before.get(key) || 0));
   }
 
   function columnWidths() {
