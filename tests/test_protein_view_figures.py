@@ -186,6 +186,12 @@ def test_curves_stand_out_where_they_are_of_the_front() -> None:
         curves([(sweep(), records)], trials=[1, 9])
 
 
+def test_curves_are_drawn_before_a_trial_is_on_the_front() -> None:
+    axes = curves([(sweep_record(), [running(0), failed(1, 4.0)])]).axes[0]
+    assert len(axes.lines) == 2
+    assert axes.get_legend_handles_labels()[1] == []
+
+
 def test_at_most_twelve_curves_have_a_color() -> None:
     records = [trial(i, 1.0 + i, float(i)) for i in range(40)]
     axes = the_axes(curves([(sweep(), records)]))

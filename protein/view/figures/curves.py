@@ -128,7 +128,7 @@ def _one(axes: Any, sweep: Subject, lines: Sequence[_Line], trials: Sequence[int
     for line in thin(behind, MAX_BEHIND):
         axes.plot(line.x, line.y, color=OTHER_COLOR, linewidth=0.7, alpha=0.35)
     front = sorted((line for line in lines if line.trial.number in chosen), key=lambda line: style.cost(line.trial))
-    shares = np.linspace(0.0, 1.0, len(front)) if len(front) > 1 else [0.6]
+    shares = np.linspace(0.0, 1.0, len(front)) if len(front) > 1 else [0.6] * len(front)
     for line, color in zip(front, style.ordered_colors(list(shares)), strict=True):
         score = text.score(shown_score(line.trial.score, direction))
         ended = score if line.trial.score is not None else str(line.trial.state)
