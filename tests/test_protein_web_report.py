@@ -293,6 +293,16 @@ def test_what_cannot_be_reported_is_one_line(filled: Path, run: Run) -> None:
     store.close()
 
 
+def test_a_sweep_without_a_trial_stands_in_a_report_of_several(filled: Path, run: Run) -> None:
+    store = open_store("sqlite:///runs/protein.db")
+    store.create_sweep(
+        SweepSpec(name="empty", env="own", method="random", seed=0, space={}, config={}, provenance=PROVENANCE), None
+    )
+    store.close()
+    run("report empty pong -o both.html")
+    assert (filled / "both.html").stat().st_size > 100_000
+
+
 def test_addresses_are_those_of_the_page(opened: View) -> None:
     opened.open("table?sweep=pong")
     params = {

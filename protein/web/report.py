@@ -208,7 +208,8 @@ class _Gathering:
 
     async def _curves(self, name: str, numbers: Sequence[int]) -> Any:
         chosen = f"{_quoted(name)}:{'.'.join(map(str, numbers))}"
-        params = {"sweep": name, "pick": "selected", "sel": chosen, "limit": 500, "points": CURVE_POINTS}
+        picked = {"pick": "selected", "sel": chosen} if numbers else {}  # a sweep may have no trial yet
+        params = {"sweep": name, **picked, "limit": 500, "points": CURVE_POINTS}
         return await self._ask("/curves", **params)
 
     async def _models(self, name: str) -> None:
