@@ -213,6 +213,20 @@ def test_a_cost_axis_has_labels(low: float, factor: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (5e5, 5e6, ["10d", "20d", "30d", "40d", "50d"]),
+        (1500.0, 3000.0, ["30m", "40m", "50m"]),
+        (9000.0, 18000.0, ["3h", "4h", "5h"]),
+        (0.0, 0.0, ["0.001s"]),  # no label twice
+    ],
+)
+def test_a_narrow_cost_axis_has_round_labels(low: float, high: float, labels: list[str]) -> None:
+    lines = scatter.scatter([trial(0, low, 0.0), trial(1, high, 1.0)], 70, 8)
+    assert lines[-1].split() == labels
+
+
+@pytest.mark.parametrize(
     ("value", "span", "label"),
     [
         (0.123456, 1.0, "0.1"),

@@ -195,7 +195,8 @@ def cost_ticks(low: float, high: float) -> list[float]:
     small = [digit * 10.0**decade for decade in decades if decade < 0 for digit in (1, 2, 5)]
     large = [86400.0 * digit * 10.0**decade for decade in decades if decade >= 0 for digit in (2, 5, 10)]
     ticks = [tick for tick in (*small, *map(float, _ROUND_SECONDS), *large) if low <= tick <= high]
-    step = 10.0 ** math.ceil(math.log10(high - low))
+    unit = max(unit for unit in (1.0, 60.0, 3600.0, 86400.0) if unit == 1.0 or 2 * unit <= high)
+    step = unit * 10.0 ** math.ceil(math.log10((high - low) / unit))
     for divisor in (1, 2, 5, 10, 20):  # a narrow axis: even steps
         if len(ticks) >= 3:
             break
@@ -219,8 +220,10 @@ def score_label(value: float, span: float) -> str:
 def _cost_labels(left: float, right: float, columns: int) -> str:
     """Returns the labels below the axis, as many as fit, each centred on its place."""
     line = [" "] * columns
+    named: dict[str, float] = {}  # a very narrow axis names one duration twice
     for tick in cost_ticks(left, right):
-        label = format_duration(tick)
+        named.setdefault(format_duration(tick), tick)
+    for label, tick in named.items():
         position = (math.log(tick) - math.log(left)) / (math.log(right) - math.log(left)) * (columns - 1)
         begin = min(max(round(position - len(label) / 2), 0), max(columns - len(label), 0))
         if all(char == " " for char in line[max(begin - 1, 0) : begin + len(label) + 1]):
