@@ -145,6 +145,17 @@ class TestOptuna:
         assert sweep.spec.direction is Direction.MAXIMIZE
         assert [trial.score for trial in trials] == [trial.params["x"] for trial in trials]
 
+    def test_a_cost_that_is_no_time_is_not_known(self, study: optuna.Study, run: Run) -> None:
+        costs = [2.0, math.inf, 10**400, 1e12, True, "5", 3]
+        strange = optuna.create_study(study_name="strange", storage=STUDY)
+        for cost in costs:
+            trial = strange.ask()
+            trial.set_user_attr("seconds", cost)
+            strange.tell(trial, trial.suggest_float("x", 0.0, 1.0))
+        found = run.json(f"import optuna {STUDY} --experiment strange --cost seconds --json")
+        assert (found["added"], found["without_cost"]) == (2, 5)
+        assert [trial.cost_seconds for trial in stored("strange")[1]] == [2.0, 3.0]
+
     def test_a_new_sweep_starts_warm_from_it(self, study: optuna.Study, run: Run) -> None:
         run(f"import optuna {STUDY} --rename opt.lr=lr")
         space = Space(

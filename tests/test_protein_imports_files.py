@@ -173,6 +173,15 @@ class TestWandb:
         run("import wandb w.csv --score reward --direction maximize --cost equal")
         assert [trial.cost_seconds for trial in stored("w")[1]] == [1.0, 1.0, 1.0]
 
+    @pytest.mark.parametrize("cost", ["Infinity", "1e12", "NaN"])
+    def test_a_run_whose_cost_is_no_time_is_left_out_and_the_others_are_taken(
+        self, folder: Path, run: Run, cost: str
+    ) -> None:
+        table(folder / "w.csv", "Name|lr|reward|Runtime", "a|0.1|1|5", f"b|0.2|2|{cost}", "c|0.3|3|6")
+        told = run("import wandb w.csv --score reward --direction maximize")
+        assert "1 run left out: what they cost is not known" in told
+        assert [trial.cost_seconds for trial in stored("w")[1]] == [5.0, 6.0]
+
     def test_a_file_gives_the_ranges(self, folder: Path, run: Run) -> None:
         table(folder / "w.csv", self.HEADER, *self.ROWS)
         (folder / "s.toml").write_text(

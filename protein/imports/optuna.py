@@ -21,6 +21,7 @@ from protein.imports.runs import (
     Source,
     choose,
     existing,
+    known_cost,
     numbers,
     parameter_name,
     parameters,
@@ -172,9 +173,8 @@ def _seconds(trial: Any, cost: str | None) -> float | None:
     if cost == EQUAL_COST:
         return 1.0
     if cost is not None:
-        value = trial.user_attrs.get(cost)
-        return float(value) if isinstance(value, int | float) and value >= 0 else None
-    return None if trial.duration is None else max(trial.duration.total_seconds(), 0.0)
+        return known_cost(trial.user_attrs.get(cost))
+    return None if trial.duration is None else known_cost(max(trial.duration.total_seconds(), 0.0))
 
 
 def _curve(values: Mapping[int, float], seconds: float) -> tuple[Measurement, ...]:

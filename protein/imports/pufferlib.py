@@ -24,6 +24,7 @@ from protein.imports.runs import (
     Source,
     existing,
     flat,
+    known_cost,
     listed,
     numbers,
     parameters,
@@ -110,7 +111,6 @@ def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> 
     end, measured, reason = result(TrialEnd.COMPLETE, float(score) if isinstance(score, int | float) else None, "")
     config = flat({name: data[name] for name in SECTIONS if isinstance(data.get(name), Mapping)})
     seconds = 1.0 if cost == EQUAL_COST else last.get(cost or COST)
-    known = isinstance(seconds, int | float) and math.isfinite(seconds) and seconds >= 0
     began = ""
     with contextlib.suppress(ValueError, OverflowError, OSError):  # a file is called by its start, in milliseconds
         began = datetime.fromtimestamp(int(path.stem) / 1000, UTC).isoformat(sep=" ", timespec="seconds")
@@ -119,7 +119,7 @@ def _run(path: Path, data: Mapping[str, Any], metric: str, cost: str | None) -> 
         params=parameters({name: _whole(value) for name, value in config.items()}),
         end=end,
         score=measured,
-        cost_seconds=float(seconds) if known and seconds is not None else None,
+        cost_seconds=known_cost(seconds),
         steps=max(int(last[STEPS]), 0),
         reason=reason,
         metrics=numbers(last),

@@ -13,7 +13,7 @@ from typing import Any
 from protein.errors import UsageError
 from protein.space.parameters import Parameter
 from protein.spelling import nearest
-from protein.types import Direction, Measurement, ParamValue, TrialEnd, is_score
+from protein.types import MAX_COST_SECONDS, Direction, Measurement, ParamValue, TrialEnd, is_score
 
 EQUAL_COST = "equal"  # said in place of a column: every run counts as one second
 MAX_LISTED = 12  # names in a message
@@ -107,11 +107,17 @@ def result(end: TrialEnd, score: float | None, reason: str) -> tuple[TrialEnd, f
     return end, score, reason or end.text
 
 
+def known_cost(seconds: Any) -> float | None:
+    """Returns a cost that a store takes; None for what is no number of seconds, such as infinity or a text."""
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return float(seconds) if number and 0 <= seconds <= MAX_COST_SECONDS else None
+
+
 def parameters(values: Mapping[str, Any]) -> dict[str, ParamValue]:
     """Returns values as params: nested ones by dotted names, lists as text; without those that no store takes."""
     found: dict[str, ParamValue] = {}
     for name, value in flat(values).items():
-        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        if value is None or (isinstance(value, int | float) and not _finite(value)):
             continue
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
             value = float(value)
@@ -157,7 +163,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and _finite(value)
     }
 
 
@@ -222,6 +228,13 @@ def tables_of(path: Path) -> set[str] | None:
             return {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"{path} cannot be read ({error}); give another") from error
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _free(name: str, taken: Mapping[str, object]) -> str:
