@@ -306,6 +306,19 @@ def test_parameters_that_come_and_go_are_sampled_one_by_one() -> None:
     assert "protein:origin" in study.trials[-1].user_attrs
 
 
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
+def test_an_objective_gets_the_choices_of_its_own_study() -> None:
+    for choices in ([True, False], [1, 0], [1.0, 0.0], [[64, 64], [128]], [None, "None"]):
+        seen = []
+
+        def suggest(trial: optuna.Trial, choices: Any = choices, seen: list[str] = seen) -> float:
+            seen.append(repr(trial.suggest_categorical("choice", choices)))
+            return trial.suggest_float("x", 0.0, 1.0)
+
+        optuna.create_study(sampler=ProteinSampler(seed=0)).optimize(suggest, n_trials=10)
+        assert set(seen) == {repr(one) for one in choices}
+
+
 def test_steps_stay_on_their_grid_and_in_proportion() -> None:
     distribution = optuna.distributions.IntDistribution(20, 100, step=10)
     assert [to_ours(distribution, value) for value in (20, 50, 100)] == [2, 5, 10]

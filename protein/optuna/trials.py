@@ -27,6 +27,14 @@ PLANNED = "protein:params:"  # system attributes: joint params of a trial that h
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _ByText:
+    """Distributions that are told apart by their text: choices may have no hash, and 1, 1.0 and True are equal."""
+
+    text: str
+    distributions: tuple[tuple[str, BaseDistribution], ...] = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Joint:
     """The joint parameters as a space."""
 
@@ -34,8 +42,13 @@ class Joint:
     space: Space
 
     @staticmethod
-    @functools.lru_cache(maxsize=32)
     def of(distributions: tuple[tuple[str, BaseDistribution], ...], cost_parameter: str | None) -> "Joint":
+        return Joint._made(_ByText(repr(distributions), distributions), cost_parameter)
+
+    @staticmethod
+    @functools.lru_cache(maxsize=32)
+    def _made(key: "_ByText", cost_parameter: str | None) -> "Joint":
+        distributions = key.distributions
         parameters, cost = [], None
         for i, (name, distribution) in enumerate(distributions):
             parameter = as_parameter(f"p{i}", distribution)
