@@ -173,6 +173,29 @@ class TestOptuna:
         assert (source["sweep"], len(source["trials"])) == ("old-study", 12)
 
 
+def test_a_run_that_was_interrupted_at_its_source_is_imported_once(folder: Path) -> None:
+    runs = [
+        ImportedRun(key=str(i), params={"x": 0.1 * i}, end=end, score=score, cost_seconds=1.0, reason=reason)
+        for i, (end, score, reason) in enumerate(
+            [
+                (TrialEnd.COMPLETE, 1.0, ""),
+                (TrialEnd.COMPLETE, 2.0, ""),
+                (TrialEnd.INTERRUPTED, None, TrialEnd.INTERRUPTED.text),
+            ]
+        )
+    ]
+    imported = Imported(
+        tool="t", where="w", identity="", experiment="e", env="e", score="s", direction=Direction.MAXIMIZE, runs=runs
+    )
+    store = open_store("store.db", create=True)
+    for added, known in ((3, 0), (0, 3)):
+        done = importing.store_runs(
+            store, imported, name="e", space_file=None, cost_parameter=None, progress=lambda *_: None
+        )
+        assert (done.added, done.known) == (added, known)
+    store.close()
+
+
 def _store(store: Store, imported: Imported, progress: Any) -> importing.Done:
     return importing.store_runs(
         store, imported, name="old-study", space_file=None, cost_parameter=None, progress=progress

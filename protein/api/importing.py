@@ -27,6 +27,7 @@ from protein.types import Outcome, Provenance, Suggestion, SuggestionKind, Sweep
 TOOLS = ("optuna", "wandb", "mlflow", "pufferlib")
 LEASE_SECONDS = 600.0
 _OWNER = "import:"
+_CUT_SHORT = TrialEnd.INTERRUPTED.text  # the reason of a trial whose import was cut short, and of no other
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,7 @@ def _known(store: Store, sweep: SweepRecord) -> tuple[set[str], int]:
     known = {
         owner.removeprefix(_OWNER)
         for owner, end, reason in zip(columns.owner, columns.end, columns.reason, strict=True)
-        if not (end is TrialEnd.INTERRUPTED and reason == TrialEnd.INTERRUPTED.text)
+        if not (end is TrialEnd.INTERRUPTED and reason == _CUT_SHORT)
     }
     return known, len(columns)
 
@@ -253,7 +254,7 @@ def _store_run(store: Store, sweep: SweepRecord, imported: Imported, run: Run, *
         score=stored_score(run.score, direction),
         cost_seconds=run.cost_seconds or 0.0,
         steps=run.steps,
-        reason=run.reason,
+        reason=f"{run.reason} at the source" if run.reason == _CUT_SHORT else run.reason,
         metrics=run.metrics,
     )
     store.finish_trial(trial, outcome)
