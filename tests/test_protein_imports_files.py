@@ -182,6 +182,11 @@ class TestWandb:
         assert "1 run left out: what they cost is not known" in told
         assert [trial.cost_seconds for trial in stored("w")[1]] == [5.0, 6.0]
 
+    def test_a_text_with_digits_and_underscores_stays_a_text(self, folder: Path, run: Run) -> None:
+        table(folder / "w.csv", "Name|lr|data|reward|Runtime", "a|1e-3|2023_01|1|5", "b|0.2|2023_02|2|6")
+        run("import wandb w.csv --score reward --direction maximize")
+        assert [trial.params["data"] for trial in stored("w")[1]] == ["2023_01", "2023_02"]
+
     def test_a_file_gives_the_ranges(self, folder: Path, run: Run) -> None:
         table(folder / "w.csv", self.HEADER, *self.ROWS)
         (folder / "s.toml").write_text(

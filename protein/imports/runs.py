@@ -146,6 +146,8 @@ def parameter_name(name: str) -> str:
 def text_value(text: str) -> ParamValue | None:
     """Returns the value that a text stands for, as tools write them in tables: a bool, a number, or the text."""
     stripped = text.strip()
+    if "_" in stripped:  # Python reads 2023_01 as a number, and no tool writes one in this way
+        return text
     if stripped.lower() in ("true", "false"):
         return stripped.lower() == "true"
     if stripped in ("", "None", "null"):
